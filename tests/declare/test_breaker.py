@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from births import make_birth
 from deltalake import write_deltalake
 
 from kappa import Table, Topic, pipeline
@@ -70,12 +71,8 @@ def test_at_the_limit_is_within_it(
 
 
 def test_offsets_without_records_count_as_nothing() -> None:
-    assert rejected_of(
-        {
-            "a": {0: Tally(decoded=3, duplicate=1, rejected=2, tombstone=1, absent=90)},
-            "b": {1: Tally(rejected=1)},
-        }
-    ) == (3, 8)
+    one = Tally(decoded=3, duplicate=1, rejected=2, tombstone=1, absent=90)
+    assert rejected_of({"a": {0: one}, "b": {1: Tally(rejected=1)}}) == (3, 8)
 
 
 def test_it_is_told_in_the_words_of_the_declaration() -> None:
@@ -92,24 +89,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def born(store: Store, limit: float | None) -> Birth:
-    birth = Birth(
-        "b",
-        "web",
-        "v",
-        {},
-        1,
-        {},
-        "",
-        (),
-        (REJECTS_BIRTH,),
-        {},
-        {},
-        {},
-        "",
-        "me",
-        max_rejects=limit,
-    )
-    put_birth(store, birth)
+    put_birth(store, make_birth("b", (REJECTS_BIRTH,), pipeline="web", max_rejects=limit))
     return read_birth(store, "b")
 
 
@@ -120,29 +100,17 @@ def test_a_birth_certificate_tells_a_count_of_one_from_all(store: Store, limit: 
 
 def frontier(*, rejected: int, decoded: int) -> Frontier:
     at = Offsets({"hits": {0: rejected + decoded}})
-    return Frontier(
-        1,
-        "b",
-        1,
-        at,
-        {"rejects": 0},
-        "",
-        tally={"hits": {0: Tally(decoded=decoded, rejected=rejected)}},
-    )
+    tally = {"hits": {0: Tally(decoded=decoded, rejected=rejected)}}
+    return Frontier(1, "b", 1, at, {"rejects": 0}, "", tally=tally)
 
 
 def put_rejects(store: Store, *reasons: str) -> None:
+    of = {"topic": "hits", "partition": 0}
     rows = [
-        {
-            "topic": "hits",
-            "partition": 0,
-            "offset": 7 + number,
-            "reason": reason,
-            "detail": f"{reason} it is",
-        }
-        for number, reason in enumerate(reasons)
+        {**of, "offset": offset, "reason": reason, "detail": f"{reason} it is"}
+        for offset, reason in enumerate(reasons, 7)
     ]
-    remembered = {"topic": "hits", "partition": 0, "offset": 3, "_redrives": 1, "_deleted": True}
+    remembered = {**of, "offset": 3, "_redrives": 1, "_deleted": True}
     path = table_path(store, "b", "rejects")
     write_deltalake(
         path,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from births import make_birth
 from house import HOUSE
 from msgspec.structs import replace
 
@@ -43,15 +44,9 @@ def folded(events: object) -> dict[str, object]:
 
 
 def born() -> TableBirth:
-    return table_births(
-        folded,
-        {
-            "t": {
-                name: parse_type(kind)
-                for name, kind in (("k", "string"), ("x", "double"), ("n", "int"))
-            }
-        },
-    )[0]
+    returned = {"k": "string", "x": "double", "n": "int"}
+    types = {name: parse_type(kind) for name, kind in returned.items()}
+    return table_births(folded, {"t": types})[0]
 
 
 def test_only_sums_of_doubles_are_rounded_and_only_sketches_with_chance_approximate() -> None:
@@ -92,13 +87,8 @@ def test_the_law_of_slices_takes_two_values_for_equal_as_their_fold_says(
     column: str, one: Any, other: Any, equal: bool
 ) -> None:
     def row(value: Any) -> dict[str, Any]:
-        return dict(
-            zip(
-                (column, "_half_low", "_half_high"),
-                value if isinstance(value, tuple) else (value,),
-                strict=False,
-            )
-        )
+        values = value if isinstance(value, tuple) else (value,)
+        return dict(zip((column, "_half_low", "_half_high"), values, strict=False))
 
     exactness = born().exactness(column)
     assert exactness.are_equal(column, row(one), row(other)) is equal
@@ -109,22 +99,7 @@ def test_a_birth_certificate_keeps_the_options_of_folds_and_an_old_one_has_none(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path)
-    made = Birth(
-        "b",
-        "p",
-        "v",
-        {},
-        1,
-        {},
-        "m",
-        (),
-        (born(), replace(born(), name="old", fold={}, options={})),
-        {},
-        {},
-        {},
-        "then",
-        "ada",
-    )
+    made = make_birth("b", (born(), replace(born(), name="old", fold={}, options={})))
     put_birth(store, made)
     read = read_birth(store, "b")
     assert read == made

@@ -76,9 +76,8 @@ EVENT: dict[str, Any] = {
 
 
 def event(**fields: Any) -> bytes:
-    return json.dumps(
-        {name: value for name, value in {**EVENT, **fields}.items() if value != "(missing)"}
-    ).encode()
+    given = {**EVENT, **fields}
+    return json.dumps({name: each for name, each in given.items() if each != "(missing)"}).encode()
 
 
 def read(reader: RecordReader, value: bytes) -> dict[str, Any]:
@@ -231,19 +230,12 @@ def test_limits_mean_what_the_draft_says(
 
 
 def test_old_names_are_no_other_fields() -> None:
-    reader = RecordReader(
-        Topic(
-            "t",
-            event={**of({"type": "string"}), "additionalProperties": False},
-            was={"x": ("y", "z")},
-        )
-    )
+    schema = {**of({"type": "string"}), "additionalProperties": False}
+    reader = RecordReader(Topic("t", event=schema, was={"x": ("y", "z")}))
 
     assert reader.read(None, b'{"y": "a", "z": 1}') == ("a",)
-    assert (
-        rejection(reader, b'{"w": 1, "x": "a"}').detail
-        == "w is the whole number 1, and the schema allows no other fields"
-    )
+    other = rejection(reader, b'{"w": 1, "x": "a"}').detail
+    assert other == "w is the whole number 1, and the schema allows no other fields"
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,93 +66,73 @@ def test_a_sink_or_an_alert_may_be_called_as_its_table_is() -> None:
     assert (sink.part_name, alert.part_name) == ("sink pages", "alert pages")
 
 
-REFUSED: list[tuple[Callable[[], Any], str, str]] = [
-    (
-        lambda: written(Sink("a b", of="pages")),
-        "'a b' is not a valid name of a Kafka topic",
-        "letters",
-    ),
-    (
-        lambda: written(Sink("..", of="pages")),
-        "'..' is not a valid name of a Kafka topic",
-        "letters",
-    ),
+Declare = Callable[[], Any]
+
+
+def sink(name: str = "x", of: Any = "pages", **more: Any) -> Declare:
+    return lambda: Sink(name, of=of, **more)
+
+
+def alert(name: str = "x", of: Any = "pages", to: Any = "page", **more: Any) -> Declare:
+    return lambda: Alert(name, of=of, to=to, **more)
+
+
+def writing(*declared: Declare) -> Declare:
+    return lambda: written(*(each() for each in declared))
+
+
+NO_ADDRESS = "which is not an address"
+REFUSED: list[tuple[Declare, str, str]] = [
+    (writing(sink("a b")), "'a b' is not a valid name of a Kafka topic", "letters"),
+    (writing(sink("..")), "'..' is not a valid name of a Kafka topic", "letters"),
     *(
-        (partial(lambda name: written(Sink(name, of="pages")), name), f"topic {name} is", "its own")
+        (writing(sink(name)), f"topic {name} is", "its own")
         for name in (
             *("__consumer_offsets", "__transaction_state", "_schemas", "_confluent-metrics"),
             *("connect-offsets", "app-counts-changelog", "mm2-offsets.a.internal"),
         )
     ),
     (lambda: Topic("__consumer_offsets", event="x int"), "is one of Kafka's own", "events"),
-    (lambda: written(Sink("x", of="pages", partitions=0)), "x has 0 partitions", "from 1"),
-    (
-        lambda: written(Sink("x", of=PAGES)),
-        "of table pages, which is not a valid table name",
-        'of="page',
-    ),  # type: ignore[arg-type]
-    (
-        lambda: written(Sink("x", of="page")),
-        "of page, which is not a table of pipeline web",
-        "pages?",
-    ),
-    (lambda: written(Sink("x", of="rejects")), "is not a table of pipeline", "there are best"),
-    (lambda: written(Sink("x", of="top")), "view top, which is computed when", 'View("top", ...'),
-    (lambda: written(Alert("x", of="top", to="page")), "alert x is of view top, which", "keys"),
-    (lambda: written(Sink("x", of="every_hit")), "every_hit, which has no keys", "give every_hit"),
-    (lambda: written(Sink("x", of="of_page")), "of_page, which has no keys", "give of_page"),
-    (lambda: written(Sink("hits", of="pages")), "topic that its own pipeline reads", "its own"),
-    (
-        lambda: written(Sink("x", of="pages"), Sink("x", of="best")),
-        "sink x is declared twice",
-        "another topic",
-    ),
-    (
-        lambda: written(Alert("x", of="pages", to="page"), Alert("x", of="best", to="page")),
-        "alert x is declared twice",
-        "another name",
-    ),
-    (lambda: Sink("x", of="pages", where=3), "an int for its where", "leave where out"),  # type: ignore[arg-type]
-    (lambda: Sink("x", of="pages", where=" "), "sink x has no condition", "leave where out"),
-    (lambda: Sink("x", of="pages", format="xml"), "sink x: format is", "a format is"),
-    (lambda: Sink("x", of="pages", format="access-log"), "not written as Text", "Csv(...)"),
+    (writing(sink(partitions=0)), "x has 0 partitions", "from 1"),
+    (writing(sink(of=PAGES)), "of table pages, which is not a valid table name", 'of="page'),
+    (writing(sink(of="page")), "of page, which is not a table of pipeline web", "pages?"),
+    (writing(sink(of="rejects")), "is not a table of pipeline", "there are best"),
+    (writing(sink(of="top")), "view top, which is computed when", 'View("top", ...'),
+    (writing(alert(of="top")), "alert x is of view top, which", "keys"),
+    (writing(sink(of="every_hit")), "every_hit, which has no keys", "give every_hit"),
+    (writing(sink(of="of_page")), "of_page, which has no keys", "give of_page"),
+    (writing(sink("hits")), "topic that its own pipeline reads", "its own"),
+    (writing(sink(), sink(of="best")), "sink x is declared twice", "another topic"),
+    (writing(alert(), alert(of="best")), "alert x is declared twice", "another name"),
+    (sink(where=3), "an int for its where", "leave where out"),
+    (sink(where=" "), "sink x has no condition", "leave where out"),
+    (sink(format="xml"), "sink x: format is", "a format is"),
+    (sink(format="access-log"), "not written as Text", "Csv(...)"),
     (
         lambda: Sink("x", of="pages", format=Avro("tests/data/order.avsc", framed=True)),
         "sink x: there is no id of a schema",
         "declare the subject",
     ),
-    (lambda: Sink("x", of="pages", columns="rows"), "columns='rows'", "columns=('rows',)"),
-    (lambda: Sink("x", of="pages", columns=["a", "a"]), "a column twice", ""),
-    (lambda: Alert("X", of="pages", to="page"), "'X' is not a valid alert name", "lower case"),
-    (
-        lambda: Alert("x", of="pages", to="ftp://a"),
-        "goes to 'ftp://a', which is not an address",
-        "htt",
-    ),
-    (lambda: Alert("x", of="pages", to="https://"), "which is not an address", "https://..."),
-    (lambda: Alert("x", of="pages", to="https://a:b"), "which is not an address", "https://..."),
-    (lambda: Alert("x", of="pages", to="http://a/ b"), "which is not an address", "https://..."),
-    (
-        lambda: Alert("x", of="pages", to=HITS),
-        "goes to topic hits, which is not an address",
-        "page",
-    ),  # type: ignore[arg-type]
-    (lambda: Alert("x", of="pages", to="command:"), "which names no command", "kappa.toml"),
-    (lambda: Alert("x", of="pages", to="https://me:pw@a"), "a URL with a user in it", "settings"),
-    (
-        lambda: Alert("x", of="pages", to="https://a/?access_token=9"),
-        "a URL with access_token in it",
-        "settings",
-    ),
-    (lambda: Alert("x", of="pages", to="page", on=("begin",)), "has 'begin' among its on", "on"),
-    (lambda: Alert("x", of="pages", to="page", on=()), "has no change among its on", "on"),
-    (lambda: Alert("x", of="pages", to="page", on="insert"), "on='insert'", "on=('insert',)"),
+    (sink(columns="rows"), "columns='rows'", "columns=('rows',)"),
+    (sink(columns=["a", "a"]), "a column twice", ""),
+    (alert("X"), "'X' is not a valid alert name", "lower case"),
+    (alert(to="ftp://a"), f"goes to 'ftp://a', {NO_ADDRESS}", "htt"),
+    (alert(to="https://"), NO_ADDRESS, "https://..."),
+    (alert(to="https://a:b"), NO_ADDRESS, "https://..."),
+    (alert(to="http://a/ b"), NO_ADDRESS, "https://..."),
+    (alert(to=HITS), f"goes to topic hits, {NO_ADDRESS}", "page"),
+    (alert(to="command:"), "which names no command", "kappa.toml"),
+    (alert(to="https://me:pw@a"), "a URL with a user in it", "settings"),
+    (alert(to="https://a/?access_token=9"), "a URL with access_token in it", "settings"),
+    (alert(on=("begin",)), "has 'begin' among its on", "on"),
+    (alert(on=()), "has no change among its on", "on"),
+    (alert(on="insert"), "on='insert'", "on=('insert',)"),
 ]
 
 
 @pytest.mark.parametrize(("declare", "said", "hint"), REFUSED, ids=[each[1] for each in REFUSED])
 def test_what_cannot_be_meant_is_refused_with_its_line(
-    declare: Callable[[], Any], said: str, hint: str
+    declare: Declare, said: str, hint: str
 ) -> None:
     with pytest.raises(DeclarationError) as refused:
         declare()

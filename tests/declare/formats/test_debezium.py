@@ -31,18 +31,9 @@ from kappa.serving.collect.declared import DeclaredTopics
 FACTS = "change_op string not null, change_id string not null"
 ROW = "id bigint not null, name string not null, amount decimal(10,2), at timestamp, day date"
 PLAIN = Debezium(times="micros", decimals="text")
-SOURCE = {
-    "version": "3.7.0.Final",
-    "connector": "postgresql",
-    "ts_ms": 1_700_000_000_123,
-    "ts_us": 1_700_000_000_123_456,
-    "snapshot": "false",
-    "sequence": '["26812296","26812608"]',
-    "table": "orders",
-    "txId": 744,
-    "lsn": 26_812_608,
-    "xmin": None,
-}
+SOURCE = {"version": "3.7.0.Final", "connector": "postgresql", "table": "orders"}
+SOURCE |= {"ts_ms": 1_700_000_000_123, "ts_us": 1_700_000_000_123_456, "snapshot": "false"}
+SOURCE |= {"sequence": '["26812296","26812608"]', "txId": 744, "lsn": 26_812_608, "xmin": None}
 ANN = {"id": 1, "name": "Ann", "amount": "2.50", "at": 1_700_000_000_000_001, "day": 19_000}
 KEY = b'{"id": 1}'
 
@@ -57,14 +48,9 @@ def compacted(event: str = ROW, form: RecordFormat = PLAIN) -> Topic:
 
 
 def change(op: str, row: Any, *, before: Any = None, **source: Any) -> dict[str, Any]:
-    return {
-        "before": row if op == "d" else before,
-        "after": None if op == "d" else row,
-        "source": {**SOURCE, **source},
-        "transaction": None,
-        "op": op,
-        "ts_ms": 1_700_000_000_500,
-    }
+    rows = {"before": row if op == "d" else before, "after": None if op == "d" else row}
+    source = {**SOURCE, **source}
+    return {**rows, "source": source, "transaction": None, "op": op, "ts_ms": 1_700_000_000_500}
 
 
 def sent(found: Any) -> bytes:
@@ -241,9 +227,8 @@ def test_what_a_record_without_schemas_does_not_say_is_a_reject() -> None:
     # A thousandth of it would be a time, too; and `1234` is three bytes as well as a number.
     assert read(of, change("c", ANN)) == "bad_format"
     assert read(of, change("c", {**ANN, "at": None, "amount": "1234"})) == "bad_format"
-    assert read(of, change("c", {**ANN, "at": "2024-01-31T12:00:00Z", "amount": 2.5}))[
-        "amount"
-    ] == (Decimal("2.5"))
+    read_by_values = read(of, change("c", {**ANN, "at": "2024-01-31T12:00:00Z", "amount": 2.5}))
+    assert read_by_values["amount"] == Decimal("2.5")
 
 
 def test_columns_come_and_go() -> None:
@@ -259,13 +244,8 @@ def test_columns_come_and_go() -> None:
 def wrapped(row: Mapping[str, Any], fields: list[dict[str, Any]], op: str = "c") -> dict[str, Any]:
     """Writes a change as Connect's converter does with schemas."""
     of_row = {"type": "struct", "fields": fields, "optional": True}
-    return {
-        "schema": {
-            "type": "struct",
-            "fields": [{**of_row, "field": side} for side in ("before", "after")],
-        },
-        "payload": change(op, dict(row)),
-    }
+    sides = [{**of_row, "field": side} for side in ("before", "after")]
+    return {"schema": {"type": "struct", "fields": sides}, "payload": change(op, dict(row))}
 
 
 def coded(number: int) -> str:
@@ -432,28 +412,18 @@ def test_changes_are_looked_for_by_the_value_of_their_key() -> None:
     def seen(key: bytes | None) -> SeenRecord:
         return decoder_of(topic())(Record("t", 0, 0, 0, key, sent(change("c", ANN)), ()))
 
-    assert [is_wanted(seen(key)) for key in (KEY, b'{"id": 2}', b"1", None)] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+    assert [is_wanted(seen(key)) for key in (KEY, b'{"id": 2}', b"1", None)] == [True] + [False] * 3
 
 
 def test_identities_do_not_depend_on_the_order_of_fields() -> None:
-    assert change_identity("c", {"lsn": 1, "txId": 2}, {"a": 1, "b": None}) == change_identity(
-        "c", {"txId": 2, "lsn": 1}, {"b": None, "a": 1}
-    )
+    found = change_identity("c", {"lsn": 1, "txId": 2}, {"a": 1, "b": None})
+    assert found == change_identity("c", {"txId": 2, "lsn": 1}, {"b": None, "a": 1})
 
 
 def test_the_format_is_part_of_the_version() -> None:
-    declared = [
-        Debezium(),
-        Debezium(times="micros"),
-        Debezium(decimals="text"),
-        Debezium(facts={"place": "source.pos"}),
-        Debezium(facts={"op": "op"}),
-    ]
+    facts = [{"facts": {"place": "source.pos"}}, {"facts": {"op": "op"}}]
+    options = [{}, {"times": "micros"}, {"decimals": "text"}, *facts]
+    declared = [Debezium(**each) for each in options]
     assert [*Debezium().declared_lines()] == ["format debezium-json"]
     assert len({tuple(each.declared_lines()) for each in declared}) == len(declared)
     # What is repeated does not change how a record is read.

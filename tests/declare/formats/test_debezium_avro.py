@@ -47,6 +47,7 @@ ROW = {
     ],
     "connect.name": "shop.app.orders.Value",
 }  # fmt: skip
+SOURCE = [{"name": "ts_us", "type": "long"}, field("txId", "long"), field("lsn", "long")]
 ENVELOPE = {
     "type": "record",
     "name": "Envelope",
@@ -54,55 +55,33 @@ ENVELOPE = {
     "fields": [
         field("before", ROW),
         field("after", "Value"),
-        {
-            "name": "source",
-            "type": {
-                "type": "record",
-                "name": "Source",
-                "fields": [
-                    {"name": "ts_us", "type": "long"},
-                    field("txId", "long"),
-                    field("lsn", "long"),
-                ],
-            },
-        },
+        {"name": "source", "type": {"type": "record", "name": "Source", "fields": SOURCE}},
         {"name": "op", "type": "string"},
     ],
     "connect.name": "shop.app.orders.Envelope",
 }
-KEY = {
-    "type": "record",
-    "name": "Key",
-    "namespace": "shop.app.orders",
-    "fields": [{"name": "id", "type": "long"}],
-}
+ID = {"name": "id", "type": "long"}
+KEY = {"type": "record", "name": "Key", "namespace": "shop.app.orders", "fields": [ID]}
 # A later one, of another unit, by which the same number is another time.
-LATER = json.loads(json.dumps(ENVELOPE).replace("MicroTimestamp", "Timestamp"))
+LATER = json.dumps(ENVELOPE).replace("MicroTimestamp", "Timestamp")
+AVRO_TEXTS = (json.dumps(ENVELOPE), json.dumps(KEY), LATER, None, '"string"', "{")
 SCHEMAS = {
-    1: RegisteredSchema("AVRO", json.dumps(ENVELOPE)),
-    2: RegisteredSchema("AVRO", json.dumps(KEY)),
-    3: RegisteredSchema("AVRO", json.dumps(LATER)),
-    4: RegisteredSchema("JSON", "{}"),
-    5: RegisteredSchema("AVRO", None),
-    6: RegisteredSchema("AVRO", '"string"'),
-    7: RegisteredSchema("AVRO", "{"),
-}
-TOPIC = Topic(
-    "shop.app.orders",
-    event="id bigint not null, name string not null, amount decimal(10,2), at timestamp, day date,"
+    number: RegisteredSchema("AVRO", text)
+    for number, text in zip((1, 2, 3, 5, 6, 7), AVRO_TEXTS, strict=True)
+} | {4: RegisteredSchema("JSON", "{}")}
+
+
+def orders_topic(event: str, **more: Any) -> Topic:
+    return Topic("shop.app.orders", event=event, format="debezium-avro", key="id", **more)
+
+
+TOPIC = orders_topic(
+    "id bigint not null, name string not null, amount decimal(10,2), at timestamp, day date,"
     " zoned timestamp, ratio double, change_op string not null, change_id string not null,"
     " change_at timestamp, change_lsn bigint",
-    format="debezium-avro",
-    key="id",
     identity="change_id",
 )
-COMPACTED = Topic(
-    "shop.app.orders",
-    event="id bigint not null, name string not null",
-    format="debezium-avro",
-    key="id",
-    kind="compacted",
-)
+COMPACTED = orders_topic("id bigint not null, name string not null", kind="compacted")
 ANN = {
     "id": 1, "name": "Ann", "amount": (1234).to_bytes(2), "at": 5_000, "day": 19_000,
     "zoned": "2024-01-31T12:00:00.5Z", "ratio": 0.5,
@@ -234,13 +213,8 @@ def test_what_is_no_change_is_a_reject(value: bytes, key: bytes | None, reason: 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
 def test_a_double_that_is_no_number_is_no_decimal(number: str) -> None:
-    of = Topic(
-        "shop.app.orders",
-        event="id bigint not null, ratio decimal(10,2), change_id string not null",
-        format="debezium-avro",
-        key="id",
-        identity="change_id",
-    )
+    event = "id bigint not null, ratio decimal(10,2), change_id string not null"
+    of = orders_topic(event, identity="change_id")
     value = change("c", {**ANN, "ratio": float(number)})
 
     with pytest.raises(Rejected) as rejected:

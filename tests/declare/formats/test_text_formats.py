@@ -24,16 +24,16 @@ NAMES = ("id", "n", "x", "price", "flag", "at", "day")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
     ["", '"', '""', ",", ";", "\n", "\r\n", "\r", "a,b", "-", "null"]
 )
+FINITE = {"allow_nan": False, "allow_infinity": False}
+TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda at: f"{at}Z")  # noqa: DTZ001
 EVENTS = st.fixed_dictionaries(
     {
         "id": st.none() | TEXTS,
         "n": st.none() | st.integers(-(2**63), 2**63 - 1),
-        "x": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        "x": st.none() | st.floats(**FINITE),
         "price": st.none() | st.decimals(-(10**9), 10**9, places=2).map(str),
         "flag": st.none() | st.booleans(),
-        "at": st.none()
-        | st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda at: f"{at}Z")  # noqa: DTZ001
-        | st.integers(-(10**12), 10**12),
+        "at": st.none() | TIMES | st.integers(-(10**12), 10**12),
         "day": st.none() | st.dates().map(str),
     }
 )
@@ -140,17 +140,10 @@ def test_a_line_of_a_web_server_is_a_row(
     line = LINE.format(host="::1", user=user or "-", at=at, size=size or "-", referer="-")
     instant = local.replace(tzinfo=UTC) - timedelta(minutes=minutes)
 
+    micros = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    request = ("GET", "/a%20b?c=1", 200, size or None, None, r"Mozilla (\"x\")")
     assert read(line.encode(), "access-log", HIT) == (
-        "::1",
-        user,
-        (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1),
-        "GET",
-        "/a%20b?c=1",
-        200,
-        size or None,
-        None,
-        r"Mozilla (\"x\")",
-        "GET /a%20b?c=1 HTTP/1.1",
+        *("::1", user, micros, *request, "GET /a%20b?c=1 HTTP/1.1"),
     )
 
 
@@ -206,6 +199,10 @@ def test_a_pattern_gives_fields_by_its_groups_and_what_takes_no_part_is_missing(
     assert read("1970-01-01 00:00:01,5 ٣".encode(), form, event) == "no_match"
 
 
+def formatted(form: Any, event: Any = "a int") -> Any:
+    return lambda: Topic("t", event=event, format=form)
+
+
 @pytest.mark.parametrize(
     ("make", "message", "hint"),
     [
@@ -218,29 +215,17 @@ def test_a_pattern_gives_fields_by_its_groups_and_what_takes_no_part_is_missing(
         (lambda: Text("(?P<a>.)", times={"a": "%H"}), "names no day", "%Y"),
         (lambda: Text("(?P<a>.)", times={"a": "%Y%m%d%Q"}), "%Q", "%Y"),
         (lambda: Text("(?P<a>.)", null=3), "an int for null", 'null="-"'),  # type: ignore[arg-type]  # wrong
-        (lambda: Topic("t", event="a int", format="xml"), "'xml', which is not", "'json', 'csv'"),
-        (lambda: Topic("t", event="a array<int>", format="csv"), "array<int>", "without parts"),
+        (formatted("xml"), "'xml', which is not", "'json', 'csv'"),
+        (formatted("csv", "a array<int>"), "array<int>", "without parts"),
+        (formatted(Csv(fields=["a"]), "a int, b int"), "b is not a field of", "its fields are a"),
+        (formatted(Text("(?P<b>.)")), "a is not a field of format text", "its fields are b"),
         (
-            lambda: Topic("t", event="a int, b int", format=Csv(fields=["a"])),
-            "column b is not a field of format csv",
-            "its fields are a",
-        ),
-        (
-            lambda: Topic("t", event="a int", format=Text("(?P<b>.)")),
-            "column a is not a field of format text",
-            "its fields are b",
-        ),
-        (
-            lambda: Topic("t", event="a int", format=Text("(?P<a>.)", times={"a": "%Y%m%d"})),
+            formatted(Text("(?P<a>.)", times={"a": "%Y%m%d"})),
             "times names a, which is not a column of type timestamp",
             "as a timestamp",
         ),
         (
-            lambda: Topic(
-                "t",
-                event={"type": "object", "properties": {"a": {"type": "string"}}},
-                format="csv",
-            ),
+            formatted("csv", {"type": "object", "properties": {"a": {"type": "string"}}}),
             "a JSON Schema is about JSON's values",
             "by DDL",
         ),
