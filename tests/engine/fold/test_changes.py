@@ -14,6 +14,7 @@ from kappa.base.errors import Broken
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kappa import Pipeline
     from kappa.testing import Event
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
@@ -29,6 +30,14 @@ ORDERS = Topic("orders", event=EVENT, format=FORM, key="id", identity="change_id
 @pipeline(reads={"orders": ORDERS}, writes=[Table("newest", latest=ORDERS), Table("changes")])
 def shop(orders: DataFrame) -> dict[str, DataFrame]:
     return {"changes": orders.select("id", "name", "change_op", "change_lsn")}
+
+
+def newest_of(topic: Topic, **options: Any) -> Pipeline:
+    @pipeline(reads={"orders": topic}, writes=[Table("newest", latest=topic)], **options)
+    def newest() -> dict[str, DataFrame]:
+        return {}
+
+    return newest
 
 
 class Source:
@@ -118,15 +127,7 @@ def test_a_truncation_in_several_partitions_is_a_reject(spark: SparkSession) -> 
     from kappa.testing import tables_of
 
     two = Topic("orders", event=EVENT, format=FORM, key="id", identity="change_id", partitions=2)
-    reads, writes = {"orders": two}, [Table("newest", latest=two)]
-
-    @pipeline(reads=reads, writes=writes)
-    def newest() -> dict[str, DataFrame]:
-        return {}
-
-    @pipeline(reads=reads, writes=writes, on_error="stop")
-    def stopping() -> dict[str, DataFrame]:
-        return {}
+    newest = newest_of(two)
 
     source = Source(random.Random(0))
     source.change("c", id=1, name="before")
@@ -137,27 +138,20 @@ def test_a_truncation_in_several_partitions_is_a_reject(spark: SparkSession) -> 
     assert after["newest"] == before["newest"] != []
     assert [row["reason"] for row in after["rejects"]] == ["unordered"]
     with pytest.raises(Broken, match=r"record orders:0:1 truncates .* has 2 partitions"):
-        tables_of(stopping, {"orders": source.sent})
+        tables_of(newest_of(two, on_error="stop"), {"orders": source.sent})
 
 
 def test_a_compacted_topic_deletes_by_changes_and_by_tombstones(spark: SparkSession) -> None:
     from kappa.testing import Event, tables_of
 
     kept = Topic("orders", kind="compacted", event=EVENT, format=FORM, key="id")
-
-    @pipeline(reads={"orders": kept}, writes=[Table("newest", latest=kept)])
-    def newest() -> dict[str, DataFrame]:
-        return {}
-
     source = Source(random.Random(0))
     for key in range(3):
         source.change("c", id=key, name="there")
     source.change("d", id=0, name="there")
-    found = tables_of(
-        newest,
-        # Without the tombstone behind the deletion; and one that compaction has left alone.
-        {"orders": [*source.sent[:-1], Event(None, key=b'{"id": 1}')]},
-    )
+    # Without the tombstone behind the deletion; and one that compaction has left alone.
+    sent = [*source.sent[:-1], Event(None, key=b'{"id": 1}')]
+    found = tables_of(newest_of(kept), {"orders": sent})
 
     assert [row["id"] for row in found["newest"]] == [2]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rehearsing import Rehearse, memory_log, pass_on
 
 from kappa import Table, Topic, View, pipeline
 from kappa.base.errors import DeclarationError
@@ -14,9 +16,11 @@ from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.folds.registry import KINDS, fold_of
 from kappa.declare.values.columns import INTEGERS, SCALARS, Scalar
+from kappa.state.offsets import Offsets
+from kappa.tables.shape import table_births
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from kappa import Pipeline
 
@@ -68,48 +72,36 @@ def test_each_scalar_type_has_its_ends() -> None:
     assert ENDS.keys() >= SCALARS
 
 
-def ensure_held(made: Pipeline, folder: Any, spark: SparkSession) -> None:
+def ensure_held(made: Pipeline, rehearse: Rehearse) -> None:
     """Folds the ends in one slice, at Spark, and in many: tables are equal, and tallies add up."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-    from kappa.state.offsets import Offsets
-
-    log = MemoryLog()
+    log = memory_log()
     for value in values():
         log.add("events", 0, value)
-    count = len(log.records)
-    with local_pipeline(made) as local:
-        found = []
-        for driver_rows, ends in (
-            (10_000, [count]),
-            (0, [count]),
-            (10_000, [*range(9, count, 9), count]),
-        ):
-            built = Rehearsal(folder / str(len(found)), local, log, driver_rows=driver_rows)
-            for end in ends:
-                built.fold(Offsets({"events": {0: end}}))
-            tally = built.publisher.newest.tally["events"][0]
-            assert tally.decoded + tally.rejected == count
-            assert built.table("rejects").num_rows == tally.rejected > 0
-            names = [t.name for t in built.birth.tables]
-            # Of doubles that cancel, a sum keeps what the order of its parts leaves.
-            served = {
-                t.name: [name for name, _ in t.served if t.exactness(name) is not Exactness.ROUNDED]
-                for t in built.birth.tables
+    count, found = len(log.records), []
+    in_many = [*range(9, count, 9), count]
+    for driver_rows, ends in ((10_000, [count]), (0, [count]), (10_000, in_many)):
+        built = rehearse(made, log, driver_rows)
+        for end in ends:
+            built.fold(Offsets({"events": {0: end}}))
+        tally = built.publisher.newest.tally["events"][0]
+        assert tally.decoded + tally.rejected == count
+        assert built.table("rejects").num_rows == tally.rejected > 0
+        # Of doubles that cancel, a sum keeps what the order of its parts leaves.
+        served = {
+            t.name: [name for name, _ in t.served if t.exactness(name) is not Exactness.ROUNDED]
+            for t in built.birth.tables
+        }
+        found.append(
+            {
+                name: sorted(map(repr, built.table(name).select(columns).to_pylist()))
+                for name, columns in served.items()
             }
-            found.append(
-                {
-                    name: sorted(map(repr, built.table(name).select(served[name]).to_pylist()))
-                    for name in names
-                }
-            )
-            built.close()
-        assert found[0] == found[1] == found[2]
+        )
+    assert found[0] == found[1] == found[2]
 
 
 def folded(kind: str) -> dict[str, Any]:
     """Returns the folds of a kind over the columns that it takes."""
-    from kappa.tables.shape import table_births
-
     returned = {column.name: column.type for column in EVENTS.columns}
     returned |= {name: Scalar(kind) for name, kind in FOLD_ORDER_COLUMNS}
     options: dict[str, dict[str, Any]] = {
@@ -124,40 +116,24 @@ def folded(kind: str) -> dict[str, Any]:
     found = {}
     for column in [None] if kind == "count" else TYPES:
         fold = fold_of(kind, column, options.get(kind, {}))
-
-        def takes(fold: Any = fold) -> bool:
-            @pipeline(reads={"e": EVENTS}, writes=[Table("t", keys=("k",), fold={"f": fold})])
-            def p(e: Any) -> dict[str, Any]:
-                return {"t": e}
-
-            try:
-                table_births(p, {"t": returned})
-            except DeclarationError:
-                return False
-            return True
-
-        if takes():
+        made = pass_on(EVENTS, Table("t", keys=("k",), fold={"f": fold}))
+        with suppress(DeclarationError):
+            table_births(made, {"t": returned})
             found[f"f{column}"] = fold
     return found
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_end_of_a_type_stops_a_fold(spark: SparkSession, tmp_path: Any, kind: str) -> None:
+def test_no_end_of_a_type_stops_a_fold(rehearse: Rehearse, kind: str) -> None:
     folds = folded(kind)
     assert folds
 
-    @pipeline(reads={"e": EVENTS}, writes=[Table("t", keys=("k",), fold=folds)])
-    def p(e: DataFrame) -> dict[str, DataFrame]:
-        return {"t": e}
-
-    ensure_held(p, tmp_path, spark)
+    ensure_held(pass_on(EVENTS, Table("t", keys=("k",), fold=folds)), rehearse)
 
 
 @pytest.mark.long
-def test_no_end_of_a_type_stops_a_view_whichever_way_it_is_kept(
-    spark: SparkSession, tmp_path: Any
-) -> None:
+def test_no_end_of_a_type_stops_a_view_whichever_way_it_is_kept(rehearse: Rehearse) -> None:
     columns = ", ".join(TYPES)
     ends = ", ".join(
         f"min({name}) as least_{name}, max({name}) as most_{name}"
@@ -177,4 +153,4 @@ def test_no_end_of_a_type_stops_a_view_whichever_way_it_is_kept(
     def p(e: DataFrame) -> dict[str, DataFrame]:
         return {"rows": e.select("k", *TYPES)}
 
-    ensure_held(p, tmp_path, spark)
+    ensure_held(p, rehearse)

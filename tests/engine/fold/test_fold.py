@@ -10,7 +10,7 @@ import json
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from msgspec import structs
+from rehearsing import Rehearse, memory_log, pass_on
 
 from kappa import (
     Fold,
@@ -55,10 +56,8 @@ from kappa.tables.versions import FileLists, files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
+    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
     from kappa.records.decode.raw import RawRange
-
-    Build = Callable[..., Rehearsal]
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
@@ -134,59 +133,17 @@ def narrow(events: DataFrame) -> dict[str, DataFrame]:
     return {"totals": events}
 
 
-@pytest.fixture(scope="module")
-def local_narrow(spark: SparkSession) -> Iterator[LocalPipeline]:
-    from kappa.engine.children.rehearsal import local_pipeline
-
-    with local_pipeline(narrow) as made:
-        yield made
-
-
-@pytest.fixture
-def build_narrow(local_narrow: LocalPipeline, tmp_path: Path) -> Build:
-    """Makes a build of few folds that is folded in this process."""
-    from kappa.engine.children.rehearsal import Rehearsal
-
-    return lambda log, driver_rows=1_000_000: Rehearsal(
-        tmp_path, local_narrow, log, driver_rows=driver_rows
-    )
-
-
-@pytest.fixture(scope="module")
-def local(spark: SparkSession) -> Iterator[LocalPipeline]:
-    from kappa.engine.children.rehearsal import local_pipeline
-
-    with local_pipeline(everything) as made:
-        yield made
-
-
 @pytest.fixture
 def log() -> MemoryLog:
-    from kappa.engine.children.rehearsal import MemoryLog
-
-    return MemoryLog()
-
-
-@pytest.fixture
-def build(local: LocalPipeline, tmp_path: Path) -> Build:
-    """Makes a build that is folded in this process."""
-    from kappa.engine.children.rehearsal import Rehearsal
-
-    return lambda log, driver_rows=1_000_000: Rehearsal(
-        tmp_path, local, log, driver_rows=driver_rows
-    )
+    return memory_log()
 
 
 def rows_of(built: Rehearsal, table: str) -> list[dict[str, Any]]:
     """Returns a table's rows, and checks that a reader that follows the commits has its files."""
-    path, newest = (
-        next(w.path for w in built.slices.writers if w.birth.name == table),
-        built.publisher.newest.versions[table],
-    )
-    lists = FileLists()
-    assert [lists.at(path, version, None) for version in range(newest + 1)][-1] == files(
-        path, newest, None
-    )
+    path = next(w.path for w in built.slices.writers if w.birth.name == table)
+    newest, lists = built.publisher.newest.versions[table], FileLists()
+    followed = [lists.at(path, version, None) for version in range(newest + 1)]
+    assert followed[-1] == files(path, newest, None)
     return built.table(table).to_pylist()
 
 
@@ -200,40 +157,23 @@ def random_log(seed: int, records: int) -> MemoryLog:
     Events have null keys, null measures, extremes and rejects; things have tombstones in several
     partitions.
     """
-    draw = random.Random(seed)
-    from kappa.engine.children.rehearsal import MemoryLog
-
-    log = MemoryLog()
-    clock = 1_700_000_000_000
+    draw, log, clock = random.Random(seed), memory_log(), 1_700_000_000_000
     for number in range(records):
         clock += draw.choice([0, 0, 1, 5, -3])
         partition = draw.randrange(3)
         if draw.random() < 0.05:
             log.skip(draw.choice(["events", "things"]), partition, draw.randrange(1, 4))
         if draw.random() < 0.3:
-            thing = draw.randrange(8)
-            value = (
-                None
-                if draw.random() < 0.3
-                else event(id=thing, v=f"v{number}", tags=draw.choice([None, [], ["a", None]]))
-            )
+            thing, value = draw.randrange(8), None
+            if draw.random() >= 0.3:
+                value = event(id=thing, v=f"v{number}", tags=draw.choice([None, [], ["a", None]]))
             log.add("things", partition, value, key=str(thing).encode(), ms=clock)
         elif draw.random() < 0.1:
-            log.add(
-                "events",
-                partition,
-                draw.choice([None, b"", b"{", b'{"n": "1"}', b'{"n": 1.5}', b"\xff"]),
-                key=b"\xfe",
-                ms=clock,
-            )
+            value = draw.choice([None, b"", b"{", b'{"n": "1"}', b'{"n": 1.5}', b"\xff"])
+            log.add("events", partition, value, key=b"\xfe", ms=clock)
         else:
-            log.add(
-                "events",
-                partition,
-                event(**random_event(draw)),
-                key=draw.choice([None, b"k"]),
-                ms=clock,
-            )
+            value, key = event(**random_event(draw)), draw.choice([None, b"k"])
+            log.add("events", partition, value, key=key, ms=clock)
     return log
 
 
@@ -313,27 +253,16 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
             continue
         if topic == "things":
             thing = found.key if isinstance(found, Tombstone) else found[0]
-            newest[thing] = max(
-                newest.get(thing, ((-1, -1, -1), None)),
-                ((clock, partition, offset), None if isinstance(found, Tombstone) else found),
-                key=lambda each: each[0],
-            )
+            new = (clock, partition, offset), None if isinstance(found, Tombstone) else found
+            old = newest.get(thing, ((-1, -1, -1), None))
+            newest[thing] = max(old, new, key=lambda each: each[0])
             continue
         row = dict(zip(names[topic], found, strict=True), order=(clock, partition, offset))
         groups[row["k"], row["g"]].append(row)
         if row["n"] is not None:
             days[row["day"]] += 1
-        every.append(
-            (
-                row["k"],
-                row["n"],
-                row["x"],
-                topic,
-                partition,
-                offset,
-                None if key is None else key.decode(errors="replace"),
-            )
-        )
+        known_key = None if key is None else key.decode(errors="replace")
+        every.append((row["k"], row["n"], row["x"], topic, partition, offset, known_key))
 
     def measures(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
         return [row[name] for row in rows if row[name] is not None]
@@ -345,16 +274,8 @@ def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
         return float(summed(values)) / len(values) if values else None
 
     def by_order(rows: Sequence[dict[str, Any]], name: str, place: int) -> Any:
-        return next(
-            iter(
-                [
-                    row[name]
-                    for row in sorted(rows, key=lambda row: row["order"])
-                    if row[name] is not None
-                ][place:]
-            ),
-            None,
-        )
+        found = measures(sorted(rows, key=lambda row: row["order"]), name)
+        return found[place] if found else None
 
     totals = [
         (
@@ -426,20 +347,15 @@ def found(built: Rehearsal) -> dict[str, list[Any]]:
             arrays.append(array.to_pylist())
         return list(zip(*arrays, strict=True))
 
-    things = [
-        (*row[:3], row[3:6], row[6])
-        for row in table(
-            "things", ["id", "v", "tags", "_log_time", "_partition", "_offset", "_deleted"]
-        )
-    ]
+    columns = ["id", "v", "tags", "_log_time", "_partition", "_offset", "_deleted"]
+    things = [(*row[:3], row[3:6], row[6]) for row in table("things", columns)]
+    columns = ["topic", "partition", "offset", "key", "value", "reason"]
     return {
         "totals": plain(table("totals", ["k", "g", *FOLDED])),
         "days": plain(table("days", ["day", "rows"])),
         "all": plain(table("all", ["k", "n", "x", "topic", "p", "o", "key"])),
         "things": plain(things),
-        "rejects": plain(
-            table("rejects", ["topic", "partition", "offset", "key", "value", "reason"])
-        ),
+        "rejects": plain(table("rejects", columns)),
     }
 
 
@@ -449,13 +365,10 @@ def cuts(log: MemoryLog, draw: random.Random, slices: int) -> list[Offsets]:
         part: [*sorted(draw.randrange(end + 1) for _ in range(slices - 1)), end]
         for part, end in log.ends.items()
     }
-    vectors = []
-    for number in range(slices):
-        vector: dict[str, dict[int, int]] = {}
-        for (topic, partition), way in ways.items():
-            vector.setdefault(topic, {})[partition] = way[number]
-        vectors.append(Offsets(vector))
-    return vectors
+    return [
+        Offsets.of_partitions({part: way[number] for part, way in ways.items()})
+        for number in range(slices)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -471,10 +384,10 @@ def cuts(log: MemoryLog, draw: random.Random, slices: int) -> list[Offsets]:
 )
 @pytest.mark.usefixtures("roots")
 def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(
-    build: Build, seed: int, slices: int, driver_rows: int
+    rehearse: Rehearse, seed: int, slices: int, driver_rows: int
 ) -> None:
     log = random_log(seed, 250)
-    built = build(log, driver_rows)
+    built = rehearse(everything, log, driver_rows)
 
     for end in cuts(log, random.Random(seed), slices):
         built.fold(end)
@@ -502,10 +415,10 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.long
 def test_more_tasks_than_partitions_give_what_one_record_after_the_other_gives(
-    build: Build, divided: list[int]
+    rehearse: Rehearse, divided: list[int]
 ) -> None:
     log = random_log(6, 250)
-    built = build(log, driver_rows=0)
+    built = rehearse(everything, log, driver_rows=0)
 
     for end in cuts(log, random.Random(6), 2):
         built.fold(end)
@@ -546,18 +459,9 @@ def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
     from kappa.engine.archive.archive_writer import ArchiveWriter
 
     def read(partition: int, start: int, last: int) -> Iterator[pa.RecordBatch]:
-        yield from (
-            log.here(
-                Slice(
-                    0,
-                    0,
-                    Offsets({"events": {partition: start}}),
-                    Offsets({"events": {partition: last}}),
-                )
-            )
-            .sort_by("offset")
-            .to_batches(max_chunksize=9)
-        )
+        here, there = (Offsets({"events": {partition: at}}) for at in (start, last))
+        found = log.here(Slice(0, 0, here, there)).sort_by("offset")
+        yield from found.to_batches(max_chunksize=9)
 
     writer = ArchiveWriter(built.store, EVENTS, "events")
     for _, partition, last in end.only({"events"}).items():
@@ -566,12 +470,10 @@ def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
 
 
 @pytest.mark.long
-def test_archived_records_are_folded_as_read_ones_across_a_crash(
-    build: Build,
-) -> None:
+def test_archived_records_are_folded_as_read_ones_across_a_crash(rehearse: Rehearse) -> None:
     """Also where the topic has lost them since."""
     log = archived_log(random_log(8, 250))
-    built = build(log, driver_rows=10_000)
+    built = rehearse(everything, log, driver_rows=10_000)
     first, second, _ = cuts(log, random.Random(8), 3)
     died = False
 
@@ -618,27 +520,18 @@ def both(events: DataFrame, others: DataFrame) -> dict[str, DataFrame]:
     ],
 )
 def test_records_that_only_their_topics_names_tell_apart_are_in_one_order(
-    spark: SparkSession,
-    log: MemoryLog,
-    tmp_path: Path,
-    driver_rows: int,
-    orders: list[list[set[str]]],
+    rehearse: Rehearse, log: MemoryLog, driver_rows: int, orders: list[list[set[str]]]
 ) -> None:
     """Whatever the slices: each order has the topics that its slices read to their ends."""
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-
     log.add("events", 0, event(s="of events"))
     log.add("others", 0, event(s="of others"))
-    with local_pipeline(both) as made:
-        for number, order in enumerate(orders):
-            built = Rehearsal(tmp_path / str(number), made, log, driver_rows=driver_rows)
-            reached = Offsets()
-            for topics in order:
-                reached = reached.highest_with(log.end.only(topics))
-                built.fold(reached)
-            assert [(row["first"], row["latest"]) for row in rows_of(built, "ends")] == [
-                ("of events", "of others")
-            ]
+    for order in orders:
+        built, reached = rehearse(both, log, driver_rows), Offsets()
+        for topics in order:
+            reached = reached.highest_with(log.end.only(topics))
+            built.fold(reached)
+        (row,) = rows_of(built, "ends")
+        assert (row["first"], row["latest"]) == ("of events", "of others")
 
 
 @pytest.fixture
@@ -692,51 +585,33 @@ def few(wide: DataFrame, others: DataFrame) -> dict[str, DataFrame]:
     ],
 )
 def test_a_large_slice_keeps_the_used_columns_and_takes_the_same_records(
-    spark: SparkSession,
-    tmp_path: Path,
+    rehearse: Rehearse,
+    log: MemoryLog,
     left_out: list[tuple[str, set[str]]],
     records: int,
     fails: bool,
 ) -> None:
     """The columns are those the function was seen to use; one slice on the driver has them all."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
-    log, draw = MemoryLog(), random.Random(records)
+    draw = random.Random(records)
+    # An unused column is wrong now and then, and makes its record a reject all the same.
+    mistakes = [{"s": 1}, {"x": "1"}, {"at": "2024-13-01T00:00:00Z"}, {"x": -0.0, "s": None}]
     for number in range(records):
-        # An unused column is wrong now and then, and makes its record a reject all the same.
-        wrong = (
-            {}
-            if number == records - 2 or draw.random() > 0.1
-            else draw.choice(
-                [{"s": 1}, {"x": "1"}, {"at": "2024-13-01T00:00:00Z"}, {"x": -0.0, "s": None}]
-            )
-        )
+        is_last_but_one = number == records - 2
+        wrong = {} if is_last_but_one or draw.random() > 0.1 else draw.choice(mistakes)
         # The function fails on 0.
-        n = 0 if number == records - 2 and fails else draw.randrange(1, 5)
-        log.add(
-            "wide",
-            0,
-            event(
-                k=f"k{number % 7}",
-                n=n,
-                **{"s": "é", "x": 1.5, "at": "2024-12-31T00:00:00Z", "b": number % 3 == 0} | wrong,
-            ),
-        )
+        n = 0 if is_last_but_one and fails else draw.randrange(1, 5)
+        usual = {"s": "é", "x": 1.5, "at": "2024-12-31T00:00:00Z", "b": number % 3 == 0}
+        log.add("wide", 0, event(k=f"k{number % 7}", n=n, **usual | wrong))
         log.add("others", 0, event(s=f"{number}"))
-    with local_pipeline(few) as made:
-        found = []
-        large = (Offsets({"wide": {0: records // 3}}), log.end)
-        for driver_rows, ends in ((10_000, (log.end,)), (0, large)):
-            built = Rehearsal(tmp_path / str(driver_rows), made, log, driver_rows=driver_rows)
-            for end in ends:
-                built.fold(built.publisher.newest.offsets.highest_with(end))
-            _adds_up(built, log)
-            found.append(
-                {
-                    table: sorted(map(repr, rows_of(built, table)))
-                    for table in ("sums", "marked", REJECTS)
-                }
-            )
+    found = []
+    large = (Offsets({"wide": {0: records // 3}}), log.end)
+    for driver_rows, ends in ((10_000, (log.end,)), (0, large)):
+        built = rehearse(few, log, driver_rows)
+        for end in ends:
+            built.fold(built.publisher.newest.offsets.highest_with(end))
+        _adds_up(built, log)
+        tables = ("sums", "marked", REJECTS)
+        found.append({table: sorted(map(repr, rows_of(built, table))) for table in tables})
 
     assert found[0] == found[1]
     assert ("function_failed" in "".join(found[1][REJECTS])) == fails
@@ -744,62 +619,47 @@ def test_a_large_slice_keeps_the_used_columns_and_takes_the_same_records(
 
 
 def test_a_function_that_uses_more_than_it_did_before_begins_again_with_all_columns(
-    spark: SparkSession, tmp_path: Path, left_out: list[tuple[str, set[str]]]
+    rehearse: Rehearse, log: MemoryLog, tmp_path: Path, left_out: list[tuple[str, set[str]]]
 ) -> None:
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
     asked = ["k"]
 
     @pipeline(reads={"wide": WIDE}, writes=[Table("rows")], on_error="reject")
     def fickle(wide: DataFrame) -> dict[str, DataFrame]:
         return {"rows": wide.selectExpr(f"{asked[0]} as k")}
 
-    log = MemoryLog()
     for _ in range(4):
         log.add("wide", 0, event(k="k", s="s"))
-    with local_pipeline(fickle) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=0)
-        counts: list[dict[str, str]] = []
+    built = rehearse(fickle, log, 0)
+    counts: list[dict[str, str]] = []
 
-        def look(name: str) -> None:
-            if name == "job.before_first_commit":
-                counts.append({at.name: at.read_text() for at in tmp_path.rglob("_*.read")})
+    def look(name: str) -> None:
+        if name == "job.before_first_commit":
+            counts.append({at.name: at.read_text() for at in tmp_path.rglob("_*.read")})
 
-        with acting(look):
-            built.fold(Offsets({"wide": {0: 2}}))
-        # Spark's workers have counted what they read, beside files that Spark read after that.
-        assert [sorted(each.values()) for each in counts] == [["0", "2"]]
-        asked[0] = "s"
-        with pytest.raises(
-            KappaError, match="column s of topic wide is used in this slice"
-        ) as refused:
-            built.fold(log.end)
-        built.begin(driver_rows=0)
+    with acting(look):
+        built.fold(Offsets({"wide": {0: 2}}))
+    # Spark's workers have counted what they read, beside files that Spark read after that.
+    assert [sorted(each.values()) for each in counts] == [["0", "2"]]
+    asked[0] = "s"
+    with pytest.raises(KappaError, match="column s of topic wide is used in this slice") as refused:
         built.fold(log.end)
+    built.begin(driver_rows=0)
+    built.fold(log.end)
 
-        assert not isinstance(refused.value, Broken)
-        assert sorted(row["k"] for row in rows_of(built, "rows")) == ["k", "k", "s", "s"]
-        assert rows_of(built, REJECTS) == []
+    assert not isinstance(refused.value, Broken)
+    assert sorted(row["k"] for row in rows_of(built, "rows")) == ["k", "k", "s", "s"]
+    assert rows_of(built, REJECTS) == []
     assert left_out == [("wide", set()), ("wide", ALL_OF_WIDE - {"k"}), ("wide", set())]
 
 
-PLACES = Topic(
-    "places",
-    event="k string not null, n bigint, place struct<name: string, size: bigint>, t string",
-    partitions=1,
-)
-SAME = Topic(
-    "same",
-    event="k string not null, n bigint, place struct<name: string, size: bigint>, t string",
-    partitions=1,
-)
+PLACE = "k string not null, n bigint, place struct<name: string, size: bigint>, t string"
+PLACES, SAME = (Topic(name, event=PLACE, partitions=1) for name in ("places", "same"))
 
 
 def test_parts_of_structs_are_used_and_each_topic_has_what_it_is_asked_for(
-    spark: SparkSession, tmp_path: Path, left_out: list[tuple[str, set[str]]]
+    rehearse: Rehearse, log: MemoryLog, left_out: list[tuple[str, set[str]]]
 ) -> None:
     """Another topic with the same columns has all of its own."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
 
     @pipeline(reads={"places": PLACES, "same": SAME}, writes=[Table("names"), Table("texts")])
     def parts(places: DataFrame, same: DataFrame) -> dict[str, DataFrame]:
@@ -808,38 +668,20 @@ def test_parts_of_structs_are_used_and_each_topic_has_what_it_is_asked_for(
             "texts": places.selectExpr("k as text").union(same.where("n = 1").select("t")),
         }
 
-    log = MemoryLog()
     for number in range(6):
         for topic in ("places", "same"):
-            log.add(
-                topic,
-                0,
-                event(
-                    k=f"{topic}{number}",
-                    n=1,
-                    place={"name": f"at {number}", "size": number},
-                    t=f"t{number}",
-                ),
-            )
-    with local_pipeline(parts) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=0)
-        for end in (
-            Offsets({"places": {0: 2}}),
-            log.end,
-        ):
-            built.fold(built.publisher.newest.offsets.highest_with(end))
+            place = {"name": f"at {number}", "size": number}
+            log.add(topic, 0, event(k=f"{topic}{number}", n=1, place=place, t=f"t{number}"))
+    built = rehearse(parts, log, 0)
+    for end in (Offsets({"places": {0: 2}}), log.end):
+        built.fold(built.publisher.newest.offsets.highest_with(end))
 
-        assert sorted(row["name"] for row in rows_of(built, "names")) == [
-            f"at {number}" for number in range(6)
-        ]
-        assert sorted(row["text"] for row in rows_of(built, "texts")) == sorted(
-            f"{each}{number}" for number in range(6) for each in ("places", "t")
-        )
-    assert left_out == [
-        ("places", set()),
-        ("places", {"n", "t"} | BESIDE),
-        ("same", set()),
-    ]
+    names = sorted(row["name"] for row in rows_of(built, "names"))
+    assert names == [f"at {number}" for number in range(6)]
+    assert sorted(row["text"] for row in rows_of(built, "texts")) == sorted(
+        f"{each}{number}" for number in range(6) for each in ("places", "t")
+    )
+    assert left_out == [("places", set()), ("places", {"n", "t"} | BESIDE), ("same", set())]
 
 
 BIDS = Topic(
@@ -849,10 +691,8 @@ BIDS = Topic(
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
 def test_names_of_columns_and_of_fields_keep_their_case(
-    spark: SparkSession, tmp_path: Path, driver_rows: int
+    rehearse: Rehearse, log: MemoryLog, driver_rows: int
 ) -> None:
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
     @pipeline(
         reads={"bids": BIDS},
         writes=[Table("all"), Table("lasts", keys=("Id",), fold={"Last": latest("Bid")})],
@@ -861,20 +701,18 @@ def test_names_of_columns_and_of_fields_keep_their_case(
         return {"all": bids.select("Id", "Bid", "Bid.dateTime"), "lasts": bids}
 
     bid = {"dateTime": 1, "Items": [{"No": 2}]}
-    log = MemoryLog()
     log.add("bids", 0, event(Id="a", Bid=bid))
-    with local_pipeline(named) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=driver_rows)
-        built.fold(log.end)
+    built = rehearse(named, log, driver_rows)
+    built.fold(log.end)
 
-        assert rows_of(built, "all") == [{"Id": "a", "Bid": bid, "dateTime": 1}]
-        assert rows_of(built, "lasts")[0]["Last"] == bid
+    assert rows_of(built, "all") == [{"Id": "a", "Bid": bid, "dateTime": 1}]
+    assert rows_of(built, "lasts")[0]["Last"] == bid
 
 
 @pytest.mark.long
-def test_writers_may_take_turns_on_one_table(build: Build) -> None:
+def test_writers_may_take_turns_on_one_table(rehearse: Rehearse) -> None:
     log = random_log(7, 250)
-    built = build(log)
+    built = rehearse(everything, log)
 
     for end, (driver_rows, merge_bytes) in zip(
         cuts(log, random.Random(7), 3), [(10_000, 0), (0, 1), (0, 1_000_000)], strict=True
@@ -892,21 +730,20 @@ def test_writers_may_take_turns_on_one_table(build: Build) -> None:
 
 def _committed_by(built: Rehearsal, table: str) -> list[str]:
     path = next(writer.path for writer in built.slices.writers if writer.birth.name == table)
-    commits = [
-        file.read_text().splitlines() for file in sorted(Path(path, "_delta_log").glob("*.json"))
+    lines = [
+        json.loads(line)
+        for file in sorted(Path(path, "_delta_log").glob("*.json"))
+        for line in file.read_text().splitlines()
     ]
-    engines = [
-        json.loads(line)["commitInfo"].get("engineInfo", "delta-rs")
-        for lines in commits
-        for line in lines
-        if "commitInfo" in line
-    ]
+    engines = [each["commitInfo"].get("engineInfo", "") for each in lines if "commitInfo" in each]
     return ["spark" if "Spark" in engine else "delta-rs" for engine in engines[1:]]
 
 
-def test_what_some_tables_have_of_a_slice_is_taken_back_and_it_is_folded_once(build: Build) -> None:
+def test_what_some_tables_have_of_a_slice_is_taken_back_and_it_is_folded_once(
+    rehearse: Rehearse,
+) -> None:
     log = random_log(8, 120)
-    built = build(log)
+    built = rehearse(everything, log)
     first, second = cuts(log, random.Random(8), 2)
     built.fold(first)
     _commit_only(built, Slice(1, 1, first, second), tables=("totals", "things"))
@@ -918,9 +755,9 @@ def test_what_some_tables_have_of_a_slice_is_taken_back_and_it_is_folded_once(bu
     _adds_up(built, log)
 
 
-def test_a_slice_that_does_not_follow_stops_the_job(build: Build) -> None:
+def test_a_slice_that_does_not_follow_stops_the_job(rehearse: Rehearse) -> None:
     log = random_log(9, 60)
-    built = build(log)
+    built = rehearse(everything, log)
     first, second = cuts(log, random.Random(9), 2)
     built.fold(first)
 
@@ -936,11 +773,11 @@ def test_a_slice_that_does_not_follow_stops_the_job(build: Build) -> None:
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
 def test_a_topic_re_created_before_a_slice_was_read_stops_the_job_uncommitted(
-    build_narrow: Build, driver_rows: int
+    rehearse: Rehearse, driver_rows: int
 ) -> None:
     """No table has a commit of the slice."""
     log = doomed_log()
-    built = build_narrow(log)
+    built = rehearse(narrow, log)
     log.add("events", 0, event(k="a"))
     log.add("things", 0, event(id=7, v="a"), key=b"7")
     built.fold(log.end)
@@ -959,10 +796,10 @@ def test_a_topic_re_created_before_a_slice_was_read_stops_the_job_uncommitted(
 
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
-def test_what_the_log_has_lost_of_a_slice_is_named(build_narrow: Build, driver_rows: int) -> None:
+def test_what_the_log_has_lost_of_a_slice_is_named(rehearse: Rehearse, driver_rows: int) -> None:
     log = losing_log()
     log.skip("events", 1, 9)
-    built = build_narrow(log, driver_rows)
+    built = rehearse(narrow, log, driver_rows)
 
     with pytest.raises(
         Broken,
@@ -975,9 +812,9 @@ def test_what_the_log_has_lost_of_a_slice_is_named(build_narrow: Build, driver_r
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
 def test_a_sum_that_does_not_fit_is_null_and_comes_back(
-    build_narrow: Build, log: MemoryLog, driver_rows: int
+    rehearse: Rehearse, log: MemoryLog, driver_rows: int
 ) -> None:
-    built, seen = build_narrow(log, driver_rows), []
+    built, seen = rehearse(narrow, log, driver_rows), []
     # Beyond the type within the first slice, and within the type at its end.
     for slice_ in ([2**63 - 1, 2**63 - 1, -(2**63), 0], [2], [None], [-1]):
         for n in slice_:
@@ -994,23 +831,16 @@ def test_a_sum_that_does_not_fit_is_null_and_comes_back(
     ids=["driver", "spark", "combined"],
 )
 def test_an_average_is_right_whatever_its_sum(
-    spark: SparkSession, log: MemoryLog, tmp_path: Path, driver_rows: int, beside: dict[str, Fold]
+    rehearse: Rehearse, log: MemoryLog, driver_rows: int, beside: dict[str, Fold]
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-
     folds = {"mean": avg_("n"), "x_mean": avg_("x"), "x": sum_("x"), **beside}
-
-    @pipeline(reads={"events": EVENTS}, writes=[Table("means", keys=("k",), fold=folds)])
-    def averaged(events: DataFrame) -> dict[str, DataFrame]:
-        return {"means": events}
-
-    with local_pipeline(averaged) as made:
-        built, seen = Rehearsal(tmp_path, made, log, driver_rows=driver_rows), []
-        for n, x in ((2**63 - 1, 1.5e308), (2**63 - 1, 1.5e308), (-(2**63), -1.5e308)):
-            log.add("events", 0, event(k="a", n=n, x=x))
-            built.fold(log.end)
-            (row,) = rows_of(built, "means")
-            seen.append((row["mean"], row["x_mean"], row["x"], row["x_overflow"]))
+    averaged = pass_on(EVENTS, Table("means", keys=("k",), fold=folds))
+    built, seen = rehearse(averaged, log, driver_rows), []
+    for n, x in ((2**63 - 1, 1.5e308), (2**63 - 1, 1.5e308), (-(2**63), -1.5e308)):
+        log.add("events", 0, event(k="a", n=n, x=x))
+        built.fold(log.end)
+        (row,) = rows_of(built, "means")
+        seen.append((row["mean"], row["x_mean"], row["x"], row["x_overflow"]))
 
     assert seen == [
         (float(2**63 - 1), 1.5e308, 1.5e308, False),
@@ -1120,51 +950,19 @@ GATHERED = {
 }
 
 
-@pipeline(
-    reads={"events": EVENTS},
-    writes=[
-        Table("gathered", keys=("k", "g"), fold=GATHERED),
-        Table("days", keys=("day",), fold={"rows": count()}),
-    ],
+gather = pass_on(
+    EVENTS,
+    Table("gathered", keys=("k", "g"), fold=GATHERED),
+    Table("days", keys=("day",), fold={"rows": count()}),
 )
-def gather(events: DataFrame) -> dict[str, DataFrame]:
-    return {"gathered": events, "days": events}
-
-
-@pytest.fixture(scope="module")
-def gathering(spark: SparkSession) -> Iterator[LocalPipeline]:
-    from kappa.engine.children.rehearsal import local_pipeline
-
-    with local_pipeline(gather) as made:
-        yield made
-
-
 # What concerns single folds of such tables needs no others.
-@pipeline(
-    reads={"events": EVENTS},
-    writes=[
-        Table(
-            "gathered",
-            keys=("k",),
-            fold={
-                "n_sum": sum_("n"),
-                "n_set": set_("n", limit=3),
-                "n_top": top_k("n", 2),
-                "n_distinct": count_distinct("n", limit=3),
-            },
-        )
-    ],
-)
-def gather_few(events: DataFrame) -> dict[str, DataFrame]:
-    return {"gathered": events}
-
-
-@pytest.fixture(scope="module")
-def gathering_few(spark: SparkSession) -> Iterator[LocalPipeline]:
-    from kappa.engine.children.rehearsal import local_pipeline
-
-    with local_pipeline(gather_few) as made:
-        yield made
+FEW_GATHERED = {
+    "n_sum": sum_("n"),
+    "n_set": set_("n", limit=3),
+    "n_top": top_k("n", 2),
+    "n_distinct": count_distinct("n", limit=3),
+}
+gather_few = pass_on(EVENTS, Table("gathered", keys=("k",), fold=FEW_GATHERED))
 
 
 def many_values(seed: int, records: int) -> MemoryLog:
@@ -1172,9 +970,7 @@ def many_values(seed: int, records: int) -> MemoryLog:
 
     They have nulls, empty texts, equal ranks and equal clocks.
     """
-    from kappa.engine.children.rehearsal import MemoryLog
-
-    draw, log = random.Random(seed), MemoryLog()
+    draw, log = random.Random(seed), memory_log()
     for number in range(records):
         fields = random_event(draw) | {
             "n": draw.randrange(200) - 100,
@@ -1185,12 +981,9 @@ def many_values(seed: int, records: int) -> MemoryLog:
             if draw.random() < 0.9
             else {"g": 2}
         )
-        log.add(
-            "events",
-            draw.randrange(3),
-            event(**fields | {"k": draw.choice([None, "a", "a", "a"])}),
-            ms=1_700_000_000_000 + number // 7,
-        )
+        partition, key = draw.randrange(3), draw.choice([None, "a", "a", "a"])
+        ms = 1_700_000_000_000 + number // 7
+        log.add("events", partition, event(**fields | {"k": key}), ms=ms)
     log.add("events", 0, event(k="nothing"))
     return log
 
@@ -1334,10 +1127,8 @@ def _hold_gathered(built: Rehearsal, log: MemoryLog, spark: SparkSession) -> Non
         wanted = expected[row["k"], row["g"]]
         ranked = wanted.pop("n")
         found = {name: row[name] for name in wanted}
-        found["at_set"] = [
-            (each - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-            for each in row["at_set"]
-        ]
+        began = datetime(1970, 1, 1, tzinfo=UTC)
+        found["at_set"] = [(at - began) // timedelta(microseconds=1) for at in row["at_set"]]
         assert found == wanted
         if ranked:
             true, error = ranked[(len(ranked) - 1) // 2], 2 * 2.296 / 16**0.9723
@@ -1357,12 +1148,10 @@ def _hold_gathered(built: Rehearsal, log: MemoryLog, spark: SparkSession) -> Non
 )
 @pytest.mark.usefixtures("roots")
 def test_rows_are_combined_the_same_however_they_are_cut_and_by_any_writer(
-    spark: SparkSession, gathering: LocalPipeline, tmp_path: Path, slices: int, turns: list[int]
+    spark: SparkSession, rehearse: Rehearse, slices: int, turns: list[int]
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal
-
     log = many_values(slices, 260)
-    built = Rehearsal(tmp_path, gathering, log, driver_rows=turns[0])
+    built = rehearse(gather, log, turns[0])
 
     for end, driver_rows in zip(
         cuts(log, random.Random(slices), slices), itertools.cycle(turns), strict=False
@@ -1375,27 +1164,21 @@ def test_rows_are_combined_the_same_however_they_are_cut_and_by_any_writer(
 
 
 def test_what_has_overflowed_says_so_in_every_slice_from_then_on(
-    gathering_few: LocalPipeline, log: MemoryLog, tmp_path: Path
+    rehearse: Rehearse, log: MemoryLog
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal
-
-    built = Rehearsal(tmp_path, gathering_few, log, driver_rows=10_000)
-    told = []
+    built, told = rehearse(gather_few, log), []
     for slice_ in ([1, 2], [3, 1], [4], [None]):
         for n in slice_:
             log.add("events", 0, event(k="a", n=n))
         built.fold(log.end)
-        told += [
+        (row,) = rows_of(built, "gathered")
+        known = row["_n_distinct_values"]
+        told.append(
             (
-                len(row["n_set"]),
-                row["n_set_overflow"],
-                row["n_top"],
-                row["n_top_overflow"],
-                row["n_distinct"],
-                row["_n_distinct_values"] and sorted(row["_n_distinct_values"]),
+                *(len(row["n_set"]), row["n_set_overflow"], row["n_top"], row["n_top_overflow"]),
+                *(row["n_distinct"], known and sorted(known)),
             )
-            for row in rows_of(built, "gathered")
-        ]
+        )
 
     assert told == [
         (2, False, [2, 1], False, 2, [1, 2]),
@@ -1406,22 +1189,16 @@ def test_what_has_overflowed_says_so_in_every_slice_from_then_on(
 
 
 def test_a_build_born_with_fewer_columns_and_narrow_sums_goes_on_as_it_was(
-    gathering_few: LocalPipeline, log: MemoryLog, tmp_path: Path
+    rehearse: Rehearse, log: MemoryLog
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal
-
-    built = Rehearsal(tmp_path, gathering_few, log, driver_rows=10_000)
-    built.close()
+    born = rehearse(gather_few, log).birth
     later = {"n_top_overflow", "n_sum_overflow", "_n_sum_sum"}
-    older = structs.replace(
-        built.birth,
-        build="older",
-        tables=tuple(
-            structs.replace(table, columns=tuple(c for c in table.columns if c[0] not in later))
-            for table in built.birth.tables
-        ),
+    tables = tuple(
+        structs.replace(table, columns=tuple(c for c in table.columns if c[0] not in later))
+        for table in born.tables
     )
-    built = Rehearsal(tmp_path, gathering_few, log, driver_rows=10_000, birth=older)
+    older = structs.replace(born, build="older", tables=tables)
+    built = rehearse(gather_few, log, birth=older)
     for n in (2**63 - 4, 3):
         log.add("events", 0, event(k="a", n=n))
         built.fold(log.end)
@@ -1435,12 +1212,10 @@ def test_a_build_born_with_fewer_columns_and_narrow_sums_goes_on_as_it_was(
 
 
 def test_what_a_combined_table_has_of_a_slice_is_taken_back_and_combined_once(
-    spark: SparkSession, gathering: LocalPipeline, tmp_path: Path
+    spark: SparkSession, rehearse: Rehearse
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal
-
     log = many_values(9, 60)
-    built = Rehearsal(tmp_path, gathering, log, driver_rows=10_000)
+    built = rehearse(gather, log)
     start, end = cuts(log, random.Random(9), 2)
     built.fold(start)
     _commit_only(built, Slice(1, 1, start, end), tables=("gathered",))
@@ -1455,11 +1230,9 @@ def test_what_a_combined_table_has_of_a_slice_is_taken_back_and_combined_once(
 
 
 def test_a_sum_beside_a_set_that_does_not_fit_is_null_and_comes_back(
-    gathering_few: LocalPipeline, log: MemoryLog, tmp_path: Path
+    rehearse: Rehearse, log: MemoryLog
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal
-
-    built, seen = Rehearsal(tmp_path, gathering_few, log, driver_rows=10_000), []
+    built, seen = rehearse(gather_few, log), []
     for n in (2**63 - 1, 1, -2):
         log.add("events", 0, event(k="a", n=n))
         built.fold(log.end)
@@ -1470,27 +1243,25 @@ def test_a_sum_beside_a_set_that_does_not_fit_is_null_and_comes_back(
 
 @pytest.mark.parametrize("driver_rows", [10_000, 0])
 def test_a_tombstone_is_not_undone_by_an_older_record_of_another_partition(
-    build_narrow: Build, log: MemoryLog, driver_rows: int
+    rehearse: Rehearse, log: MemoryLog, driver_rows: int
 ) -> None:
-    built = build_narrow(log, driver_rows)
+    built = rehearse(narrow, log, driver_rows)
+
+    def seen() -> list[Any]:
+        built.fold(log.end)
+        return [(row["id"], row["v"], row["_deleted"]) for row in rows_of(built, "things")]
+
     log.add("things", 1, None, key=b"7", ms=2_000)
     built.fold(log.end)
     log.add("things", 0, event(id=7, v="old"), key=b"7", ms=1_000)
-    built.fold(log.end)
-
-    assert [(row["id"], row["v"], row["_deleted"]) for row in rows_of(built, "things")] == [
-        (7, None, True)
-    ]
+    assert seen() == [(7, None, True)]
     log.add("things", 0, event(id=7, v="new"), key=b"7", ms=2_000)
     log.add("things", 0, event(id=7, v="newest"), key=b"7", ms=3_000)
-    built.fold(log.end)
-    assert [(row["id"], row["v"], row["_deleted"]) for row in rows_of(built, "things")] == [
-        (7, "newest", False)
-    ]
+    assert seen() == [(7, "newest", False)]
 
 
-def test_log_time_never_goes_back_within_a_partition(build_narrow: Build, log: MemoryLog) -> None:
-    built = build_narrow(log)
+def test_log_time_never_goes_back_within_a_partition(rehearse: Rehearse, log: MemoryLog) -> None:
+    built = rehearse(narrow, log)
     log.add("things", 0, event(id=1, v="a"), key=b"1", ms=5_000)
     built.fold(log.end)
     log.add("things", 0, event(id=1, v="b"), key=b"1", ms=1_000)
@@ -1500,10 +1271,8 @@ def test_log_time_never_goes_back_within_a_partition(build_narrow: Build, log: M
     assert built.publisher.newest.log_time == {"things": {0: 5_000}}
 
 
-def test_offsets_without_records_are_folded_and_counted(
-    build_narrow: Build, log: MemoryLog
-) -> None:
-    built = build_narrow(log)
+def test_offsets_without_records_are_folded_and_counted(rehearse: Rehearse, log: MemoryLog) -> None:
+    built = rehearse(narrow, log)
     log.skip("things", 2, 7)
 
     built.fold(log.end)
@@ -1515,9 +1284,8 @@ def test_offsets_without_records_are_folded_and_counted(
 def _adds_up(built: Rehearsal, log: MemoryLog) -> None:
     for (topic, partition), end in log.ends.items():
         tally = built.publisher.newest.tally.get(topic, {}).get(partition, Tally())
-        assert (
-            tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent == end
-        )
+        counted = tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent
+        assert counted == end
 
 
 def _commit_only(built: Rehearsal, piece: Slice, *, tables: tuple[str, ...]) -> None:

@@ -9,17 +9,17 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rehearsing import Rehearse, memory_log, pass_on
 
-from kappa import Table, Topic, count, count_distinct, pipeline, set_, top_k
+from kappa import Table, Topic, count, count_distinct, set_, top_k
 from kappa.declare.folds import sizes
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from kappa.engine.children.rehearsal import MemoryLog
 
@@ -42,21 +42,12 @@ FOLDS = {
 FEW_BYTES = 200
 
 
-@pipeline(reads={"events": EVENTS}, writes=[Table("kept", keys=("k",), fold=FOLDS)])
-def keep(events: DataFrame) -> dict[str, DataFrame]:
-    return {"kept": events}
-
-
-@pytest.fixture
-def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "MOST_BYTES", FEW_BYTES)
+keep = pass_on(EVENTS, Table("kept", keys=("k",), fold=FOLDS))
 
 
 def random_log(seed: int, records: int) -> MemoryLog:
     """Makes a log of texts of 0 to 120 bytes, of few keys, with nulls."""
-    from kappa.engine.children.rehearsal import MemoryLog
-
-    draw, log = random.Random(seed), MemoryLog()
+    draw, log = random.Random(seed), memory_log()
 
     def text() -> str | None:
         return draw.choice([None, "", "ß" * draw.randrange(60), "x" * draw.randrange(9)])
@@ -69,12 +60,8 @@ def random_log(seed: int, records: int) -> MemoryLog:
             "tags": draw.choice([None, [], [text() for _ in range(draw.randrange(4))]]),
             "o": draw.choice([None, {"a": text(), "b": [text()]}, {"a": text(), "b": None}]),
         }
-        log.add(
-            "events",
-            draw.randrange(2),
-            json.dumps(fields).encode(),
-            ms=1_700_000_000_000 + number // 5,
-        )
+        ms = 1_700_000_000_000 + number // 5
+        log.add("events", draw.randrange(2), json.dumps(fields).encode(), ms=ms)
     return log
 
 
@@ -125,11 +112,11 @@ def kept_from(log: MemoryLog, spark: SparkSession) -> dict[Any, dict[str, Any]]:
             key=lambda each: each[0],
             reverse=True,
         )
-        kept = first_of(
-            [row for _, row in ranked],
-            k,
-            lambda row: 64 + bytes_of(row[by]) + bytes_of(row[value]),
-        )
+
+        def size(row: Any) -> int:
+            return 64 + bytes_of(row[by]) + bytes_of(row[value])
+
+        kept = first_of([row for _, row in ranked], k, size)
         return [row[value] for row in kept], len(kept) < len(ranked)
 
     def of(rows: Sequence[Any]) -> dict[str, Any]:
@@ -175,18 +162,20 @@ def cuts(log: MemoryLog, draw: random.Random, slices: int) -> Iterator[Offsets]:
     [(1, 3), *(pytest.param(*each, marks=pytest.mark.long) for each in [(2, 1), (3, 9)])],
 )
 def test_values_beyond_the_bytes_do_not_depend_on_cut_or_writer(
-    spark: SparkSession, small_rows: None, tmp_path: Path, seed: int, slices: int
+    spark: SparkSession,
+    rehearse: Rehearse,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    slices: int,
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-
+    monkeypatch.setattr(sizes, "MOST_BYTES", FEW_BYTES)
     log, draw = random_log(seed, 120), random.Random(seed)
-    with local_pipeline(keep) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=10_000)
-        for number, end in enumerate(cuts(log, draw, slices)):
-            built.begin(driver_rows=(10_000, 0)[number % 2])
-            built.fold(end)
-        found = {row["k"]: row for row in built.table("kept").to_pylist()}
+    built = rehearse(keep, log)
+    for number, end in enumerate(cuts(log, draw, slices)):
+        built.begin(driver_rows=(10_000, 0)[number % 2])
+        built.fold(end)
 
+    found = {row["k"]: row for row in built.table("kept").to_pylist()}
     expected = kept_from(log, spark)
     assert found.keys() == expected.keys()
     for key, wanted in expected.items():
@@ -196,37 +185,21 @@ def test_values_beyond_the_bytes_do_not_depend_on_cut_or_writer(
     assert overflowed >= {f"_{name}_cut" for name in ("s_set", "s_top", "tags_top", "o_top")}
 
 
-@pipeline(
-    reads={"events": EVENTS},
-    writes=[
-        Table(
-            "kept",
-            keys=("k",),
-            fold={
-                "s_set": set_("s", limit=100),
-                "s_top": top_k("s", 100, by="n"),
-                "s_distinct": count_distinct("s"),
-            },
-        )
-    ],
-)
-def keep_large(events: DataFrame) -> dict[str, DataFrame]:
-    return {"kept": events}
-
-
-def test_a_row_of_large_values_is_bounded(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_row_of_large_values_is_bounded(rehearse: Rehearse) -> None:
     """Without a bound the row grows by each value, until no writer can write the row."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
-    log, large = MemoryLog(), "x" * (1 << 20)
-    with local_pipeline(keep_large) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=10_000)
-        for part in range(3):
-            for number in range(10 * part, 10 * part + 10):
-                fields = {"k": "a", "s": f"{number:02}{large}", "n": number}
-                log.add("events", 0, json.dumps(fields).encode())
-            built.fold(log.end)
-        (row,) = built.table("kept").to_pylist()
+    folds = {
+        "s_set": set_("s", limit=100),
+        "s_top": top_k("s", 100, by="n"),
+        "s_distinct": count_distinct("s"),
+    }
+    log, large = memory_log(), "x" * (1 << 20)
+    built = rehearse(pass_on(EVENTS, Table("kept", keys=("k",), fold=folds)), log)
+    for part in range(3):
+        for number in range(10 * part, 10 * part + 10):
+            fields = {"k": "a", "s": f"{number:02}{large}", "n": number}
+            log.add("events", 0, json.dumps(fields).encode())
+        built.fold(log.end)
+    (row,) = built.table("kept").to_pylist()
 
     # Sixteen values of a mebibyte and some bytes are more than 16 MiB; fifteen are less.
     assert (len(row["s_set"]), row["s_set_overflow"], row["_s_set_cut"]) == (16, True, True)

@@ -22,6 +22,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
+from rehearsing import Rehearse, memory_log, pass_on
 
 from kappa import Table, Topic, View, ordered, pipeline
 from kappa.base.errors import Broken
@@ -35,11 +36,9 @@ from kappa.state.offsets import Offsets
 from kappa.tables.shape import table_births
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame
 
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
+    from kappa.engine.children.rehearsal import MemoryLog
 
 GAP = 30
 LOGINS = Topic("logins", event="who string not null, ok boolean, n int", partitions=2, key="who")
@@ -93,49 +92,27 @@ def invert(state: dict[str, Any], row: Mapping[str, Any]) -> None:
     state["inverse"] = 1 // row["n"]
 
 
-@pipeline(
-    reads={"logins": LOGINS},
-    writes=[
-        Table(
-            "watched",
-            keys=("who",),
-            fold=ordered(watch, state="failed int, balance bigint", emits="breakins"),
-        ),
-        Table("breakins", emitted="who string, failed int, at bigint"),
-    ],
+def watching(step: Any, state: str, emitted: str, *more: Any, **options: Any) -> Any:
+    """Declares tables `watched`, of a step's states, and `told`, of what the step emits."""
+    fold = ordered(step, state=state, emits="told", **options)
+    watched = Table("watched", keys=("who",), fold=fold)
+    return pass_on(LOGINS, watched, Table("told", emitted=emitted), *more)
+
+
+WATCHED = ("failed int, balance bigint", "who string, failed int, at bigint")
+SESSION = "first int, last int"
+safe = watching(watch, *WATCHED)
+visited = pass_on(
+    LOGINS,
+    Table("visits", keys=("who",), fold=ordered(visit, state=SESSION, emits="sessions")),
+    Table("sessions", emitted=f"who string, {SESSION}"),
+    Table(
+        "framed",
+        keys=("who",),
+        fold=ordered(visit_frames, state=SESSION, emits="frames", over="pandas"),
+    ),
+    Table("frames", emitted=f"who string, {SESSION}"),
 )
-def safe(logins: DataFrame) -> dict[str, DataFrame]:
-    return {"watched": logins}
-
-
-@pipeline(
-    reads={"logins": LOGINS},
-    writes=[
-        Table(
-            "visits",
-            keys=("who",),
-            fold=ordered(visit, state="first int, last int", emits="sessions"),
-        ),
-        Table("sessions", emitted="who string, first int, last int"),
-        Table(
-            "framed",
-            keys=("who",),
-            fold=ordered(visit_frames, state="first int, last int", emits="frames", over="pandas"),
-        ),
-        Table("frames", emitted="who string, first int, last int"),
-    ],
-)
-def visited(logins: DataFrame) -> dict[str, DataFrame]:
-    return {"visits": logins, "framed": logins}
-
-
-@pipeline(
-    reads={"logins": LOGINS},
-    writes=[Table("inverses", keys=("who",), fold=ordered(invert, state="inverse int"))],
-    on_error="stop",
-)
-def inverting(logins: DataFrame) -> dict[str, DataFrame]:
-    return {"inverses": logins}
 
 
 def total(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -154,14 +131,12 @@ def total_tables(state: dict[str, Any], rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def total_pipeline(step: Any, over: str) -> Any:
+    fold = ordered(step, state="total int", emits="added", over=over)
+
     @pipeline(
         reads={"logins": LOGINS},
         writes=[
-            Table(
-                "totals",
-                keys=("who",),
-                fold=ordered(step, state="total int", emits="added", over=over),
-            ),
+            Table("totals", keys=("who",), fold=fold),
             Table("added", emitted="who string, n int"),
             Table("all"),
             Table("newest", latest=LOGINS),
@@ -179,7 +154,7 @@ def fold_of(declared: Any = safe) -> OrderedFold:
     return OrderedFold.of_pipeline(declared, {table.name: table for table in tables})[0]
 
 
-def rows_of(events: Sequence[tuple[Any, Any, Any]], declared: Any = safe) -> list[dict[str, Any]]:
+def rows_of(events: Sequence[tuple[Any, Any, Any]]) -> list[dict[str, Any]]:
     """Makes rows of the function for (who, ok, n) at offsets 0, 1, 2 ... of partition 1."""
     return [
         {"who": who, "ok": ok, "n": n, "_topic": "logins", "_partition": 1, "_offset": at}
@@ -187,9 +162,16 @@ def rows_of(events: Sequence[tuple[Any, Any, Any]], declared: Any = safe) -> lis
     ]
 
 
-def folded(fold: OrderedFold, rows: list[dict[str, Any]], held: pa.Table) -> Mapping[str, Any]:
+def nothing_of(fold: OrderedFold) -> pa.Table:
+    """Returns the states of a fold that has none yet."""
+    return arrow_schema(fold.table.columns).empty_table()
+
+
+def folded(
+    fold: OrderedFold, rows: list[dict[str, Any]], held: pa.Table | None = None
+) -> Mapping[str, Any]:
     given = pa.Table.from_pylist(rows, schema=arrow_schema(fold.table.steps_over))
-    made = fold.here(given, held, {})
+    made = fold.here(given, nothing_of(fold) if held is None else held, {})
     assert not made.failed, made.failed[0].error
     return {name: rows.to_arrow() for name, rows in made.rows.items()}
 
@@ -228,12 +210,9 @@ def in_slices(
     emitted: list[dict[str, Any]] = []
     assert fold.emitted is not None
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(rows)], strict=True):
+        states = pa.Table.from_pylist([*held.values()], schema=arrow_schema(fold.table.columns))
         # Whatever their order in the slice.
-        made = folded(
-            fold,
-            rows[start:end][::-1],
-            pa.Table.from_pylist(list(held.values()), schema=arrow_schema(fold.table.columns)),
-        )
+        made = folded(fold, rows[start:end][::-1], states)
         held |= {state["who"]: state for state in made[fold.table.name].to_pylist()}
         emitted += made[fold.emitted.name].to_pylist()
     return held, emitted
@@ -254,13 +233,12 @@ def test_states_and_what_is_emitted_do_not_depend_on_the_cut(
 
     states, found = by_hand(events)
     assert {who: (state["failed"], state["balance"]) for who, state in held.items()} == states
-    assert sorted((row["at"], row["who"], row["failed"]) for row in emitted) == sorted(
-        (at, who, failed) for who, failed, at in found
-    )
-    last = {row["who"]: row["_offset"] for row in rows}
-    assert {
+    told = sorted((row["at"], row["who"], row["failed"]) for row in emitted)
+    assert told == sorted((at, who, failed) for who, failed, at in found)
+    places = {
         who: (state["_topic"], state["_partition"], state["_offset"]) for who, state in held.items()
-    } == {who: ("logins", 1, at) for who, at in last.items()}
+    }
+    assert places == {row["who"]: ("logins", 1, row["_offset"]) for row in rows}
 
 
 @pytest.mark.law
@@ -276,9 +254,8 @@ def test_sessions_end_with_a_gap_wherever_the_log_is_cut(
     times = list(itertools.accumulate(minutes for _, minutes in steps))
     visits = [(who, True, at) for (who, _), at in zip(steps, times, strict=True)]
 
-    held, emitted = in_slices(
-        replace(fold_of(visited), step=called[0], over=called[1]), rows_of(visits, visited), cuts
-    )
+    fold = replace(fold_of(visited), step=called[0], over=called[1])
+    held, emitted = in_slices(fold, rows_of(visits), cuts)
 
     sessions: dict[str, list[list[int]]] = {}
     for who, _, at in visits:
@@ -300,10 +277,7 @@ def test_rows_of_one_record_come_in_the_order_of_their_values() -> None:
     rows = [{**row, "_offset": 7} for row in rows_of([("ann", False, n) for n in (3, -2, -1)])]
 
     balances = {
-        folded(fold, order, pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))[
-            "watched"
-        ].to_pylist()[0]["balance"]
-        for order in (rows, rows[::-1])
+        folded(fold, order)["watched"].to_pylist()[0]["balance"] for order in (rows, rows[::-1])
     }
 
     assert len(balances) == 1
@@ -316,11 +290,7 @@ def test_a_batch_has_all_rows_of_a_key_in_order_and_very_many_are_in_several(
     given: list[pa.Table] = []
     fold = replace(fold_of(), step=lambda _, rows: given.append(rows), over=Over.ARROW)
 
-    folded(
-        fold,
-        rows_of([("ann", None, n) for n in range(7)])[::-1],
-        pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)),
-    )
+    folded(fold, rows_of([("ann", None, n) for n in range(7)])[::-1])
 
     assert [table.column("_offset").to_pylist() for table in given] == [[0, 1, 2], [3, 4, 5], [6]]
     assert {table.schema for table in given} == {arrow_schema(fold.table.steps_over)}
@@ -331,13 +301,8 @@ def test_the_state_is_the_same_where_a_batch_ends_as_where_a_slice_does(
 ) -> None:
     def step(state: dict[str, Any], rows: pd.DataFrame) -> list[dict[str, Any]]:
         was, state["balance"], state["failed"] = state["balance"], pd.NA, rows["_offset"].max()
-        return [
-            {
-                "who": rows["who"].iloc[0],
-                "failed": None if was is None else 1,
-                "at": int(state["failed"]),
-            }
-        ]
+        told = {"failed": None if was is None else 1, "at": int(state["failed"])}
+        return [{"who": rows["who"].iloc[0], **told}]
 
     fold, rows = replace(fold_of(), step=step, over=Over.PANDAS), rows_of([("ann", True, 1)] * 6)
     by_slice = in_slices(fold, rows, {2, 4})
@@ -353,18 +318,13 @@ def test_what_pandas_has_for_nulls_and_numbers_is_kept_exactly() -> None:
         return rows[["who"]].assign(failed=rows["n"], at=rows["_offset"])
 
     fold = replace(fold_of(), step=step, over=Over.PANDAS)
-    rows = [
-        {**row, "_offset": 2**60 + row["_offset"]}
-        for row in rows_of([("ann", None, None), ("ann", None, 2)])
-    ]
-    made = folded(fold, rows, pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)))
+    rows = rows_of([("ann", None, None), ("ann", None, 2)])
+    made = folded(fold, [{**row, "_offset": 2**60 + row["_offset"]} for row in rows])
 
-    assert [(row["failed"], row["balance"]) for row in made["watched"].to_pylist()] == [
-        (None, 2**60 + 1)
-    ]
-    assert made["breakins"].to_pylist() == [
-        {"who": "ann", "failed": None, "at": 2**60},
-        {"who": "ann", "failed": 2, "at": 2**60 + 1},
+    (state,) = made["watched"].to_pylist()
+    assert (state["failed"], state["balance"]) == (None, 2**60 + 1)
+    assert made["told"].to_pylist() == [
+        {"who": "ann", "failed": n, "at": 2**60 + at} for at, n in enumerate((None, 2))
     ]
 
 
@@ -376,16 +336,8 @@ def summed(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, 
     began = datetime(2026, 1, 1)  # noqa: DTZ001
     state["at"] = (began if state["at"] is None else state["at"]) + timedelta(minutes=1)
     state["exact"] = Decimal(str(state["exact"] or 0)) + 1
-    yield {
-        "told": repr(
-            (
-                state["total"],
-                sorted(state["seen"]),
-                state["at"].isoformat()[:16],
-                str(state["exact"]),
-            )
-        )
-    }
+    at = state["at"].isoformat()[:16]
+    yield {"told": repr((state["total"], sorted(state["seen"]), at, str(state["exact"])))}
 
 
 @pytest.mark.parametrize("over", [Over.ROW, Over.ARROW])
@@ -394,31 +346,12 @@ def test_between_rows_the_state_is_what_the_table_would_give_back(
 ) -> None:
     monkeypatch.setattr("kappa.engine.fold.step_loop._BATCH_ROWS", 1)
 
-    @pipeline(
-        reads={"logins": LOGINS},
-        writes=[
-            Table(
-                "watched",
-                keys=("who",),
-                fold=ordered(
-                    summed,
-                    state="total float, seen array<int>, at timestamp, exact decimal(12,2)",
-                    emits="told",
-                ),
-            ),
-            Table("told", emitted="told string"),
-        ],
-    )
-    def telling(logins: DataFrame) -> dict[str, DataFrame]:
-        return {"watched": logins}
-
     def step(state: dict[str, Any], rows: Any) -> list[dict[str, Any]]:
         return list(summed(state, rows if over is Over.ROW else rows.to_pylist()[0]))
 
-    fold, rows = (
-        replace(fold_of(telling), step=step, over=over),
-        rows_of([("ann", True, n) for n in range(4)], telling),
-    )
+    kept = "total float, seen array<int>, at timestamp, exact decimal(12,2)"
+    fold = replace(fold_of(watching(summed, kept, "told string")), step=step, over=over)
+    rows = rows_of([("ann", True, n) for n in range(4)])
 
     assert in_slices(fold, rows, set()) == in_slices(fold, rows, {1, 2, 3})
 
@@ -435,28 +368,22 @@ def late(state: dict[str, Any], row: Mapping[str, Any]) -> None:
     state["at"] = datetime(9999, 12, 31, 22, tzinfo=timezone(timedelta(hours=-row["n"])))
 
 
-@pytest.mark.parametrize("step", [overflown, halved, late])
-def test_what_does_not_fit_after_a_row_stops_it_though_a_later_row_would_mend_it(step: Any) -> None:
-    state = {"overflown": "n int", "halved": "text string", "late": "at timestamp"}[step.__name__]
+@pytest.mark.parametrize(
+    ("step", "state"),
+    [(overflown, "n int"), (halved, "text string"), (late, "at timestamp")],
+)
+def test_what_does_not_fit_after_a_row_stops_it_though_a_later_row_would_mend_it(
+    step: Any, state: str
+) -> None:
+    fold = fold_of(watching(step, state, "told string"))
+    rows = rows_of([("ann", True, n) for n in (1, 3, -9)])
 
-    @pipeline(
-        reads={"logins": LOGINS},
-        writes=[
-            Table("watched", keys=("who",), fold=ordered(step, state=state, emits="told")),
-            Table("told", emitted="told string"),
-        ],
-    )
-    def telling(logins: DataFrame) -> dict[str, DataFrame]:
-        return {"watched": logins}
-
-    rows = rows_of([("ann", True, n) for n in (1, 3, -9)], telling)
-
-    in_slices(fold_of(telling), rows[:1], set())
+    in_slices(fold, rows[:1], set())
     for cuts in (set(), {1, 2}):
         with pytest.raises(
-            AssertionError, match="the step of table watched gives .* what does not fit"
+            AssertionError, match="step of table watched gives .* what does not fit"
         ):
-            in_slices(fold_of(telling), rows, cuts)
+            in_slices(fold, rows, cuts)
 
 
 def given_back(state: dict[str, Any], row: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -479,22 +406,10 @@ def grown(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
 def test_what_a_step_emits_is_what_it_was_when_it_was_emitted(
     step: Any, emitted: list[list[int]]
 ) -> None:
-    @pipeline(
-        reads={"logins": LOGINS},
-        writes=[
-            Table(
-                "watched", keys=("who",), fold=ordered(step, state="seen array<int>", emits="told")
-            ),
-            Table("told", emitted="seen array<int>"),
-        ],
-    )
-    def telling(logins: DataFrame) -> dict[str, DataFrame]:
-        return {"watched": logins}
+    fold = fold_of(watching(step, "seen array<int>", "seen array<int>"))
 
     for cuts in (set(), {1, 2, 3}):
-        found = in_slices(
-            fold_of(telling), rows_of([("ann", True, n) for n in range(4)], telling), cuts
-        )
+        found = in_slices(fold, rows_of([("ann", True, n) for n in range(4)]), cuts)
         assert [row["seen"] for row in found[1]] == emitted
 
 
@@ -508,17 +423,16 @@ def test_a_key_in_two_partitions_has_no_order() -> None:
         (OrderedFold(fold.table, fold.emitted, watch), "produce each key to one partition"),
         (OrderedFold(older, fold.emitted, watch, notes=True), "kappa replay makes a new build"),
     ):
-        nothing = pa.Table.from_pylist([], schema=arrow_schema(one.table.columns))
-        held = folded(one, rows[:1], nothing)["watched"]
+        held = folded(one, rows[:1])["watched"]
         for given_rows, before in (
-            ([rows[0], {**rows[1], "_partition": 0}], nothing),
+            ([rows[0], {**rows[1], "_partition": 0}], None),
             ([{**rows[1], "_partition": 0}], held),
         ):
-            with pytest.raises(
-                Broken,
-                match="table watched .* rows of key 'ann' lie in partition . and in partition .,"
-                " which have no order",
-            ) as stopped:
+            unordered = (
+                "table watched .* rows of key 'ann' lie in partition . and in partition .,"
+                " which have no order"
+            )
+            with pytest.raises(Broken, match=unordered) as stopped:
                 folded(one, given_rows, before)
             assert hint in stopped.value.hint
 
@@ -538,11 +452,8 @@ def in_slices_of_partitions(
     emitted, noted = [], []
     done = [0] * 3
     for ends in [*cuts, [len(rows)] * 3]:
-        here = [
-            row
-            for row in rows
-            if done[row["_partition"]] <= row["_offset"] < ends[row["_partition"]]
-        ]
+        here = [row for row in rows if done[row["_partition"]] <= row["_offset"]]
+        here = [row for row in here if row["_offset"] < ends[row["_partition"]]]
         done = [max(each) for each in zip(done, ends, strict=True)]
         touched = [state for state in held.values() if state["who"] in {row["who"] for row in here}]
         made = fold.here(
@@ -552,7 +463,7 @@ def in_slices_of_partitions(
         )
         states = made.rows[fold.table.name].to_arrow().to_pylist()
         held |= {(state["who"], state["_partition"]): state for state in states}
-        emitted += made.rows["breakins"].to_arrow().to_pylist()
+        emitted += made.rows["told"].to_arrow().to_pylist()
         noted += [(each.partition, each.offset, each.error) for each in made.noted]
     shown = [state for state in held.values() if not state["_deleted"]]
     assert len({state["who"] for state in shown}) == len(shown)
@@ -599,10 +510,7 @@ def test_a_split_key_is_folded_alike_whichever_partition_is_read_first(
     [
         (lambda *_: [{"whom": "ann"}], r"the step of table watched emits \{'whom': 'ann'\}"),
         (lambda *_: "ann", "emits 'a'"),
-        (
-            lambda state, *_: state.pop("failed") and None,
-            "leaves the state of key 'ann' with balance",
-        ),
+        (lambda state, *_: state.pop("failed") and None, "leaves the state of key 'ann' with bal"),
         (
             lambda state, *_: state.update(failed="three"),
             "gives failed of table watched, which is int32, what does not fit",
@@ -613,7 +521,7 @@ def test_a_split_key_is_folded_alike_whichever_partition_is_read_first(
         ),
         (
             lambda *_: [{"who": "ann", "at": "soon"}],
-            "gives at of table breakins, which is int64, what does not fit",
+            "gives at of table told, which is int64, what does not fit",
         ),
     ],
 )
@@ -622,11 +530,7 @@ def test_what_a_step_may_not_do_is_said(step: Any, message: str) -> None:
     wrong = OrderedFold(fold.table, fold.emitted, step)
 
     with pytest.raises(Broken, match=message):
-        folded(
-            wrong,
-            rows_of([("ann", False, 1)]),
-            pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns)),
-        )
+        folded(wrong, rows_of([("ann", False, 1)]))
 
 
 def bounded(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -670,12 +574,11 @@ def test_records_that_fail_are_found_together_also_where_they_reach_several_keys
         for who, n in of_record
     ]
     given_rows = pa.Table.from_pylist(rows, schema=arrow_schema(fold.table.steps_over))
-    nothing = pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns))
     tries = []
 
     def fold_once(judging: Judging) -> Stepped:
         tries.append(judging)
-        return fold.here(given_rows, nothing, {}, judging)
+        return fold.here(given_rows, nothing_of(fold), {}, judging)
 
     judged, wakes = judged_records(fold_once)
 
@@ -697,12 +600,9 @@ def hoard(state: dict[str, Any], row: Mapping[str, Any]) -> None:
     state["seen"] = [*(state["seen"] or ()), *range(row["n"])] if row["n"] else None
 
 
-@pipeline(
-    reads={"logins": LOGINS},
-    writes=[Table("hoards", keys=("who",), fold=ordered(hoard, state="seen array<int>"))],
+hoarding = pass_on(
+    LOGINS, Table("hoards", keys=("who",), fold=ordered(hoard, state="seen array<int>"))
 )
-def hoarding(logins: DataFrame) -> dict[str, DataFrame]:
-    return {"hoards": logins}
 
 
 @pytest.mark.law
@@ -712,8 +612,7 @@ def test_a_record_that_makes_a_state_too_large_is_a_reject_for_any_slices(
     numbers: list[int], cuts: set[int]
 ) -> None:
     fold = fold_of(hoarding)
-    rows = rows_of([("ann", True, n) for n in numbers], hoarding)
-    held = pa.Table.from_pylist([], schema=arrow_schema(fold.table.columns))
+    rows, held = rows_of([("ann", True, n) for n in numbers]), nothing_of(fold)
     failed: list[int] = []
     ends = [cut for cut in sorted(cuts) if cut < len(rows)]
     with pytest.MonkeyPatch.context() as small:
@@ -738,16 +637,10 @@ def test_a_record_that_makes_a_state_too_large_is_a_reject_for_any_slices(
 
 
 def log_of(events: Sequence[tuple[str, Any, Any]]) -> MemoryLog:
-    from kappa.engine.children.rehearsal import MemoryLog
-
-    log = MemoryLog()
+    log = memory_log()
     for who, ok, n in events:
-        log.add(
-            "logins",
-            len(who) % 2,
-            json.dumps({"who": who, "ok": ok, "n": n}).encode(),
-            key=who.encode(),
-        )
+        value = json.dumps({"who": who, "ok": ok, "n": n}).encode()
+        log.add("logins", len(who) % 2, value, key=who.encode())
     return log
 
 
@@ -782,21 +675,13 @@ def test_it_holds_the_law_of_slices_by_either_way(
     """Ann succeeds after three failures, and a visit of Bo ends: rows are emitted."""
     from kappa.testing import Event, law_of_slices
 
-    events = [
-        Event({"who": who, "ok": ok, "n": number % 7 - 3}, key=who, partition=len(who) % 2)
-        for number, (who, ok) in enumerate(logins)
-    ]
-    law_of_slices(safe, {"logins": events}, cuts=cuts)
-    law_of_slices(
-        visited,
-        {
-            "logins": [
-                Event({"who": who, "ok": True, "n": at}, key=who, partition=len(who) % 2)
-                for who, at in visits
-            ]
-        },
-        cuts=cuts,
-    )
+    def event(who: str, ok: Any, n: int) -> Event:
+        return Event({"who": who, "ok": ok, "n": n}, key=who, partition=len(who) % 2)
+
+    tried = [event(who, ok, number % 7 - 3) for number, (who, ok) in enumerate(logins)]
+    law_of_slices(safe, {"logins": tried}, cuts=cuts)
+    timed = [(who, True, at) for who, at in visits]
+    law_of_slices(visited, {"logins": [event(*each) for each in timed]}, cuts=cuts)
 
 
 @pytest.mark.jvm
@@ -810,40 +695,31 @@ def test_it_holds_the_law_of_slices_by_either_way(
     ],
 )
 def test_a_producer_stops_no_build_by_a_split_key(
-    tmp_path: Path, driver_rows: int, slicings: list[list[tuple[int, int]]]
+    rehearse: Rehearse, driver_rows: int, slicings: list[list[tuple[int, int]]]
 ) -> None:
     """Ann has records in both partitions: rows, rejects and a view are equal for any slices."""
-    from kappa.engine.children.rehearsal import (
-        MemoryLog,
-        Rehearsal,
-        local_pipeline,
-        served_rows,
-        unlike_queries,
-    )
+    from kappa.engine.children.rehearsal import served_rows, unlike_queries
 
-    log = MemoryLog()
+    log = memory_log()
     for partition, who in [(1, "ann"), (1, "ann"), (0, "bo"), (0, "ann"), (1, "ann"), (1, "cid")]:
         value = json.dumps({"who": who, "ok": False, "n": 1 + partition}).encode()
         log.add("logins", partition, value, key=who.encode())
+    by_balance = "select balance, count(*) as n from watched group by balance"
+    seen = watching(watch, *WATCHED, View("by_balance", by_balance, keys=("balance",)))
     found = []
-    with local_pipeline(seen_pipeline()) as local:
-        for ends in slicings:
-            build = Rehearsal(tmp_path / str(len(found)), local, log, driver_rows=driver_rows)
-            for zero, one in [*ends, (2, 4)]:
-                build.fold(Offsets({"logins": {0: zero, 1: one}}))
-                assert unlike_queries(build) == []
-            found.append(served_rows(build))
-            tally = build.publisher.newest.tally["logins"]
-            assert [(tally[part].decoded, tally[part].rejected) for part in (0, 1)] == [
-                (2, 0),
-                (4, 0),
-            ]
-            build.close()
+    for ends in slicings:
+        build = rehearse(seen, log, driver_rows)
+        for zero, one in [*ends, (2, 4)]:
+            build.fold(Offsets({"logins": {0: zero, 1: one}}))
+            assert unlike_queries(build) == []
+        found.append(served_rows(build))
+        tally = build.publisher.newest.tally["logins"]
+        counted = [(tally[part].decoded, tally[part].rejected) for part in (0, 1)]
+        assert counted == [(2, 0), (4, 0)]
     assert all(each == found[0] for each in found)
     assert found[0]["watched"] == [
-        {"who": "ann", "failed": 1, "balance": 1},
-        {"who": "bo", "failed": 1, "balance": 1},
-        {"who": "cid", "failed": 1, "balance": 2},
+        {"who": who, "failed": 1, "balance": balance}
+        for who, balance in (("ann", 1), ("bo", 1), ("cid", 2))
     ]
     assert found[0]["by_balance"] == [{"balance": 1, "n": 2}, {"balance": 2, "n": 1}]
     (told,) = found[0]["rejects"]
@@ -851,36 +727,12 @@ def test_a_producer_stops_no_build_by_a_split_key(
     assert "rows of key 'ann' lie in a lower partition, too" in told["detail"]
 
 
-def seen_pipeline() -> Any:
-    @pipeline(
-        reads={"logins": LOGINS},
-        writes=[
-            Table(
-                "watched",
-                keys=("who",),
-                fold=ordered(watch, state="failed int, balance bigint", emits="breakins"),
-            ),
-            Table("breakins", emitted="who string, failed int, at bigint"),
-            View(
-                "by_balance",
-                "select balance, count(*) as n from watched group by balance",
-                keys=("balance",),
-            ),
-        ],
-    )
-    def seen(logins: DataFrame) -> dict[str, DataFrame]:
-        return {"watched": logins}
-
-    return seen
-
-
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here", "roots")
-@pytest.mark.parametrize("lost", ["breakins", "watched"])
+@pytest.mark.parametrize("lost", ["told", "watched"])
 def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(
-    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lost: str, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
     from kappa.engine.write.commit import TableWriter
 
     log = log_of([("ann", number == 7, number) for number in range(10)])
@@ -891,34 +743,21 @@ def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(
             raise ConnectionAbortedError
         return commit(writer, rows, mark)
 
-    with local_pipeline(safe) as local:
-        build = Rehearsal(tmp_path, local, log, driver_rows=100)
-        build.fold(Offsets({"logins": {0: 0, 1: 5}}))
-        with monkeypatch.context() as broken:
-            broken.setattr(TableWriter, "commit", cut_short)
-            with pytest.raises(ConnectionAbortedError):
-                build.fold(log.end)
-        build.close()
-        build.begin(driver_rows=100)
-        build.fold(log.end)
-        tables = served(build)
-        build.close()
+    build = rehearse(safe, log, 100)
+    build.fold(Offsets({"logins": {0: 0, 1: 5}}))
+    with monkeypatch.context() as broken:
+        broken.setattr(TableWriter, "commit", cut_short)
+        with pytest.raises(ConnectionAbortedError):
+            build.fold(log.end)
+    build.close()
+    build.begin(driver_rows=100)
+    build.fold(log.end)
 
     # A state that had the slice would not have emitted its lost rows again.
-    assert tables == {
-        "watched": [{"who": "ann", "failed": 2, "balance": 45}],
-        "breakins": [{"who": "ann", "failed": 7, "at": 7}],
-    }
-
-
-def served(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
-    return {
-        name: [
-            {column: value for column, value in row.items() if column[0] != "_"}
-            for row in build.table(name).to_pylist()
-        ]
-        for name in ("watched", "breakins")
-    }
+    states = build.table("watched").select(["who", "failed", "balance"]).to_pylist()
+    assert states == [{"who": "ann", "failed": 2, "balance": 45}]
+    told = build.table("told").select(["who", "failed", "at"]).to_pylist()
+    assert told == [{"who": "ann", "failed": 7, "at": 7}]
 
 
 @pytest.mark.jvm
@@ -934,50 +773,41 @@ def served(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
     ],
 )
 def test_records_that_a_step_fails_on_are_rejects_whatever_the_slices(
-    tmp_path: Path, over: str, driver_rows: int
+    rehearse: Rehearse, over: str, driver_rows: int
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-
     # One of `eve` fails by what those before it have left, and not by one that is a reject.
     numbers = {"ann": [1, 10, 2, 11, 3], "eve": [90, 10, 20, 5, -96, 1]}
     log = log_of([(who, True, n) for who, each in numbers.items() for n in each])
-    step = total if over == "row" else total_tables
-    with local_pipeline(total_pipeline(step, over)) as local:
-        for ends in ([[5, 6]], [[2, 1], [4, 3], [5, 6]]):
-            build = Rehearsal(tmp_path / str(len(ends)), local, log, driver_rows=driver_rows)
-            for eve, ann in ends:
-                build.fold(Offsets({"logins": {0: 0, 1: eve + ann}}))
-            rows = build.table("all").to_pylist()
-            assert sorted((row["who"], row["n"]) for row in rows) == [
-                *(("ann", n) for n in (1, 2, 3)),
-                *(("eve", n) for n in (1, 5, 90)),
-            ]
-            assert sorted(map(str, build.table("added").to_pylist())) == sorted(map(str, rows))
-            assert {row["who"]: row["total"] for row in build.table("totals").to_pylist()} == {
-                "ann": 6,
-                "eve": 96,
-            }
-            rejects = build.table("rejects").to_pylist()
-            assert {row["reason"] for row in rejects} == {"function_failed"}
-            assert sorted(json.loads(row["value"])["n"] for row in rejects) == [-96, 10, 10, 11, 20]
-            details = {json.loads(row["value"])["n"]: row["detail"] for row in rejects}
-            assert re.fullmatch(
-                r"fold/test_ordered\.py:\d+: raised ValueError: ten \(in the step of .* totals\)",
-                details[10],
-            )
-            assert "the step of table totals gives n of table added, which is int32" in details[11]
-            tally = build.publisher.newest.tally["logins"][1]
-            assert (tally.decoded, tally.rejected) == (6, 5)
-            build.close()
+    declared = total_pipeline(total if over == "row" else total_tables, over)
+    for ends in ([[5, 6]], [[2, 1], [4, 3], [5, 6]]):
+        build = rehearse(declared, log, driver_rows)
+        for eve, ann in ends:
+            build.fold(Offsets({"logins": {0: 0, 1: eve + ann}}))
+        rows = build.table("all").to_pylist()
+        kept = [*(("ann", n) for n in (1, 2, 3)), *(("eve", n) for n in (1, 5, 90))]
+        assert sorted((row["who"], row["n"]) for row in rows) == kept
+        assert sorted(map(str, build.table("added").to_pylist())) == sorted(map(str, rows))
+        totals = {row["who"]: row["total"] for row in build.table("totals").to_pylist()}
+        assert totals == {"ann": 6, "eve": 96}
+        rejects = build.table("rejects").to_pylist()
+        assert {row["reason"] for row in rejects} == {"function_failed"}
+        assert sorted(json.loads(row["value"])["n"] for row in rejects) == [-96, 10, 10, 11, 20]
+        details = {json.loads(row["value"])["n"]: row["detail"] for row in rejects}
+        assert re.fullmatch(
+            r"fold/test_ordered\.py:\d+: raised ValueError: ten \(in the step of .* totals\)",
+            details[10],
+        )
+        assert "the step of table totals gives n of table added, which is int32" in details[11]
+        tally = build.publisher.newest.tally["logins"][1]
+        assert (tally.decoded, tally.rejected) == (6, 5)
 
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
 def test_a_new_build_goes_on_where_a_step_fails_on_very_many_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many, the slice is folded once more, without them."""
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
     from kappa.engine.slice import SliceRunner
 
     fold, folded_slices = SliceRunner._fold_once, []
@@ -988,12 +818,10 @@ def test_a_new_build_goes_on_where_a_step_fails_on_very_many_records(
 
     monkeypatch.setattr(SliceRunner, "_fold_once", noted)
     log = log_of([("ann", True, 10 if number % 2 else 0) for number in range(600)])
-    with local_pipeline(total_pipeline(total, "row")) as local:
-        build = Rehearsal(tmp_path, local, log, driver_rows=1_000)
-        build.fold(log.end)
-        assert build.table("rejects").num_rows == 300
-        assert build.table("all").num_rows == 300
-        build.close()
+    build = rehearse(total_pipeline(total, "row"), log, 1_000)
+    build.fold(log.end)
+
+    assert build.table("rejects").num_rows == build.table("all").num_rows == 300
     assert len(folded_slices) == 2
 
 
@@ -1001,20 +829,23 @@ def test_a_new_build_goes_on_where_a_step_fails_on_very_many_records(
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize("driver_rows", [100, 0])
 def test_a_step_that_raises_is_named_with_its_line_and_the_record(
-    tmp_path: Path, driver_rows: int
+    rehearse: Rehearse, driver_rows: int
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
+    @pipeline(
+        reads={"logins": LOGINS},
+        writes=[Table("inverses", keys=("who",), fold=ordered(invert, state="inverse int"))],
+        on_error="stop",
+    )
+    def inverting(logins: DataFrame) -> dict[str, DataFrame]:
+        return {"inverses": logins}
 
     log = log_of([("ann", True, 2 - number) for number in range(4)])
-    with local_pipeline(inverting) as local:
-        build = Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
-        with pytest.raises(
-            Broken,
-            match=r"test_ordered\.py:\d+: pipeline inverting raised ZeroDivisionError: .*; "
-            r"the step of table inverses was at logins partition 1 offset 2, key 'ann'",
-        ):
-            build.fold(log.end)
-        build.close()
+    with pytest.raises(
+        Broken,
+        match=r"test_ordered\.py:\d+: pipeline inverting raised ZeroDivisionError: .*; "
+        r"the step of table inverses was at logins partition 1 offset 2, key 'ann'",
+    ):
+        rehearse(inverting, log, driver_rows).fold(log.end)
 
 
 SEEN: list[object] = []
@@ -1026,27 +857,16 @@ def look(state: dict[str, Any], row: Mapping[str, Any]) -> None:
     SEEN.append(SIGNS[0]())
 
 
-@pipeline(
-    reads={"logins": LOGINS},
-    writes=[Table("looks", keys=("who",), fold=ordered(look, state="last int"))],
-)
-def looking(logins: DataFrame) -> dict[str, DataFrame]:
-    return {"looks": logins}
-
-
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
-def test_each_row_that_a_step_here_is_given_is_a_sign_of_progress(tmp_path: Path) -> None:
+def test_each_row_that_a_step_here_is_given_is_a_sign_of_progress(rehearse: Rehearse) -> None:
     """A slice of a slow step is not ended while the step goes on from row to row."""
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-
     log = log_of([(who, True, 1) for who in ("ann", "ann", "ann", "bob")])
-    with local_pipeline(looking) as local:
-        build = Rehearsal(tmp_path, local, log, driver_rows=100)
-        SIGNS[:] = [lambda: build.slices._steps.given]
-        SEEN.clear()
-        build.fold(log.end)
-        build.close()
+    looking = pass_on(LOGINS, Table("looks", keys=("who",), fold=ordered(look, state="last int")))
+    build = rehearse(looking, log, 100)
+    SIGNS[:] = [lambda: build.slices._steps.given]
+    SEEN.clear()
+    build.fold(log.end)
 
     # A row is taken before the step returns from the one before it.
     assert len(SEEN) == 4

@@ -36,11 +36,7 @@ VALUES: dict[str, list[Any]] = {
     "bigint": [None, -(2**63), 1],
     "decimal(20,2)": [None, Decimal("-1.50"), Decimal("12345678901234567.89")],
     "date": [None, date(1, 1, 1), date(2024, 2, 29)],
-    "timestamp": [
-        None,
-        datetime(1, 1, 1, tzinfo=UTC),
-        datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
-    ],
+    "timestamp": [None, datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 0, 0, 0, 1, UTC)],
     "boolean": [None, True, False],
     "smallint": [None, -1, 7],
 }
@@ -62,12 +58,8 @@ def found(
     keys: list[dict[str, Any]],
     key_columns: tuple[tuple[str, str], ...],
 ) -> list[Any]:
-    return sorted(
-        touched_rows(
-            table.path, version, columns, pa.Table.from_pylist(keys, arrow_schema(key_columns))
-        ).to_pylist(),
-        key=repr,
-    )
+    wanted = pa.Table.from_pylist(keys, arrow_schema(key_columns))
+    return sorted(touched_rows(table.path, version, columns, wanted).to_pylist(), key=repr)
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -103,11 +95,7 @@ def test_days_that_python_lacks_are_keys_as_any_other(tmp_path: Path) -> None:
 @examples(30)
 @given(
     st.sets(
-        st.tuples(
-            st.sampled_from([None, "a", "b", "c"]),
-            st.sampled_from([None, 1, 2, 3]),
-            st.sampled_from([None, True, False]),
-        )
+        st.tuples(*map(st.sampled_from, ([None, *"abc"], [None, 1, 2, 3], [None, True, False])))
     )
 )
 def test_keys_of_several_columns_are_found_as_a_whole(
@@ -131,23 +119,17 @@ def test_rows_are_those_of_the_version_that_is_asked_for(tmp_path: Path) -> None
     columns = (("k", "string"), ("n", "int"))
     table = put(tmp_path / "t", columns, [{"k": "a", "n": 1}], [{"k": "a", "n": 2}])
 
-    assert [found(table, version, columns, [{"k": "a"}], columns[:1]) for version in range(3)] == [
-        [],
-        [{"k": "a", "n": 1}],
-        [{"k": "a", "n": 1}, {"k": "a", "n": 2}],
-    ]
+    rows = [{"k": "a", "n": 1}, {"k": "a", "n": 2}]
+    for version in range(3):
+        assert found(table, version, columns, [{"k": "a"}], columns[:1]) == rows[:version]
 
 
 def test_what_the_bounds_of_keys_leave_out_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = (("k", "int"), ("n", "int"))
-    table = put(
-        tmp_path / "t",
-        columns,
-        *([{"k": number, "n": 0}] for number in range(5)),
-        [{"k": None, "n": 0}, {"k": 9, "n": 0}],
-    )
+    slices = [[number] for number in range(5)] + [[None, 9]]
+    table = put(tmp_path / "t", columns, *([{"k": k, "n": 0} for k in each] for each in slices))
     read: list[Any] = []
     iter_batches = pq.ParquetFile.iter_batches
 
@@ -228,30 +210,16 @@ def test_spark_writes_times_that_are_due_alike(spark: SparkSession, tmp_path: Pa
 @pytest.mark.jvm
 def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path) -> None:
     columns = (*((f"k{number}", kind) for number, kind in enumerate(VALUES)), ("n", "int"))
-    rows = [
-        {
-            **{
-                f"k{number}": values[place % len(values)]
-                for number, values in enumerate(VALUES.values())
-            },
-            "n": place,
-        }
-        for place in range(8)
-    ]
+    rows: list[dict[str, Any]] = [{"n": place} for place in range(8)]
+    for number, values in enumerate(VALUES.values()):
+        for place, row in enumerate(rows):
+            row[f"k{number}"] = values[place % len(values)]
     table = put(tmp_path / "t", columns, rows[:5], rows[5:])
 
     def keys(*wanted: int) -> DataFrame:
-        return spark.createDataFrame(
-            pa.Table.from_pylist([rows[place] for place in wanted], arrow_schema(columns[:-1]))
-        )
+        chosen = [rows[place] for place in wanted]
+        return spark.createDataFrame(pa.Table.from_pylist(chosen, arrow_schema(columns[:-1])))
 
     for version, wanted, there in ((2, (0, 6, 6), [0, 6]), (1, (0, 6), [0]), (0, (0,), [])):
-        assert (
-            sorted(
-                row.n
-                for row in touched_frame(
-                    spark, table.path, version, columns, keys(*wanted)
-                ).collect()
-            )
-            == there
-        )
+        frame = touched_frame(spark, table.path, version, columns, keys(*wanted))
+        assert sorted(row.n for row in frame.collect()) == there

@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rehearsing import memory_log
+from writers import make_writer
 
 from kappa import Debezium, Table, Topic, pipeline
 from kappa.base.errors import Broken
@@ -16,14 +18,14 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.latest import latest_rows, refuse_truncations
 from kappa.engine.function.decoded_rows import newest_truncation
 from kappa.engine.slice_here import SliceHere
-from kappa.engine.write.commit import Merging, TableWriter
+from kappa.engine.write.commit import Merging
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.raw import RawRecord, raw_table
 from kappa.state.files.address import arrow_source
-from kappa.state.mark import Mark, origin_mark
+from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.shape import latest_birth
+from kappa.tables.shape import REJECTS_BIRTH, latest_birth
 from kappa.tables.versions import files
 
 FORM = Debezium(times="micros", decimals="text", exactly_once=True)
@@ -53,14 +55,8 @@ class Slices:
     """A table of latest rows that slices are folded into, with little memory allowed."""
 
     def __init__(self, store: Store) -> None:
-        self.writer = TableWriter(
-            store,
-            "b",
-            BIRTH,
-            origin=origin_mark("b", Offsets()),
-            driver_rows=10,
-            merging=Merging(at_most_bytes=1_000),
-        )
+        merging = Merging(at_most_bytes=1_000)
+        self.writer = make_writer(store, BIRTH, driver_rows=10, merging=merging)
         self.number, self.end = 0, 0
 
     def fold(self, records: Iterable[RawRecord], partitions: int = 1) -> str:
@@ -111,10 +107,7 @@ def test_where_errors_stop_a_truncation_among_more_partitions_than_declared_does
 
 def test_a_truncation_among_several_partitions_is_a_reject() -> None:
     """Any producer can send it."""
-    from kappa.engine.children.rehearsal import MemoryLog
-    from kappa.tables.shape import REJECTS_BIRTH
-
-    log = MemoryLog()
+    log = memory_log()
     records = [change(0, "c", 1), change(1, "t"), change(2, "u", 1), change(3, "t")]
     for _, partition, _, ms, key, value, _ in records:
         log.add("orders", partition, value, key=key, ms=ms)

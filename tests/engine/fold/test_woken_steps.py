@@ -17,6 +17,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from rehearsing import Rehearse, memory_log, pass_on
 
 from kappa import Table, Topic, count, ordered, pipeline
 from kappa.base.errors import Broken, DeclarationError
@@ -27,8 +28,6 @@ from kappa.state.offsets import Offsets
 from kappa.tables.shape import table_births
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame
 
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
@@ -57,29 +56,17 @@ def doze(state: dict[str, Any], row: Mapping[str, Any] | None) -> Iterator[dict[
         state.update(dict.fromkeys(state))
 
 
-@pipeline(
-    reads={"pings": PINGS},
-    writes=[
-        Table(
-            "watched",
-            keys=("who",),
-            fold=ordered(
-                doze,
-                state="pings bigint, times int, wake_at timestamp",
-                emits="silences",
-                on_time="wake_at",
-            ),
-        ),
-        Table("silences", emitted="who string, pings bigint, times int, wake_at timestamp"),
-    ],
+def watched_by(step: Any, state: str) -> Table:
+    """Returns the table of a step that is woken at `wake_at`, and emits rows of table `told`."""
+    fold = ordered(step, state=f"{state}, wake_at timestamp", emits="told", on_time="wake_at")
+    return Table("watched", keys=("who",), fold=fold)
+
+
+dozing = pass_on(
+    PINGS,
+    watched_by(doze, "pings bigint, times int"),
+    Table("told", emitted="who string, pings bigint, times int, wake_at timestamp"),
 )
-def dozing(pings: DataFrame) -> dict[str, DataFrame]:
-    return {"watched": pings}
-
-
-@pipeline(reads={"pings": PINGS}, writes=[Table("t", keys=("who",), fold={"pings": count()})])
-def counted(pings: DataFrame) -> dict[str, DataFrame]:
-    return {"t": pings}
 
 
 class Ping(NamedTuple):
@@ -149,7 +136,7 @@ def in_slices(
             {"pings": dict(clocks)},
         ).rows
         held |= {state["who"]: state for state in made["watched"].to_arrow().to_pylist()}
-        silences += made["silences"].to_arrow().to_pylist()
+        silences += made["told"].to_arrow().to_pylist()
     return held, silences
 
 
@@ -195,9 +182,7 @@ def some_pings(count: int, seed: int) -> list[Ping]:
 @examples(60)
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, 1), st.integers(0, 3), st.sampled_from(GAPS), st.sampled_from(LEAPS)
-        ),
+        st.tuples(st.integers(0, 1), st.integers(0, 3), *map(st.sampled_from, (GAPS, LEAPS))),
         max_size=30,
     ).map(pings_of),
     st.sets(st.integers(0, 30)),
@@ -234,11 +219,8 @@ def test_the_last_session_of_a_key_closes_without_a_next_record_of_it() -> None:
         assert in_slices(pings[:4], cuts, fold)[1] == []
         held, silences = in_slices(pings, cuts, fold)
         assert [(each["who"], each["pings"]) for each in silences] == [("ann", 2)]
-        assert {who: state["pings"] for who, state in held.items()} == {
-            "ann": None,
-            "bo": 1,
-            "cid": 1,
-        }
+        pings_by_key = {who: state["pings"] for who, state in held.items()}
+        assert pings_by_key == {"ann": None, "bo": 1, "cid": 1}
 
 
 def test_no_event_for_ten_minutes_is_told_at_the_time_it_was_asked_for() -> None:
@@ -246,11 +228,10 @@ def test_no_event_for_ten_minutes_is_told_at_the_time_it_was_asked_for() -> None
     pings = [Ping(1, "ann", ten_minutes, BEGAN), Ping(1, "cid", None, BEGAN + 10 * MINUTE - 1)]
     assert in_slices(pings, set())[1] == []
 
-    told = in_slices([*pings, Ping(1, "cid", None, BEGAN + 10 * MINUTE)], set())[1]
+    (told,) = in_slices([*pings, Ping(1, "cid", None, BEGAN + 10 * MINUTE)], set())[1]
 
-    assert [(each["who"], each["pings"], micros(each["wake_at"])) for each in told] == [
-        ("ann", 1, BEGAN * 1000 + ten_minutes)
-    ]
+    found = (told["who"], told["pings"], micros(told["wake_at"]))
+    assert found == ("ann", 1, BEGAN * 1000 + ten_minutes)
 
 
 def test_a_key_that_is_not_due_is_not_written_again() -> None:
@@ -263,7 +244,7 @@ def test_a_key_that_is_not_due_is_not_written_again() -> None:
         states = pa.Table.from_pylist(held, arrow_schema(fold.table.columns))
         made = fold.here(nothing, states, {"pings": {1: clock}}).rows
         assert made["watched"].to_arrow()["who"].to_pylist() == woken
-        assert made["silences"].to_arrow()["who"].to_pylist() == woken
+        assert made["told"].to_arrow()["who"].to_pylist() == woken
 
 
 def test_a_step_is_not_woken_between_the_rows_of_one_record() -> None:
@@ -275,12 +256,11 @@ def test_a_step_is_not_woken_between_the_rows_of_one_record() -> None:
 
     fold = replace(fold_of(), step=step)
     row = {"who": "ann", "_topic": "pings", "_partition": 1, "_offset": 7, "_log_time": BEGAN}
-    rows = [
-        {**row, "gap": gap, "_timestamp": EPOCH + timedelta(milliseconds=BEGAN)} for gap in (1, 2)
-    ]
-    nothing = arrow_schema(fold.table.columns).empty_table()
-
+    at = EPOCH + timedelta(milliseconds=BEGAN)
+    rows = [{**row, "gap": gap, "_timestamp": at} for gap in (1, 2)]
     given_rows = pa.Table.from_pylist(rows, arrow_schema(fold.table.steps_over))
+
+    nothing = arrow_schema(fold.table.columns).empty_table()
     fold.here(given_rows, nothing, {"pings": {1: BEGAN}})
 
     assert called == [1, 2, None]
@@ -314,18 +294,15 @@ def test_the_rows_of_a_step_that_is_woken_have_their_log_time() -> None:
 
 
 def test_how_a_step_is_woken_is_a_part_of_its_declaration() -> None:
-    plain_step = ordered(doze, state="wake_at timestamp")
+    plain_step = "ordered(doze, state wake_at timestamp"
 
-    assert str(ordered(doze, state="wake_at timestamp", on_time="wake_at")) == (
-        "ordered(doze, state wake_at timestamp, on time wake_at)"
-    )
-    assert str(plain_step) == "ordered(doze, state wake_at timestamp)"
+    assert str(ordered(doze, state="wake_at timestamp")) == f"{plain_step})"
+    woken = ordered(doze, state="wake_at timestamp", on_time="wake_at")
+    assert str(woken) == f"{plain_step}, on time wake_at)"
 
 
 def log_of(pings: Sequence[Ping]) -> MemoryLog:
-    from kappa.engine.children.rehearsal import MemoryLog
-
-    log = MemoryLog()
+    log = memory_log()
     for partition, who, gap, ms in pings:
         value = b"{" if who is None else json.dumps({"who": who, "gap": gap}).encode()
         log.add("pings", partition, value, key=(who or "").encode(), ms=ms)
@@ -340,7 +317,7 @@ def ends_of(pings: Sequence[Ping], cuts: Sequence[int]) -> Iterator[Offsets]:
 
 def served(build: Rehearsal) -> tuple[dict[str, Any], list[Any]]:
     held = {row["who"]: row for row in build.table("watched").to_pylist()}
-    return plain(held, build.table("silences").to_pylist())
+    return plain(held, build.table("told").to_pylist())
 
 
 @pytest.mark.long
@@ -372,8 +349,11 @@ def test_it_holds_the_law_of_slices_by_either_way(number: int, cuts: int) -> Non
 def test_random_events_of_a_step_that_is_woken_leap_over_hours_and_days() -> None:
     from kappa.testing import some_events
 
-    times = [event.timestamp_ms for event in some_events(dozing, 40, seed=1)["pings"]]
-    usual = [event.timestamp_ms for event in some_events(counted, 40, seed=1)["pings"]]
+    counted = pass_on(PINGS, Table("t", keys=("who",), fold={"pings": count()}))
+    times, usual = (
+        [event.timestamp_ms for event in some_events(each, 40, seed=1)["pings"]]
+        for each in (dozing, counted)
+    )
 
     assert max(times) - min(times) > 24 * 60 * MINUTE
     assert max(usual) - min(usual) < MINUTE
@@ -384,36 +364,29 @@ def test_random_events_of_a_step_that_is_woken_leap_over_hours_and_days() -> Non
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize("driver_rows", [100, 0])
 def test_a_job_that_dies_before_the_frontier_wakes_each_key_once(
-    tmp_path: Path, driver_rows: int
+    rehearse: Rehearse, driver_rows: int
 ) -> None:
     """The second slice has rejects alone, whose log time wakes keys of the first."""
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-
     pings = some_pings(24, seed=7)
     late = pings[-1].ms + 60 * MINUTE
     pings += [Ping(0, "bo", 1000, late), Ping(1, "cid", 30_000_000, late)]
     pings += [Ping(partition, None, None, late + MINUTE) for partition in (0, 1)]
-    log = log_of(pings)
 
-    with local_pipeline(dozing) as local:
-        build = Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
-        for cut, end in zip((26, 28), ends_of(pings, (26, 28)), strict=True):
-            before = len(build.table("silences"))
-            build.die_before_the_frontier_of(end)
-            build.begin(driver_rows=driver_rows)
-            build.fold(end)
-            assert served(build) == by_hand(pings[:cut])
-            assert len(build.table("silences")) > before
-        build.close()
+    build = rehearse(dozing, log_of(pings), driver_rows)
+    for cut, end in zip((26, 28), ends_of(pings, (26, 28)), strict=True):
+        before = len(build.table("told"))
+        build.die_before_the_frontier_of(end)
+        build.begin(driver_rows=driver_rows)
+        build.fold(end)
+        assert served(build) == by_hand(pings[:cut])
+        assert len(build.table("told")) > before
 
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
 def test_a_small_slice_that_wakes_very_many_keys_is_folded_by_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-
     at_spark, folded_there = OrderedFold.at_spark, []
 
     def noted(fold: OrderedFold, *arguments: Any, **named: Any) -> Any:
@@ -427,18 +400,15 @@ def test_a_small_slice_that_wakes_very_many_keys_is_folded_by_spark(
         Ping(0, "bo", -1000, BEGAN + 60 * MINUTE),
     ]
     log = log_of(pings)
+    build = rehearse(dozing, log, 2)
+    for end in ends_of(pings, (2, 3)):
+        build.fold(end)
+    assert folded_there == []
 
-    with local_pipeline(dozing) as local:
-        build = Rehearsal(tmp_path, local, log, driver_rows=2)
-        for end in ends_of(pings, (2, 3)):
-            build.fold(end)
-        assert folded_there == []
-        build.fold(log.end)
-        found = served(build)
-        build.close()
+    build.fold(log.end)
 
     assert folded_there == ["watched"]
-    assert found == by_hand(pings)
+    assert served(build) == by_hand(pings)
 
 
 def failing(state: dict[str, Any], row: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
@@ -461,16 +431,7 @@ def failing_pipeline(on_error: str) -> Any:
     @pipeline(
         reads={"pings": PINGS},
         writes=[
-            Table(
-                "watched",
-                keys=("who",),
-                fold=ordered(
-                    failing,
-                    state="pings bigint, seen array<bigint>, wake_at timestamp",
-                    emits="told",
-                    on_time="wake_at",
-                ),
-            ),
+            watched_by(failing, "pings bigint, seen array<bigint>"),
             Table("told", emitted="who string, pings bigint"),
         ],
         on_error=on_error,
@@ -485,61 +446,40 @@ def failing_pipeline(on_error: str) -> Any:
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize("driver_rows", [100, 0])
 def test_a_step_that_fails_where_it_is_woken_is_told_and_goes_on_whatever_the_slices(
-    tmp_path: Path, driver_rows: int
+    rehearse: Rehearse, driver_rows: int
 ) -> None:
     """Its state is that before it was woken, and asks for no time until the key's next row."""
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-
     pings = [Ping(0, "bo", None, BEGAN)]
     pings += [Ping(1, "ann", None, BEGAN + number * MINUTE) for number in range(4)]
-    log, found = log_of(pings), []
-    with local_pipeline(failing_pipeline("reject")) as local:
-        for cuts in ([5], [1, 2, 3, 4, 5]):
-            build = Rehearsal(tmp_path / str(len(cuts)), local, log, driver_rows=driver_rows)
-            for end in ends_of(pings, cuts):
-                build.fold(end)
-            rejects = build.table("rejects").to_pylist()
-            tally = build.publisher.newest.tally["pings"]
-            assert [(tally[each].decoded, tally[each].rejected) for each in (0, 1)] == [
-                (1, 0),
-                (4, 0),
-            ]
-            found.append(
-                (
-                    sorted(
-                        (row["who"], row["pings"], str(row["seen"]), row["wake_at"])
-                        for row in build.table("watched").to_pylist()
-                    ),
-                    build.table("told").to_pylist(),
-                    sorted(
-                        (
-                            row["partition"],
-                            row["offset"],
-                            row["reason"],
-                            row["detail"].partition(": ")[2],
-                            micros(row["timestamp"]),
-                        )
-                        for row in rejects
-                    ),
-                )
+    log, declared, found = log_of(pings), failing_pipeline("reject"), []
+    for cuts in ([5], [1, 2, 3, 4, 5]):
+        build = rehearse(declared, log, driver_rows)
+        for end in ends_of(pings, cuts):
+            build.fold(end)
+        tally = build.publisher.newest.tally["pings"]
+        counted = [(tally[each].decoded, tally[each].rejected) for each in (0, 1)]
+        assert counted == [(1, 0), (4, 0)]
+        states = build.table("watched").select(["who", "pings", "seen", "wake_at"]).to_pylist()
+        columns = ["partition", "offset", "reason", "detail", "timestamp"]
+        rejects = build.table("rejects").select(columns).to_pylist()
+        found.append(
+            (
+                sorted(map(repr, (tuple(row.values()) for row in states))),
+                build.table("told").to_pylist(),
+                sorted(tuple(row.values()) for row in rejects),
             )
-            build.close()
+        )
 
     assert found[0] == found[1]
     states, told, rejects = found[0]
-    assert states == [("ann", 4, "[4]", None), ("bo", 1, "None", None)]
+    assert states == [repr(("ann", 4, [4], None)), repr(("bo", 1, None, None))]
     assert told == [{"who": "ann", "pings": 4}]
-    at = "2023-11-14T22:13:20+00:00 for key"
-    assert rejects[:2] == [
-        (
-            partition,
-            0,
-            "wake_failed",
-            f"raised ValueError: the first (in the step of table watched, woken at {at} '{who}')",
-            BEGAN * 1000,
-        )
-        for partition, who in ((0, "bo"), (1, "ann"))
-    ]
+    for (partition, who), reject in zip(((0, "bo"), (1, "ann")), rejects, strict=False):
+        *place, detail, at = reject
+        assert (place, micros(at)) == ([partition, 0, "wake_failed"], BEGAN * 1000)
+        woken = f"woken at 2023-11-14T22:13:20+00:00 for key '{who}'"
+        first = f"raised ValueError: the first (in the step of table watched, {woken})"
+        assert detail.partition(": ")[2] == first
     assert [row[:3] for row in rejects[2:]] == [(1, 1, "wake_failed"), (1, 2, "wake_failed")]
     assert "it would be woken for ever" in rejects[2][3]
     assert "gives pings of table told, which is int64, what does not fit" in rejects[3][3]
@@ -549,17 +489,12 @@ def test_a_step_that_fails_where_it_is_woken_is_told_and_goes_on_whatever_the_sl
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize("driver_rows", [100, 0])
 def test_where_errors_stop_a_step_that_raises_when_it_is_woken_is_named_with_its_key(
-    tmp_path: Path, driver_rows: int
+    rehearse: Rehearse, driver_rows: int
 ) -> None:
-    from kappa.engine.children.rehearsal import Rehearsal, local_pipeline
-
     log = log_of([Ping(1, "ann", None, BEGAN)])
-    with local_pipeline(failing_pipeline("stop")) as local:
-        build = Rehearsal(tmp_path, local, log, driver_rows=driver_rows)
-        with pytest.raises(
-            Broken,
-            match=r"test_woken_steps\.py:\d+: pipeline failing_steps raised ValueError: the first.*"
-            r"; the step of table watched was woken without a row, key 'ann'",
-        ):
-            build.fold(log.end)
-        build.close()
+    with pytest.raises(
+        Broken,
+        match=r"test_woken_steps\.py:\d+: pipeline failing_steps raised ValueError: the first.*"
+        r"; the step of table watched was woken without a row, key 'ann'",
+    ):
+        rehearse(failing_pipeline("stop"), log, driver_rows).fold(log.end)
