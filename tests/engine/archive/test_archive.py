@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,19 +51,17 @@ from kappa.tables.versions import files
 
 pytestmark = pytest.mark.slow
 
-VISITS = Topic(
-    "visits",
-    event="visitor string not null, n int, tags array<string>, at timestamp",
-    partitions=2,
-    key="visitor",
-    archive=True,
-)
+EVENT = "visitor string not null, n int, tags array<string>, at timestamp"
+
+
+def visits_topic(*, event: str = EVENT, key: str | None = "visitor", **more: Any) -> Topic:
+    return Topic("visits", event=event, partitions=2, key=key, **more)
+
+
+VISITS = visits_topic(archive=True)
 ID = "topic-1"
 FAILPOINTS = [
-    "archive.before_create",
-    "archive.after_create",
-    "archive.before_append",
-    "archive.after_append",
+    f"archive.{when}_{what}" for what in ("create", "append") for when in ("before", "after")
 ]
 
 
@@ -84,22 +83,15 @@ def some_log(records: int, seed: int = 7, *, is_valid: bool = False) -> MemoryLo
         if draw.random() < 0.05:
             log.skip("visits", part, draw.randrange(1, 5))
         who = f"v{draw.randrange(9)}ü"
-        value = json.dumps(
-            {"visitor": who, "n": number, "tags": draw.choice([None, [], ["a", None]]), "at": clock}
-        ).encode()
+        event = {"visitor": who, "n": number, "tags": draw.choice([None, [], ["a", None]])}
+        value = json.dumps({**event, "at": clock}).encode()
         headers = (
             (("kappa-redrive", f"visits:{part}:0@{clock}".encode()),)
             if draw.random() < 0.02 and log.ends["visits", part]
             else ()
         )
-        log.add(
-            "visits",
-            part,
-            value if is_valid else draw.choice([value] * 8 + [None, b"{"]),
-            key=who.encode(),
-            ms=clock,
-            headers=headers,
-        )
+        sent = value if is_valid else draw.choice([value] * 8 + [None, b"{"])
+        log.add("visits", part, sent, key=who.encode(), ms=clock, headers=headers)
     log.skip("visits", 0, 3)
     return log
 
@@ -108,18 +100,8 @@ def reading(log: MemoryLog) -> Callable[[int, int, int], Iterator[pa.RecordBatch
     """Reads a partition of the log in batches of a few records."""
 
     def read(partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        yield from (
-            log.here(
-                Slice(
-                    0,
-                    0,
-                    Offsets({"visits": {partition: start}}),
-                    Offsets({"visits": {partition: end}}),
-                )
-            )
-            .combine_chunks()
-            .to_batches(max_chunksize=40)
-        )
+        piece = Slice(0, 0, *(Offsets({"visits": {partition: at}}) for at in (start, end)))
+        yield from log.here(piece).combine_chunks().to_batches(max_chunksize=40)
 
     return read
 
@@ -153,12 +135,10 @@ def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
     ).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 
-def decoded(log: MemoryLog, end: Offsets) -> pa.Table:
+def decoded(log: MemoryLog, end: Offsets, topic: Topic = VISITS) -> pa.Table:
     """The same by decoding the log in one go."""
-    raw = log.here(Slice(0, 0, Offsets(), end)).sort_by(
-        [("partition", "ascending"), ("offset", "ascending")]
-    )
-    return decode_table(raw, VISITS, {}, {})
+    order = [("partition", "ascending"), ("offset", "ascending")]
+    return decode_table(log.here(Slice(0, 0, Offsets(), end)).sort_by(order), topic, {}, {})
 
 
 def steps(log: MemoryLog, at_once: int) -> Iterator[dict[int, int]]:
@@ -169,55 +149,40 @@ def steps(log: MemoryLog, at_once: int) -> Iterator[dict[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("at_once", "block_bytes", "group_rows"),
-    [(10_000, 1 << 20, 250_000), (19, 1 << 20, 250_000), (90, 6_000, 50), (10_000, 6_000, 50)],
+    ("at_once", "sizes"),
+    [
+        (10_000, {}),
+        (19, {}),
+        (90, {"block_bytes": 6_000, "group_rows": 50}),
+        (10_000, {"block_bytes": 6_000, "group_rows": 50}),
+    ],
 )
 def test_an_archive_holds_what_decoding_the_log_gives_in_whatever_steps_it_was_made(
-    store: Store, at_once: int, block_bytes: int, group_rows: int
+    store: Store, at_once: int, sizes: dict[str, int]
 ) -> None:
     log = some_log(600)
 
-    mark = archived(
-        store, log, steps(log, at_once), block_bytes=block_bytes, group_rows=group_rows
-    ).mark()
+    mark = archived(store, log, steps(log, at_once), **sizes).mark()
 
     assert rows(store).equals(decoded(log, log.end))
     assert mark.end == log.end.next["visits"]
     for partition, seen in counts_in(decoded(log, log.end)).items():
         span = mark.end[partition]
         held = seen.decoded + seen.rejected + seen.tombstone
-        assert mark.tally[partition] == Tally(
-            seen.decoded, 0, seen.rejected, seen.tombstone, absent=span - held
-        )
+        tally = Tally(seen.decoded, 0, seen.rejected, seen.tombstone, absent=span - held)
+        assert mark.tally[partition] == tally
         assert mark.log_time[partition] == seen.log_time
 
 
-RAW = Topic(
-    "visits",
-    event="visitor string not null, n int, tags array<string>, at timestamp",
-    partitions=2,
-    key="visitor",
-    archive="raw",
-)
-REDECLARED = Topic(
-    "visits",
-    event="visitor string not null, n bigint not null, page string default '/'",
-    partitions=2,
-    key="visitor",
-    archive=True,
+RAW = visits_topic(archive="raw")
+REDECLARED = visits_topic(
+    event="visitor string not null, n bigint not null, page string default '/'", archive=True
 )
 
 
 def raw_rows(rows: pa.Table) -> list[tuple[object, ...]]:
-    return list(
-        zip(
-            *(
-                rows[name].to_pylist()
-                for name in ("_partition", "_offset", "_raw_key", "_raw_value", "_raw_headers")
-            ),
-            strict=True,
-        )
-    )
+    names = ("_partition", "_offset", "_raw_key", "_raw_value", "_raw_headers")
+    return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
 
 
 @pytest.mark.parametrize("at_once", [10_000, 19])
@@ -233,11 +198,7 @@ def test_a_raw_archive_has_each_record_as_in_the_log_from_then_on(
 
     assert mark.raw == {0: ((60, mark.end[0]),), 1: ((60, mark.end[1]),)}
     raw = {
-        (part, offset): (
-            key,
-            value,
-            [{"key": name, "value": said} for name, said in headers] or None,
-        )
+        (part, offset): (key, value, [{"key": n, "value": v} for n, v in headers] or None)
         for _, part, offset, _, key, value, headers in log.records
     }
     kept = {
@@ -329,15 +290,7 @@ def test_a_changed_event_is_decoded_from_raw_records_that_the_topic_has_lost(
 
     assert archive_all(store, REDECLARED, Broker(log, begins)) == []
 
-    whole = decode_table(
-        log.here(Slice(0, 0, Offsets(), log.end)).sort_by(
-            [("partition", "ascending"), ("offset", "ascending")]
-        ),
-        REDECLARED,
-        {},
-        {},
-    )
-    assert rows(store, REDECLARED).equals(whole)
+    assert rows(store, REDECLARED).equals(decoded(log, log.end, REDECLARED))
 
 
 def test_what_no_archive_has_raw_is_lost(store: Store) -> None:
@@ -480,19 +433,16 @@ def test_a_build_of_another_origin_topic_or_declaration_reads_the_log(
         0
     }
     # Its log time would begin elsewhere.
-    assert Archives(store, [VISITS], {"visits": ID}).take(VISITS, {0: (40, 50)}, {}, into) == {}
-    assert (
-        Archives(store, [VISITS], {"visits": "another"}).take(VISITS, {0: (0, 50)}, {}, into) == {}
-    )
+    known = Archives(store, [VISITS], {"visits": ID})
+    assert known.take(VISITS, {0: (40, 50)}, {}, into) == {}
+    renewed = Archives(store, [VISITS], {"visits": "another"})
+    assert renewed.take(VISITS, {0: (0, 50)}, {}, into) == {}
     assert Archives(store, [other], {"visits": ID}).take(other, {0: (0, 50)}, {}, into) == {}
     # What is asked for lies behind it.
-    assert (
-        Archives(store, [VISITS], {"visits": ID}).take(
-            VISITS, {0: (60, 70), 1: (100, 120)}, {0: 1}, into
-        )
-        == {}
-    )
-    assert Archives(store, [VISITS], {"visits": ID}).end() == Offsets({"visits": {0: 60, 1: 60}})
+    known = Archives(store, [VISITS], {"visits": ID})
+    assert known.take(VISITS, {0: (60, 70), 1: (100, 120)}, {0: 1}, into) == {}
+    known = Archives(store, [VISITS], {"visits": ID})
+    assert known.end() == Offsets({"visits": {0: 60, 1: 60}})
 
 
 @pytest.mark.parametrize("spoilt", ["file", "gone", "log"])
@@ -522,12 +472,8 @@ def test_an_archive_that_is_damaged_is_told_once_and_none(
         assert list((tmp_path / "slice").iterdir()) == []
     if spoilt == "log":
         assert archives.marks() == ()
-    assert (
-        capsys.readouterr().err.count(
-            "the archive of topic visits cannot be read, and the topic is read in its place"
-        )
-        == 1
-    )
+    told = "the archive of topic visits cannot be read, and the topic is read in its place"
+    assert capsys.readouterr().err.count(told) == 1
 
 
 def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(
@@ -550,21 +496,15 @@ def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(
                 writer.append(0, 40, 45, reading(log))
             return found
 
-    taken = Overtaken(store, [VISITS], {"visits": ID}).take(
-        VISITS, {0: (0, 45)}, {}, tmp_path / "slice"
-    )
+    overtaken = Overtaken(store, [VISITS], {"visits": ID})
+    taken = overtaken.take(VISITS, {0: (0, 45)}, {}, tmp_path / "slice")
 
     assert (opened, taken[0].end) == (2, 45)
     assert {0: taken[0].seen} == counts_in(decoded(log, Offsets({"visits": {0: 45}})))
 
 
 def test_whether_a_topic_is_archived_decides_no_rows() -> None:
-    unarchived = Topic(
-        "visits",
-        event="visitor string not null, n int, tags array<string>, at timestamp",
-        partitions=2,
-        key="visitor",
-    )
+    unarchived = visits_topic()
 
     def reading(topic: Topic) -> Pipeline:
         return pipeline(name="p", reads={"visits": topic}, writes=[Table("all_visits")])(
@@ -575,13 +515,7 @@ def test_whether_a_topic_is_archived_decides_no_rows() -> None:
     # Neither the version nor what a birth certificate says of it.
     assert _topic_text(unarchived, reading(unarchived)) == _topic_text(VISITS, reading(VISITS))
     assert declaration_lines(reading(unarchived)) == declaration_lines(reading(VISITS))
-    assert archive_fingerprint(
-        Topic(
-            "visits",
-            event="visitor string not null, n int, tags array<string>, at timestamp",
-            partitions=2,
-        )
-    ) != archive_fingerprint(VISITS)
+    assert archive_fingerprint(visits_topic(key=None)) != archive_fingerprint(VISITS)
 
 
 @pytest.mark.parametrize("options", [{"kind": "compacted"}, {"identity": "visitor"}])
@@ -640,23 +574,17 @@ def test_an_archive_is_compared_with_all_that_the_topic_still_has(
     found = checked(store, log, tmp_path / "links", beginning=beginning)
 
     held = rows(store)
-    assert [(one.partition, one.wrong, one.compared_from) for one in found] == [
-        (0, None, beginning),
-        (1, None, beginning),
-    ]
+    told = [(one.partition, one.wrong, one.compared_from) for one in found]
+    assert told == [(part, None, beginning) for part in (0, 1)]
     assert sum(one.records for one in found) == held.num_rows
-    assert (
-        sum(one.compared for one in found) == held.filter(pc.field("_offset") >= beginning).num_rows
-    )
+    kept = held.filter(pc.field("_offset") >= beginning).num_rows
+    assert sum(one.compared for one in found) == kept
 
 
 def another_value(held: pa.Table) -> pa.Table:
     place = held.schema.get_field_index("n")
-    return held.set_column(
-        place,
-        held.schema.field(place),
-        pc.if_else(pc.equal(held["_offset"], 5), pa.scalar(77, pa.int32()), held["n"]),
-    )
+    values = pc.if_else(pc.equal(held["_offset"], 5), pa.scalar(77, pa.int32()), held["n"])
+    return held.set_column(place, held.schema.field(place), values)
 
 
 @pytest.mark.parametrize(
@@ -680,13 +608,8 @@ def test_what_is_not_as_it_was_written_is_found(
 ) -> None:
     log = MemoryLog()
     for n in range(20):
-        log.add(
-            "visits",
-            0,
-            json.dumps({"visitor": "v", "n": n}).encode(),
-            key=b"v",
-            ms=1_700_000_000_000 + n,
-        )
+        value = json.dumps({"visitor": "v", "n": n}).encode()
+        log.add("visits", 0, value, key=b"v", ms=1_700_000_000_000 + n)
     archived(store, log, [{0: 10}, {0: 20}])
     block: Block = the_archive(store).blocks()[0]
     if spoilt is None:
@@ -718,23 +641,16 @@ def test_a_record_that_was_left_out_by_who_wrote_it_is_found(store: Store, tmp_p
 def test_the_archiver_killed_in_the_middle_goes_on_and_the_archive_is_the_topic(
     log: Log, topic_name: str, tmp_path: Path
 ) -> None:
-    topic = Topic(
-        topic_name,
-        event="visitor string not null, n int",
-        partitions=2,
-        key="visitor",
-        archive=True,
-    )
+    event = "visitor string not null, n int"
+    topic = Topic(topic_name, event=event, partitions=2, key="visitor", archive=True)
     facts = log.create(topic)
     log.produce((visit(n, headers=(("h", b"x"),)) for n in range(4_000)), topic_name)
     leave_holes(log, topic_name)
     log.produce((visit(n) for n in range(4_000, 5_000)), topic_name)
     project = a_project(tmp_path / "project", topic_name)
 
-    assert (
-        an_archiver(project, log, KAPPA_FAIL="archive.before_append:kill:2").wait(240)
-        == -signal.SIGKILL
-    )
+    killed = an_archiver(project, log, KAPPA_FAIL="archive.before_append:kill:2")
+    assert killed.wait(240) == -signal.SIGKILL
     archiver = an_archiver(project, log)
     store, end = Store(project / ".kappa"), log.end([topic_name])
     archives = Archives(store, [topic], {topic_name: facts.id})
@@ -751,32 +667,27 @@ def test_the_archiver_killed_in_the_middle_goes_on_and_the_archive_is_the_topic(
     assert archiver.wait(240) == ExitCode.INTERRUPTED
     (mark,) = archives.marks()
     assert mark.end == end.next[topic_name]
+    archive = open_archive(store.address(folder(topic_name, archive_fingerprint(topic))))
+    assert archive is not None
     held = pa.concat_tables(
-        pq.read_table(block.path, partitioning=None)
-        for block in open_archive(
-            store.address(folder(topic_name, archive_fingerprint(topic)))
-        ).blocks()  # type: ignore[union-attr]  # it is there
+        pq.read_table(block.path, partitioning=None) for block in archive.blocks()
     )
-    assert sorted(
-        zip(*(held.column(name).to_pylist() for name in ("n", "visitor")), strict=True)
-    ) == [(n, f"v{n % 7}") for n in range(5_000)]
+    there = sorted(zip(held["n"].to_pylist(), held["visitor"].to_pylist(), strict=True))
+    assert there == [(n, f"v{n % 7}") for n in range(5_000)]
     assert sum(tally.decoded for tally in mark.tally.values()) == 5_000
     assert sum(tally.absent for tally in mark.tally.values()) == sum(mark.end.values()) - 5_000 > 0
 
 
 def visit(n: int, headers: tuple[tuple[str, bytes], ...] = ()) -> ProducedRecord:
-    return ProducedRecord(
-        json.dumps({"visitor": f"v{n % 7}", "n": n}).encode(),
-        key=f"v{n % 7}".encode(),
-        headers=headers,
-    )
+    who = f"v{n % 7}"
+    value = json.dumps({"visitor": who, "n": n}).encode()
+    return ProducedRecord(value, key=who.encode(), headers=headers)
 
 
 def leave_holes(log: Log, topic: str) -> None:
     """Writes an aborted transaction and a commit marker: offsets without a record for readers."""
-    producer = KafkaProducer(
-        {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic}
-    )
+    options = {"bootstrap.servers": log.bootstrap_servers, "transactional.id": topic}
+    producer = KafkaProducer(options)
     producer.init_transactions()
     for ending in (producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
@@ -805,15 +716,9 @@ def p(visits):
 
 def an_archiver(project: Path, log: Log, **environment: str) -> subprocess.Popen[bytes]:
     command = [
-        sys.executable,
-        "-m",
-        "kappa.engine.archive.archiver",
-        "--project",
-        str(project),
-        "--root",
-        str(project / ".kappa"),
-        "--bootstrap",
-        log.bootstrap_servers,
+        *(sys.executable, "-m", "kappa.engine.archive.archiver"),
+        *("--project", str(project), "--root", str(project / ".kappa")),
+        *("--bootstrap", log.bootstrap_servers),
     ]
     with (project / "said.log").open("ab") as output:
         return subprocess.Popen(

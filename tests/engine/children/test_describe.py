@@ -81,24 +81,33 @@ def body(text: str) -> str:
     return FUNCTION.format(body=text.replace("\n", "\n    "))
 
 
-def test_the_columns_of_a_table_are_those_the_function_returns(
-    described: Callable[[str], Description],
-) -> None:
-    found = described(
-        body(
-            'return {"rows": hits.select("id", plus("n").alias("m"), F.col("price") * 2,'
-            ' F.explode("tags").alias("tag"), "_offset").withColumnRenamed("(price * 2)", "p")}'
-        )
+def rows(frame: str) -> str:
+    """Returns a pipeline whose one table has the rows of a frame."""
+    return body(f'return {{"rows": {frame}}}')
+
+
+def keyed(key: str, frame: str) -> str:
+    """Returns a pipeline whose one table folds the rows of a frame by a key."""
+    return (
+        '@pipeline(reads={"hits": HITS}, writes=[\n'
+        f'    Table("rows", keys=("{key}",), fold={{"n": count(), "m": max_("at")}})])\n'
+        f'def web(hits):\n    return {{"rows": {frame}}}'
     )
 
-    assert found.tables == {
-        "rows": [
-            ("id", "string"),
-            ("m", "int"),
-            ("p", "decimal(12,2)"),
-            ("tag", "string"),
-            ("_offset", "bigint"),
-        ]
+
+Described = Callable[[str], "Description"]
+
+
+def test_the_columns_of_a_table_are_those_the_function_returns(described: Described) -> None:
+    columns = 'hits.select("id", plus("n").alias("m"), F.col("price") * 2, F.explode("tags").alias'
+    found = described(rows(f'{columns}("tag"), "_offset").withColumnRenamed("(price * 2)", "p")'))
+
+    assert dict(found.tables["rows"]) == {
+        "id": "string",
+        "m": "int",
+        "p": "decimal(12,2)",
+        "tag": "string",
+        "_offset": "bigint",
     }
 
 
@@ -122,45 +131,39 @@ def test_the_columns_of_a_table_are_those_the_function_returns(
         "hits.hint('broadcast')",
     ],
 )
-def test_what_looks_at_one_row_is_allowed(
-    described: Callable[[str], Description], frame: str
-) -> None:
-    assert described(body(f'return {{"rows": {frame}}}')).tables["rows"]
+def test_what_looks_at_one_row_is_allowed(described: Described, frame: str) -> None:
+    assert described(rows(frame)).tables["rows"]
 
 
-def test_a_union_of_two_topics_has_no_order_to_fold_in(
-    described: Callable[[str], Description],
-) -> None:
+def test_a_union_of_two_topics_has_no_order_to_fold_in(described: Described) -> None:
     """Before, the first slice with rows of one key from both topics stopped the job (law 4)."""
     union = 'hits.select("id", "n").union(more.select("id", "n"))'
+    said = r"web\.py:\d+: table last is folded in the order .*topics hits and more, which have no"
 
-    with pytest.raises(
-        DeclarationError,
-        match=r"web\.py:\d+: table last is folded in the order .*"
-        "topics hits and more, which have no order",
-    ) as refused:
+    with pytest.raises(DeclarationError, match=said) as refused:
         described(ORDERED.format(frame=union))
 
     assert "one topic" in refused.value.hint
 
 
 @pytest.mark.parametrize("frame", ["more", 'more.where("n > 1").union(more.where("n < 1"))'])
-def test_rows_of_one_topic_have_an_order_to_fold_in(
-    described: Callable[[str], Description], frame: str
-) -> None:
-    columns = described(ORDERED.format(frame=frame)).tables["last"]
-
-    assert ("n", "int") in columns
+def test_rows_of_one_topic_have_an_order_to_fold_in(described: Described, frame: str) -> None:
+    assert ("n", "int") in described(ORDERED.format(frame=frame)).tables["last"]
 
 
 @pytest.mark.parametrize(
     ("frame", "said", "hint"),
     [
-        ('hits.groupBy("id").agg(F.sum("n").alias("n"))', "groups rows", "keys="),
-        ('hits.select(F.count("*").alias("n"))', "groups rows", "keys="),
-        ('hits.agg(F.max("n").alias("n"))', "groups rows", "keys="),
-        ('hits.cube("id").count()', "groups rows", "keys="),
-        ('hits.groupBy("id").applyInPandas(lambda pdf: pdf, "id string")', "groups rows", "keys="),
+        *(
+            (f"hits.{grouped}", "groups rows", "keys=")
+            for grouped in (
+                'groupBy("id").agg(F.sum("n").alias("n"))',
+                'select(F.count("*").alias("n"))',
+                'agg(F.max("n").alias("n"))',
+                'cube("id").count()',
+                'groupBy("id").applyInPandas(lambda pdf: pdf, "id string")',
+            )
+        ),
         ('hits.join(hits.select("id"), "id")', "joins", "View("),
         ('hits.crossJoin(hits.select(F.col("id").alias("x")))', "joins", "View("),
         (
@@ -177,27 +180,23 @@ def test_rows_of_one_topic_have_an_order_to_fold_in(
         ("hits.repartition(3)", "spreads", "leave it out"),
         ("hits.mapInPandas(lambda frames: frames, hits.schema)", "many rows at once", "udf"),
         ('hits.where(hits.select(F.col("n")).limit(1).scalar() == 1)', "subquery", "View"),
-        (
-            'hits.select("id").union(hits.sparkSession.range(3).selectExpr("string(id)"))',
-            "not come from its topics",
-            "topic",
-        ),
-        (
-            'hits.select("id").union(hits.sparkSession.createDataFrame([("a",)], "id string"))',
-            "not come from its topics",
-            "topic",
+        *(
+            (f'hits.select("id").union(hits.sparkSession.{made})', "not come from its", "topic")
+            for made in (
+                'range(3).selectExpr("string(id)")',
+                'createDataFrame([("a",)], "id string")',
+            )
         ),
         ("hits.observe('o', F.count('*').alias('c'))", "counts rows", "keys"),
     ],
 )
 def test_what_looks_beyond_a_row_is_refused_with_its_line_and_another_way(
-    described: Callable[[str], Description], frame: str, said: str, hint: str
+    described: Described, frame: str, said: str, hint: str
 ) -> None:
     has_a_call = "F.count" not in frame.partition("hits.select(")[2]
+    text = f'first = hits.where("n > 0")\nhits = (\n    {frame}\n)\nreturn {{"rows": hits}}'
     with pytest.raises(DeclarationError, match=said) as refused:
-        described(
-            body(f'first = hits.where("n > 0")\nhits = (\n    {frame}\n)\nreturn {{"rows": hits}}')
-        )
+        described(body(text))
 
     line = FIRST_LINE + 2 if has_a_call else FIRST_LINE - 2
     assert f"pipelines/web.py:{line}: the function of pipeline web" in refused.value.message
@@ -205,49 +204,30 @@ def test_what_looks_beyond_a_row_is_refused_with_its_line_and_another_way(
 
 
 @pytest.mark.parametrize(
-    ("frame", "kinds"),
+    ("column", "kinds"),
     [
-        ('hits.withColumn("now", F.current_timestamp())', ("CurrentTimestamp",)),
-        ('hits.where(F.expr("now() > at"))', ("Now",)),
-        ('hits.withColumn("id", F.uuid()).where(F.rand() < 0.5)', ("Rand", "Uuid")),
-        (
-            'hits.withColumn("x", F.monotonically_increasing_id() + 1)',
-            ("MonotonicallyIncreasingID",),
-        ),
-        (
-            'hits.withColumn("x", F.udf(lambda n: n, "int").asNondeterministic()("n"))',
-            ("PythonUDF",),
-        ),
-        ('hits.withColumn("x", plus("n"))', ()),
+        ('"now", F.current_timestamp()', ("CurrentTimestamp",)),
+        ('"now", F.expr("now() > at")', ("Now",)),
+        ('"id", F.uuid()).where(F.rand() < 0.5', ("Rand", "Uuid")),
+        ('"x", F.monotonically_increasing_id() + 1', ("MonotonicallyIncreasingID",)),
+        ('"x", F.udf(lambda n: n, "int").asNondeterministic()("n")', ("PythonUDF",)),
+        ('"x", plus("n")', ()),
     ],
 )
 def test_what_gives_another_value_each_time_is_told(
-    described: Callable[[str], Description], frame: str, kinds: tuple[str, ...]
+    described: Described, column: str, kinds: tuple[str, ...]
 ) -> None:
-    assert described(body(f'return {{"rows": {frame}}}')).changing == kinds
+    assert described(rows(f"hits.withColumn({column})")).changing == kinds
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "hits.count()",
-        "hits.collect()",
-        "hits.toPandas()",
-        "hits.show()",
-        "hits.rdd",
-        "hits.first()",
-        "hits.write.save('x')",
-        "hits.isEmpty()",
-        "hits.cache()",
-    ],
-)
-def test_a_function_may_not_look_at_its_rows(
-    described: Callable[[str], Description], call: str
-) -> None:
-    with pytest.raises(
-        DeclarationError, match=f"web.py:{FIRST_LINE}: the function looks at its rows by"
-    ):
-        described(body(f'{call}\nreturn {{"rows": hits}}'))
+LOOKS = "count() collect() toPandas() show() rdd first() write.save('x') isEmpty() cache()"
+
+
+@pytest.mark.parametrize("call", LOOKS.split())
+def test_a_function_may_not_look_at_its_rows(described: Described, call: str) -> None:
+    said = f"web.py:{FIRST_LINE}: the function looks at its rows by"
+    with pytest.raises(DeclarationError, match=said):
+        described(body(f'hits.{call}\nreturn {{"rows": hits}}'))
 
 
 @pytest.mark.parametrize(
@@ -256,20 +236,14 @@ def test_a_function_may_not_look_at_its_rows(
         (body("return [hits]"), "returns a list"),
         (body("pass"), "returns nothing"),
         (body("return {}"), "no rows for table rows"),
-        (
-            body('return {"rows": hits, "rosw": hits}'),
-            "returns rows for 'rosw', which it does not write",
-        ),
-        (body('return {"rows": 1}'), "returns a int for table rows"),
-        (body('return {"rows": hits.select("nn")}'), "nn"),
-        (body('return {"rows": hits.select("id", F.lit(1).alias("ID"))}'), "the column ID twice"),
-        (body('return {"rows": hits.select(F.col("n") + 1)}'), "not the name of a stored column"),
-        (body('return {"rows": hits.select(F.lit(1).alias("_n"))}'), "_n"),
-        (body('return {"rows": hits.select(F.lit(None).alias("x"))}'), "x of type void"),
-        (
-            body('return {"rows": hits.select(F.create_map("id", "n").alias("x"))}'),
-            r"x of type map<string,int>",
-        ),
+        (rows('hits, "rosw": hits'), "returns rows for 'rosw', which it does not write"),
+        (rows("1"), "returns a int for table rows"),
+        (rows('hits.select("nn")'), "nn"),
+        (rows('hits.select("id", F.lit(1).alias("ID"))'), "the column ID twice"),
+        (rows('hits.select(F.col("n") + 1)'), "not the name of a stored column"),
+        (rows('hits.select(F.lit(1).alias("_n"))'), "_n"),
+        (rows('hits.select(F.lit(None).alias("x"))'), "x of type void"),
+        (rows('hits.select(F.create_map("id", "n").alias("x"))'), "x of type map<string,int>"),
         (
             body("return 1 / 0"),
             f"web.py:{FIRST_LINE}: the function of pipeline web fails: ZeroDivisionError",
@@ -286,7 +260,7 @@ def test_a_function_may_not_look_at_its_rows(
     ],
 )
 def test_what_a_function_returns_must_fit_its_tables(
-    described: Callable[[str], Description], text: str, said: str
+    described: Described, text: str, said: str
 ) -> None:
     with pytest.raises(DeclarationError, match=said) as refused:
         described(text)
@@ -295,32 +269,18 @@ def test_what_a_function_returns_must_fit_its_tables(
     assert "\n" not in refused.value.message
 
 
-def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(
-    described: Callable[[str], Description],
-) -> None:
-    text = (
-        '@pipeline(reads={"hits": HITS},'
-        ' writes=[Table("rows", keys=("id",), fold={"n": count(), "m": max_("at")})])\n'
-        'def web(hits):\n    return {"rows": hits.withColumn("x", F.create_map("id", "n"))}'
-    )
+def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(described: Described) -> None:
+    found = described(keyed("id", 'hits.withColumn("x", F.create_map("id", "n"))'))
 
-    assert described(text).tables == {"rows": [("id", "string"), ("at", "timestamp")]}
+    assert found.tables == {"rows": [("id", "string"), ("at", "timestamp")]}
 
 
-def test_a_typo_in_a_key_names_the_columns_that_are_returned(
-    described: Callable[[str], Description],
-) -> None:
+def test_a_typo_in_a_key_names_the_columns_that_are_returned(described: Described) -> None:
     """Also those that no table keeps: the column that was meant is among them."""
-    text = (
-        '@pipeline(reads={"hits": HITS},'
-        ' writes=[Table("rows", keys=("idd",), fold={"n": count()})])'
-        '\ndef web(hits):\n    return {"rows": hits.select("n", "id")}'
-    )
-
     with pytest.raises(DeclarationError, match="needs column idd for its key idd") as refused:
-        described(text)
+        described(keyed("idd", 'hits.select("n", "id", "at")'))
 
-    assert refused.value.hint == "did you mean id? it returns n, id"
+    assert refused.value.hint == "did you mean id? it returns n, id, at"
 
 
 def described_version(project: Path, name: str = "web") -> PipelineToDescribe:

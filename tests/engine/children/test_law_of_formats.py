@@ -51,14 +51,7 @@ GOOD = 'h{} - - [10/Oct/2000:13:55:{:02d} +0200] "GET /{} HTTP/1.1" 200 {}'
 
 
 @pipeline(
-    reads={
-        "sales": SALES,
-        "hits": HITS,
-        "orders": ORDERS,
-        "bids": BIDS,
-        "clicks": CLICKS,
-        "customers": CUSTOMERS,
-    },
+    reads={topic.name: topic for topic in (SALES, HITS, ORDERS, BIDS, CLICKS, CUSTOMERS)},
     writes=[
         Table("shops", keys=("shop",), fold={"n": count(), "amount": sum_("amount")}),
         Table("sold"),
@@ -88,20 +81,14 @@ def sold(
 
 def lines(number: int) -> list[Event]:
     draw = random.Random(7)  # the same lines again
-    return [
-        Event(
-            draw.choice(
-                [
-                    GOOD.format(n % 3, n % 60, n, draw.choice(["-", n])).encode(),
-                    b'h - - [10/Oct/2000:13:55:36 +0200] "-" 408 -',
-                    b"no line of a server",
-                    b'h - - [10/Oct/2000:99:55:36 +0200] "-" 408 -',
-                    b"\xff",
-                ]
-            )
-        )
-        for n in range(number)
+    odd = [
+        b'h - - [10/Oct/2000:13:55:36 +0200] "-" 408 -',
+        b"no line of a server",
+        b'h - - [10/Oct/2000:99:55:36 +0200] "-" 408 -',
+        b"\xff",
     ]
+    good = (GOOD.format(n % 3, n % 60, n, draw.choice(["-", n])).encode() for n in range(number))
+    return [Event(draw.choice([line, *odd])) for line in good]
 
 
 @pytest.mark.long
@@ -137,16 +124,17 @@ def test_events_of_a_test_are_written_in_the_topics_format() -> None:
         },
     )
 
-    assert [(row["id"], row["amount"], row["note"]) for row in found["sold"]] == [
+    def values(table: str, *names: str) -> list[tuple[object, ...]]:
+        return [tuple(row[name] for name in names) for row in found[table]]
+
+    assert values("sold", "id", "amount", "note") == [
         ("", Decimal("2.50"), 'a;"b"'),
         (None, Decimal("1.00"), None),
     ]
-    assert [(row["path"], row["size"]) for row in found["hits"]] == [("/3", None)]
-    assert [(row["auction"], row["channel"], row["first"]) for row in found["bids"]] == [
-        (1, None, False)
-    ]
-    assert [(row["id"], row["n"]) for row in found["clicks"]] == [("a", 3)]
-    assert [(row["id"], row["name"]) for row in found["customers"]] == [("ä", "Anna")]
+    assert values("hits", "path", "size") == [("/3", None)]
+    assert values("bids", "auction", "channel", "first") == [(1, None, False)]
+    assert values("clicks", "id", "n") == [("a", 3)]
+    assert values("customers", "id", "name") == [("ä", "Anna")]
     assert sorted((row["value"], row["reason"]) for row in found["rejects"]) == [
         (b"\x08", "malformed_protobuf"),
         (f"x;1;2,5;{at};".encode(), "wrong_type"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from house import HOUSE
+from programs import run_program, run_python
+from rehearsing import pass_on
 
-from kappa import Table, Topic, View, avg_, count, max_, ordered, pipeline, set_, sum_
+from kappa import Pipeline, Table, Topic, View, avg_, count, max_, ordered, pipeline, set_, sum_
 from kappa.base.errors import Broken, DeclarationError, UsageError
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def sold(sales: DataFrame) -> dict[str, DataFrame]:
             .withColumnsRenamed({"_key": "key", "_partition": "partition"})}  # fmt: skip
 
 
+TABLES = ("totals", "sales", "shops", "named", "by_city", "rejects", "where_sold")
+
+
 def test_each_table_and_view_has_the_rows_that_readers_see(spark: SparkSession) -> None:
     from kappa.testing import Event, tables_of
 
@@ -81,9 +85,7 @@ def test_each_table_and_view_has_the_rows_that_readers_see(spark: SparkSession) 
         },
     )
 
-    assert list(tables) == [
-        *("totals", "sales", "shops", "named", "by_city", "rejects", "where_sold")
-    ]
+    assert [*tables] == [*TABLES]
     assert tables["totals"] == [
         {"shop": 1, "n": 1, "price": Decimal("2.50"), "price_overflow": False, "mean": 2.5,
          "all": [Decimal("2.50")], "all_overflow": False},
@@ -100,39 +102,22 @@ def test_each_table_and_view_has_the_rows_that_readers_see(spark: SparkSession) 
     assert tables["named"] == [{"id": 1, "city": "Rom", "n": 1}, {"id": 2, "city": "Ulm", "n": 2}]
     assert tables["by_city"] == [{"city": "Rom", "n": 1}, {"city": "Ulm", "n": 2}]
     assert tables["where_sold"] == [{"city": "Ulm", "n": 2}]
-    assert [(row["topic"], row["reason"]) for row in tables["rejects"]] == [
-        ("sales", "malformed_json")
-    ]
+    (reject,) = tables["rejects"]
+    assert (reject["topic"], reject["reason"]) == ("sales", "malformed_json")
 
 
 def test_without_events_tables_are_empty(spark: SparkSession) -> None:
     from kappa.testing import tables_of
 
-    assert {name: len(rows) for name, rows in tables_of(sold, {}).items()} == dict.fromkeys(
-        ["totals", "sales", "shops", "named", "by_city", "rejects", "where_sold"], 0
-    )
+    assert tables_of(sold, {}) == {name: [] for name in TABLES}
 
 
-@pipeline(
-    reads={"sales": SALES},
-    writes=[
-        Table("totals", keys=("shop",), fold={"n": count()}),
-        View("lots", "select shop, n, random() as lot from totals where n > 1", keys=("shop",)),
-    ],
-)
-def drawn(sales: DataFrame) -> dict[str, DataFrame]:
-    return {"totals": sales}
+def counting(view: View) -> Pipeline:
+    return pass_on(SALES, Table("totals", keys=("shop",), fold={"n": count()}), view)
 
 
-@pipeline(
-    reads={"sales": SALES},
-    writes=[
-        Table("totals", keys=("shop",), fold={"n": count()}),
-        View("odd", "select no from totals"),
-    ],
-)  # fmt: skip
-def odd(sales: DataFrame) -> dict[str, DataFrame]:
-    return {"totals": sales}
+LOTS = "select shop, n, random() as lot from totals where n > 1"
+drawn = counting(View("lots", LOTS, keys=("shop",)))
 
 
 @pipeline(reads={"sales": SALES}, writes=[Table("t")], on_error="stop")
@@ -150,11 +135,10 @@ def test_a_mistake_is_told(spark: SparkSession) -> None:
     for check in (tables_of, law_of_slices, law_of_views):
         with pytest.raises(UsageError, match="a test is given 'shop', which is not a pipeline"):
             check("shop", {})  # type: ignore[operator]
-    with pytest.raises(
-        UsageError, match="pipeline sold is given a list, which is not a mapping of events"
-    ):
+    with pytest.raises(UsageError, match="sold is given a list, which is not a mapping of events"):
         tables_of(sold, [{"shop": 1}])  # type: ignore[arg-type]
-    with pytest.raises(DeclarationError, match=r"test_tables_of\.py:\d+: view odd cannot be read"):
+    odd = counting(View("odd", "select no from totals"))
+    with pytest.raises(DeclarationError, match=r"\.py:\d+: view odd cannot be read"):
         tables_of(odd, {"sales": [{"shop": 1}]})
     with pytest.raises(Broken, match="sales partition 1 offset 0"):
         tables_of(failing, {"sales": [{"shop": 7}]})
@@ -167,14 +151,7 @@ def test_the_law_of_views_holds_for_queries_of_their_tables(spark: SparkSession)
 
 
 ORDERS = Topic("orders", key="id", partitions=2, event="id string not null, shop int not null")
-
-
-@pipeline(
-    reads={"orders": ORDERS},
-    writes=[Table("orders"), View("ids", "select id, shop from orders", keys=("id",))],
-)
-def bought(orders: DataFrame) -> dict[str, DataFrame]:
-    return {"orders": orders.select("id", "shop")}
+bought = pass_on(ORDERS, Table("orders"), View("ids", "select id, shop from orders", keys=("id",)))
 
 
 def test_random_events_have_ids_of_their_own_where_a_view_needs_them(spark: SparkSession) -> None:
@@ -328,41 +305,36 @@ def test_hits(number):
 """
 
 
+def run_pytest(*arguments: str, folder: Path) -> str:
+    """Runs pytest in a project, in a process of its own; returns what it prints."""
+    done = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, folder=folder)
+    return done.stdout + done.stderr
+
+
 @pytest.mark.long
 def test_the_fixture_keeps_one_spark_for_all_tests_of_a_run(tmp_path: Path) -> None:
     """It comes with the installed Kappa: nothing is imported for it."""
     (tmp_path / "test_hits.py").write_text(TESTS, encoding="utf-8")
 
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 passed" in run_pytest(str(tmp_path), folder=tmp_path)
 
 
 @pytest.mark.parametrize("asks_by", ["warm_spark", "tables_of"])
-def test_a_session_has_the_jars_of_the_project(tmp_path: Path, asks_by: str) -> None:
+def test_a_session_has_the_jars_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks_by: str
+) -> None:
     """A cache of `[jars]` that cannot be made is an error before a JVM starts."""
     (tmp_path / "cache").touch()
     (tmp_path / "kappa.toml").write_text('[jars]\ncache = "cache/jars"\n', encoding="utf-8")
     # Without the fixture, each call begins a session.
     tests = TESTS if asks_by == "warm_spark" else re.sub(r"pytestmark.*\n|.*seen.*\n", "", TESTS)
     (tmp_path / "test_hits.py").write_text(tests, encoding="utf-8")
+    for name in [each for each in os.environ if each.startswith("KAPPA__")]:
+        monkeypatch.delenv(name)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
-        cwd=tmp_path,
-        env={name: each for name, each in os.environ.items() if name[:7] != "KAPPA__"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    said = run_pytest(".", folder=tmp_path)
 
-    assert f"the jar cache {tmp_path / 'cache' / 'jars'} cannot be written" in done.stdout
+    assert f"the jar cache {tmp_path / 'cache' / 'jars'} cannot be written" in said
 
 
 def test_tests_import_the_pipelines_of_their_project(tmp_path: Path) -> None:
@@ -374,16 +346,11 @@ def test_tests_import_the_pipelines_of_their_project(tmp_path: Path) -> None:
         "from pipelines.web import HITS\n\ndef test_hits():\n    assert HITS == 7\n",
         encoding="utf-8",
     )
+    # The program alone: `python -m` would add the folder to the path.
     pytest_alone = Path(sys.executable).parent / "pytest"
 
     for given in ((), ("tests/test_hits.py",)):
-        done = subprocess.run(
-            [pytest_alone, "-q", "-p", "no:cacheprovider", *given],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_program(pytest_alone, "-q", "-p", "no:cacheprovider", *given, folder=tmp_path)
 
         assert "1 passed" in done.stdout, done.stdout + done.stderr
 
@@ -393,8 +360,5 @@ def test_pytest_waits_for_no_import_of_spark_where_no_test_asks() -> None:
         "import sys, kappa.pytest_plugin; "
         "print([name for name in ('pyspark', 'duckdb', 'pyarrow') if name in sys.modules])"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=HOUSE, capture_output=True, text=True, check=True
-    )
 
-    assert found.stdout.strip() == "[]"
+    assert run_python("-c", code, folder=HOUSE, check=True).stdout.strip() == "[]"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rehearsing import memory_log
 
 from kappa import Pipeline, Table, Topic, count, latest, pipeline
 from kappa.base.errors import Broken, KappaError
@@ -66,18 +67,11 @@ def cast(events: DataFrame) -> DataFrame:
 
 
 def filled(*events: dict[str, Any]) -> MemoryLog:
-    from kappa.engine.children.rehearsal import MemoryLog
-
-    log = MemoryLog()
+    log = memory_log()
     for number, event in enumerate(events):
-        partition = number % 2
-        log.skip("events", partition, 1)
-        log.add(
-            "events",
-            partition,
-            json.dumps(event, ensure_ascii=False).encode(),
-            key=event["k"].encode(),
-        )
+        log.skip("events", number % 2, 1)
+        value = json.dumps(event, ensure_ascii=False).encode()
+        log.add("events", number % 2, value, key=event["k"].encode())
     return log
 
 
@@ -91,16 +85,12 @@ def events(count: int, **at: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def build(spark: SparkSession, tmp_path: Path) -> Callable[..., Rehearsal]:
+    from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
     from kappa.declare.values.columns import Scalar
     from kappa.engine.children.rehearsal import LocalPipeline, Rehearsal
 
     columns = {"k": Scalar("string"), "n": Scalar("int")}
-    order = {
-        "_log_time": Scalar("bigint"),
-        "_topic": Scalar("string"),
-        "_partition": Scalar("int"),
-        "_offset": Scalar("bigint"),
-    }
+    order = {name: Scalar(kind) for name, kind in FOLD_ORDER_COLUMNS}
     outputs = {"all": columns, "changed": columns | order}
     return lambda made, log, driver_rows=10_000: Rehearsal(
         tmp_path, LocalPipeline(made, spark, outputs), log, driver_rows=driver_rows
@@ -119,11 +109,8 @@ def test_the_job_stops_with_the_first_record_that_the_function_fails_on(
         built.fold(log.end)
 
     said = stopped.value.message
-    line = 1 + next(
-        number
-        for number, line in enumerate(Path(__file__).read_text().splitlines())
-        if "12 // n" in line
-    )
+    text = Path(__file__).read_text()
+    line = text[: text.index("12 // n")].count("\n") + 1
     assert said.startswith(
         f"{__file__}:{line}: pipeline p raised ZeroDivisionError: integer division or modulo by"
         " zero, on events partition 1 offset 3: key k0, value"
@@ -160,48 +147,25 @@ def test_records_that_fail_are_rejects_of_all_tables_and_all_others_are_folded(
 
     built.fold(log.end)
 
-    assert sorted(row["n"] for row in built.table("all").to_pylist()) == [
-        1,
-        2,
-        3,
-        4,
-        7,
-        8,
-        9,
-        10,
-        11,
-    ]
-    assert {row["k"]: row["rows"] for row in built.table("changed").to_pylist()} == {
-        "k0": 4,
-        "k1": 3,
-        "k2": 2,
-    }
-    assert {row["k"]: row["n"] for row in built.table("newest").to_pylist()} == {
-        "k0": 10,
-        "k1": 8,
-        "k2": 9,
-    }
+    def kept(table: str, column: str) -> dict[str, int]:
+        return {row["k"]: row[column] for row in built.table(table).to_pylist()}
+
+    numbers = sorted(built.table("all")["n"].to_pylist())
+    assert numbers == [1, 2, 3, 4, 7, 8, 9, 10, 11]
+    assert kept("changed", "rows") == {"k0": 4, "k1": 3, "k2": 2}
+    assert kept("newest", "n") == {"k0": 10, "k1": 8, "k2": 9}
     rejects = {(row["partition"], row["offset"]): row for row in built.table("rejects").to_pylist()}
     assert {place: row["reason"] for place, row in rejects.items()} == {
-        (0, 5): "function_failed",
-        (1, 5): "function_failed",
-        (1, 11): "function_failed",
+        **dict.fromkeys(((0, 5), (1, 5), (1, 11)), "function_failed"),
         (0, 13): "wrong_type",
     }
     last = rejects[1, 11]
-    assert (last["topic"], last["key"], json.loads(last["value"])) == (
-        "events",
-        b"k2",
-        {"k": "k2", "n": 12, "text": "\U0001f600"},
-    )
+    assert (last["topic"], last["key"]) == ("events", b"k2")
+    assert json.loads(last["value"]) == {"k": "k2", "n": 12, "text": "\U0001f600"}
     assert last["detail"].startswith("function/test_culprits.py:")
     assert "failed on a row: [CAST_INVALID_INPUT]" in last["detail"]
-    assert built.publisher.newest.tally == {
-        "events": {
-            0: Tally(decoded=5, rejected=2, absent=7),
-            1: Tally(decoded=4, rejected=2, absent=6),
-        }
-    }
+    tallies = [Tally(decoded=5, rejected=2, absent=7), Tally(decoded=4, rejected=2, absent=6)]
+    assert built.publisher.newest.tally == {"events": dict(enumerate(tallies))}
 
 
 @pytest.mark.long
@@ -250,9 +214,8 @@ def test_a_crash_between_the_rejects_and_the_tables_is_made_good(
     built.begin(driver_rows=3)
     built.fold(log.end)
 
-    assert [(row["partition"], row["offset"]) for row in built.table("rejects").to_pylist()] == [
-        (1, 3)
-    ]
+    (reject,) = built.table("rejects").to_pylist()
+    assert (reject["partition"], reject["offset"]) == (1, 3)
     assert sorted(row["n"] for row in built.table("all").to_pylist()) == [1, 2, 3, 5, 6]
 
 
@@ -274,14 +237,11 @@ def test_what_fails_on_no_record_alone_is_blamed_on_none(
         return events.withColumn("n", (F.lit(1) / F.lit(0)).cast("int"))
 
     log = filled(*events(4))
-    with pytest.raises(
-        Broken,
-        match="raised ZeroDivisionError: .*, on many records together and on none of them alone",
-    ):
+    together = "raised ZeroDivisionError: .*, on many records together and on none of them alone"
+    with pytest.raises(Broken, match=together):
         build(of(crowded, on_error), log, driver_rows).fold(log.end)
-    with pytest.raises(
-        Broken, match=r"test_culprits\.py:\d+: pipeline p failed on a row: \[DIVIDE_BY_ZERO\]"
-    ) as own:
+    divided = r"test_culprits\.py:\d+: pipeline p failed on a row: \[DIVIDE_BY_ZERO\]"
+    with pytest.raises(Broken, match=divided) as own:
         build(of(wrong, on_error), log, driver_rows).fold(log.end)
     assert "partition" not in own.value.message
 

@@ -8,26 +8,30 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
+from rehearsing import Rehearse, memory_log
 from shares import long_except
 
 from kappa import Table, Topic, View, count, pipeline, set_, sum_, tumble
 from kappa.base.duck import open_connection
 from kappa.base.errors import Broken
 from kappa.declare.table import Expiry
+from kappa.declare.expiry import Expiry
+from kappa.declare.values.arrow import arrow_schema
 from kappa.state.build import table_path
 from kappa.state.log_clock import log_clock
 from kappa.state.offsets import Offsets
+from kappa.state.table import TableBirth
 from kappa.tables.versions import files
 from kappa.tables.views.served import served_condition
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
+    from kappa.engine.write.maintenance import Maintenance
     from kappa.state.frontier import Frontier
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
@@ -37,6 +41,8 @@ PRICES = Topic("prices", key="id", event="id int not null, until timestamp", par
 BRANDS = Topic("brands", kind="compacted", key="id", event="id int not null, until timestamp")
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+# The tables whose rows expire.
+EXPIRE = {"minutes", "pages", "raw", "prices", "brands"}
 
 
 @pipeline(
@@ -118,11 +124,9 @@ class Expected:
                 if topic == "clicks":
                     self._click(event, (*at, offset), self.log_times[at])
                 else:
-                    row = ((self.log_times[at], *at, offset), event)
-                    of_topic = self.newest[topic]
-                    of_topic[int(key or b"")] = max(
-                        row, of_topic.get(int(key or b""), row), key=_order
-                    )
+                    row, of_topic = ((self.log_times[at], *at, offset), event), self.newest[topic]
+                    id_ = int(key or b"")
+                    of_topic[id_] = max(row, of_topic.get(id_, row), key=lambda each: each[0])
 
     def _click(self, event: dict[str, Any], place: tuple[str, int, int], passed: datetime) -> None:
         at = time_of(event["at"])
@@ -173,10 +177,6 @@ class Expected:
         }
 
 
-def _order(row: tuple[Any, Any]) -> Any:
-    return row[0]
-
-
 def time_of(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
@@ -207,78 +207,73 @@ def seen(built: Rehearsal, frontier: Frontier | None = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("driver_rows", "slices"), long_except([(1_000, 9)], [(1_000, 9), (0, 2)]))
 def test_at_each_frontier_readers_see_what_is_not_gone_whatever_the_slices(
-    spark: SparkSession, tmp_path: Path, driver_rows: int, slices: int
+    rehearse: Rehearse, driver_rows: int, slices: int
 ) -> None:
     """The first slices leave a partition without a record: nothing is gone then."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    draw, log = random.Random(28), memory_log()
+    built = rehearse(expiring, log, driver_rows)
+    for number in range(slices):
+        for _ in range(60 // slices if number % 4 < 2 else draw.choice([1, 9])):
+            now = BEGAN + number * 20 // slices * MINUTE
+            now += timedelta(seconds=draw.randrange(90))
+            put(log, draw, now, quiet=number < slices // 2)
+        if number == slices - 2:
+            built.die_before_the_frontier_of(log.end)
+            built.begin(driver_rows=driver_rows)
+        built.fold(log.end)
+        expected = Expected(log, log.end)
+        assert seen(built) == expected.seen(), number
+        of_clicks = built.publisher.newest.tally["clicks"][0]
+        assert of_clicks.rejected == sum(place[1] == 0 for place in expected.rejects)
+        assert of_clicks.decoded + of_clicks.rejected == log.end.at("clicks", 0)
+    assert expected.rejects
+    assert 0 < seen(built)["raw"].total() < len(expected.raw)
+    whole = rehearse(expiring, log)
+    whole.fold(log.end)
+    assert seen(whole) == expected.seen()
 
-    draw, log = random.Random(28), MemoryLog()
-    with local_pipeline(expiring) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=driver_rows)
-        for number in range(slices):
-            for _ in range(60 // slices if number % 4 < 2 else draw.choice([1, 9])):
-                now = BEGAN + number * 20 // slices * MINUTE
-                now += timedelta(seconds=draw.randrange(90))
-                put(log, draw, now, quiet=number < slices // 2)
-            if number == slices - 2:
-                built.die_before_the_frontier_of(log.end)
-                built.begin(driver_rows=driver_rows)
-            built.fold(log.end)
-            expected = Expected(log, log.end)
-            assert seen(built) == expected.seen(), number
-            of_clicks = built.publisher.newest.tally["clicks"][0]
-            assert of_clicks.rejected == sum(place[1] == 0 for place in expected.rejects)
-            assert of_clicks.decoded + of_clicks.rejected == log.end.at("clicks", 0)
-        assert expected.rejects
-        assert 0 < seen(built)["raw"].total() < len(expected.raw)
-        whole = Rehearsal(tmp_path / "whole", made, log, driver_rows=1_000)
-        whole.fold(log.end)
-        assert seen(whole) == expected.seen()
+
+def upkeep_of(built: Rehearsal, **kept: float) -> Maintenance:
+    from kappa.engine.write.maintenance import Maintenance
+
+    writers, publisher = built.slices.writers, built.publisher
+    return Maintenance(built.store, built.birth, writers, publisher, seconds=0, **kept)
 
 
 @pytest.mark.long
 def test_rows_that_are_gone_leave_the_files_and_older_frontiers_keep_theirs(
-    spark: SparkSession, tmp_path: Path
+    rehearse: Rehearse,
 ) -> None:
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-    from kappa.engine.write.maintenance import Maintenance
     from kappa.state.kept_frontiers import KeptFrontierRecord, put_kept_frontier
 
-    draw, log = random.Random(7), MemoryLog()
-    with local_pipeline(expiring) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=1_000)
-        upkeep = Maintenance(
-            built.store, built.birth, built.slices.writers, built.publisher, seconds=0,
-            keep_seconds=1e9,
-        )  # fmt: skip
-        then: list[tuple[Frontier, Any]] = []
-        left = set[str]()
-        for number in range(6):
-            for _ in range(30):
-                put(log, draw, BEGAN + number * 5 * MINUTE + timedelta(seconds=draw.randrange(90)))
-            built.fold(log.end)
-            expected = Expected(log, log.end)
-            then.append((built.publisher.newest, expected.seen()))
-            put_kept_frontier(built.store, KeptFrontierRecord(built.publisher.newest))
-            marks = [writer.mark() for writer in built.slices.writers]
-            upkeep.run()
-            assert [writer.mark() for writer in built.slices.writers] == marks
-            assert seen(built) == expected.seen()
-            for table, every in (
-                ("minutes", len(expected.minutes)),
-                ("pages", len(expected.pages)),
-                ("raw", len(expected.raw)),
-                ("prices", len(expected.newest["prices"])),
-                ("brands", len(expected.newest["brands"])),
-            ):
-                stored = built.table(table).num_rows
-                left |= {table} if stored < every else set()
-                if table in {"minutes", "pages", "raw"}:
-                    assert (stored - len(seen_rows(expected, table))) * 10 < max(stored, 1)
-        assert left == {"minutes", "pages", "raw", "prices", "brands"}
-        assert built.table("both").num_rows <= len(expected.seen()["both"]) + 1
-        for frontier, found in then:
-            assert seen(built, frontier) == found
+    draw, log = random.Random(7), memory_log()
+    built = rehearse(expiring, log)
+    upkeep = upkeep_of(built, keep_seconds=1e9)
+    then: list[tuple[Frontier, Any]] = []
+    left = set[str]()
+    for number in range(6):
+        for _ in range(30):
+            put(log, draw, BEGAN + number * 5 * MINUTE + timedelta(seconds=draw.randrange(90)))
+        built.fold(log.end)
+        expected = Expected(log, log.end)
+        then.append((built.publisher.newest, expected.seen()))
+        put_kept_frontier(built.store, KeptFrontierRecord(built.publisher.newest))
+        marks = [writer.mark() for writer in built.slices.writers]
+        upkeep.run()
+        assert [writer.mark() for writer in built.slices.writers] == marks
+        assert seen(built) == expected.seen()
+        for table in EXPIRE:
+            every = expected.newest[table] if table in expected.newest else vars(expected)[table]
+            stored = built.table(table).num_rows
+            left |= {table} if stored < len(every) else set()
+            if table in {"minutes", "pages", "raw"}:
+                rows = expected.seen()[table]
+                there = rows.total() if isinstance(rows, Counter) else len(rows)
+                assert (stored - there) * 10 < max(stored, 1)
+    assert left == EXPIRE
+    assert built.table("both").num_rows <= len(expected.seen()["both"]) + 1
+    for frontier, found in then:
+        assert seen(built, frontier) == found
 
 
 @pipeline(
@@ -289,70 +284,50 @@ def pricing() -> dict[str, DataFrame]:
     return {}
 
 
-def test_a_newest_value_that_is_gone_stands_in_the_way_of_older_ones(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_newest_value_that_is_gone_stands_in_the_way_of_older_ones(rehearse: Rehearse) -> None:
     """It leaves the files once each partition is past it: then none can follow."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-    from kappa.engine.write.maintenance import Maintenance
+    log = memory_log()
+    built = rehearse(pricing, log)
+    upkeep = upkeep_of(built)
 
-    log = MemoryLog()
-
-    def price(partition: int, key: int, minutes: float, until: float) -> None:
+    def seen_after(partition: int, key: int, minutes: float, until: float) -> list[int]:
         value = {"id": key, "until": at_text(BEGAN + until * MINUTE)}
         ms = int((BEGAN + minutes * MINUTE).timestamp() * 1000)
         log.add("prices", partition, json.dumps(value).encode(), key=str(key).encode(), ms=ms)
         built.fold(log.end)
         upkeep.run()
+        return [row[0] for row in rows_seen(built, "prices")]
 
-    with local_pipeline(pricing) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=1_000)
-        writers, publisher = built.slices.writers, built.publisher
-        upkeep = Maintenance(built.store, built.birth, writers, publisher, seconds=0)
-        price(0, 7, 60, until=10)
-        assert [row[0] for row in rows_seen(built, "prices")] == [7]
-        price(1, 8, 30, until=90)
-        assert [row[0] for row in rows_seen(built, "prices")] == [8]
-        price(1, 7, 40, until=90)
-        assert [row[0] for row in rows_seen(built, "prices")] == [8]
-        assert built.table("prices").num_rows == 2
-        price(1, 9, 61, until=90)
-        assert [row[0] for row in rows_seen(built, "prices")] == [8, 9]
-        assert built.table("prices").num_rows == 3
-        price(0, 8, 62, until=95)
-        assert sorted(built.table("prices")["id"].to_pylist()) == [8, 9]
-        price(0, 7, 63, until=95)
-        assert [row[0] for row in rows_seen(built, "prices")] == [7, 8, 9]
-
-
-def seen_rows(expected: Expected, table: str) -> list[Any]:
-    rows = expected.seen()[table]
-    return list(rows.elements()) if isinstance(rows, Counter) else list(rows)
+    assert seen_after(0, 7, 60, until=10) == [7]
+    assert seen_after(1, 8, 30, until=90) == [8]
+    assert seen_after(1, 7, 40, until=90) == [8]
+    assert built.table("prices").num_rows == 2
+    assert seen_after(1, 9, 61, until=90) == [8, 9]
+    assert built.table("prices").num_rows == 3
+    seen_after(0, 8, 62, until=95)
+    assert sorted(built.table("prices")["id"].to_pylist()) == [8, 9]
+    assert seen_after(0, 7, 63, until=95) == [7, 8, 9]
 
 
 def test_a_replay_of_a_log_whose_beginning_has_expired_gives_the_same_rows(
-    spark: SparkSession, tmp_path: Path
+    rehearse: Rehearse,
 ) -> None:
     """As where a topic keeps its records for longer than its rows live, and lateness together."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    draw, log = random.Random(3), memory_log()
+    live = rehearse(ending, log)
+    for number in range(8):
+        if number == 3:
+            lost = log.end
+        for _ in range(25):
+            behind = draw.choice([0, 0, 2, 5, 9])
+            click(log, draw.randrange(2), number * 5 + draw.random(), late=behind)
+        live.fold(log.end)
+    late = rehearse(ending, log, birth=replace(live.birth, origin=lost.plain()))
+    late.fold(log.end)
 
-    draw, log = random.Random(3), MemoryLog()
-    with local_pipeline(ending) as made:
-        live = Rehearsal(tmp_path / "live", made, log, driver_rows=1_000)
-        for number in range(8):
-            if number == 3:
-                lost = log.end
-            for _ in range(25):
-                late = draw.choice([0, 0, 2, 5, 9])
-                click(log, draw.randrange(2), number * 5 + draw.random(), late=late)
-            live.fold(log.end)
-        born = replace(live.birth, origin=lost.plain())
-        late = Rehearsal(tmp_path / "late", made, log, driver_rows=1_000, birth=born)
-        late.fold(log.end)
-
-        assert rows_seen(late, "minutes") == rows_seen(live, "minutes") != []
-        assert rows_seen(late, "raw") == rows_seen(live, "raw") != []
-        assert live.table("minutes").num_rows > late.table("minutes").num_rows
+    assert rows_seen(late, "minutes") == rows_seen(live, "minutes") != []
+    assert rows_seen(late, "raw") == rows_seen(live, "raw") != []
+    assert live.table("minutes").num_rows > late.table("minutes").num_rows
 
 
 def rows_seen(built: Rehearsal, table: str) -> list[tuple[Any, ...]]:
@@ -383,56 +358,43 @@ def click(log: MemoryLog, partition: int, minutes: float, *, late: float = 0) ->
 
 
 def test_a_partition_without_a_record_holds_expiry_back(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, rehearse: Rehearse
 ) -> None:
     """Its first record may reach any row: a slice before must not have ended it."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    log = memory_log()
+    built = rehearse(ending, log)
 
-    log = MemoryLog()
-    with local_pipeline(ending) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=1_000)
-        click(log, 0, 0)
-        click(log, 0, 60)
+    def seen_after(*clicks: tuple[int, float, float]) -> list[int]:
+        for partition, minutes, late in clicks:
+            click(log, partition, minutes, late=late)
         built.fold(log.end)
-        assert len(rows_seen(built, "minutes")) == 2
+        return [row[1] for row in rows_seen(built, "minutes")]
 
-        click(log, 1, 1, late=1)
-        built.fold(log.end)
-        assert [row[1] for row in rows_seen(built, "minutes")] == [2, 1]
+    assert len(seen_after((0, 0, 0), (0, 60, 0))) == 2
+    assert seen_after((1, 1, 1)) == [2, 1]
+    assert seen_after((1, 30, 0)) == [1, 1]
 
-        click(log, 1, 30)
-        built.fold(log.end)
-        assert [row[1] for row in rows_seen(built, "minutes")] == [1, 1]
-
-        # Spark reads the same by the condition that `kappa tables` gives to readers of files.
-        table = built.birth.table("minutes")
-        frontier = built.publisher.newest
-        where = served_condition(table, log_clock(built.birth, frontier.log_time)) or ""
-        paths = files(table_path(built.store, "b", "minutes"), frontier.versions["minutes"], None)
-        stored = spark.read.parquet(*paths)
-        assert (stored.count(), stored.where(where.replace('"', "`")).count()) == (3, 2)
+    # Spark reads the same by the condition that `kappa tables` gives to readers of files.
+    table, frontier = built.birth.table("minutes"), built.publisher.newest
+    where = served_condition(table, log_clock(built.birth, frontier.log_time)) or ""
+    paths = files(table_path(built.store, "b", "minutes"), frontier.versions["minutes"], None)
+    stored = spark.read.parquet(*paths)
+    assert (stored.count(), stored.where(where.replace('"', "`")).count()) == (3, 2)
 
 
-def test_a_late_record_is_a_reject_as_it_was_in_the_log(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
-    log = MemoryLog()
+def test_a_late_record_is_a_reject_as_it_was_in_the_log(rehearse: Rehearse) -> None:
+    log = memory_log()
     for late in (0, 5, 8, 5.5):
         click(log, 0, 60, late=late)
-    with local_pipeline(ending) as made:
-        for driver_rows in (1_000, 0):
-            built = Rehearsal(tmp_path / str(driver_rows), made, log, driver_rows=driver_rows)
-            built.fold(log.end)
-            rejects = built.table("rejects").sort_by("offset").to_pylist()
-            lies = "minute of table minutes lies {} ms before the log's time; rows are gone after"
-            assert [(each["reason"], each["detail"]) for each in rejects] == [
-                ("expired", f"{lies.format(480_000)} 5 minutes"),
-                ("expired", f"{lies.format(360_000)} 5 minutes"),
-            ]
-            assert [each["value"] for each in rejects] == [record[5] for record in log.records[2:4]]
-            built.close()
+    for driver_rows in (1_000, 0):
+        built = rehearse(ending, log, driver_rows)
+        built.fold(log.end)
+        rejects = built.table("rejects").sort_by("offset").to_pylist()
+        lies = "minute of table minutes lies {} ms before the log's time; rows are gone after"
+        assert [(each["reason"], each["detail"]) for each in rejects] == [
+            ("expired", f"{lies.format(ms)} 5 minutes") for ms in (480_000, 360_000)
+        ]
+        assert [each["value"] for each in rejects] == [record[5] for record in log.records[2:4]]
 
 
 @pipeline(
@@ -447,36 +409,28 @@ def failing(clicks: DataFrame) -> dict[str, DataFrame]:
 @pytest.mark.long
 @pytest.mark.parametrize("driver_rows", [1_000, 0])
 def test_records_that_fail_and_those_that_are_too_late_are_all_rejects(
-    spark: SparkSession, tmp_path: Path, driver_rows: int
+    rehearse: Rehearse, driver_rows: int
 ) -> None:
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
-    log = MemoryLog()
+    log = memory_log()
     for page, late in (("1", 0), ("x", 0), ("2", 9), ("y", 9), ("3", 5)):
         at = at_text(BEGAN - late * MINUTE)
         value = json.dumps({"page": page, "at": at}).encode()
         log.add("clicks", 0, value, ms=int(BEGAN.timestamp() * 1000))
-    with local_pipeline(failing) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=driver_rows)
-        built.fold(log.end)
+    built = rehearse(failing, log, driver_rows)
+    built.fold(log.end)
 
-        assert sorted(built.table("raw")["page"].to_pylist()) == [1, 3]
-        rejects = built.table("rejects").sort_by("offset").select(["offset", "reason"])
-        assert [tuple(each.values()) for each in rejects.to_pylist()] == [
-            (1, "function_failed"),
-            (2, "expired"),
-            (3, "function_failed"),
-        ]
+    assert sorted(built.table("raw")["page"].to_pylist()) == [1, 3]
+    rejects = built.table("rejects").sort_by("offset").select(["offset", "reason"]).to_pylist()
+    assert {each["offset"]: each["reason"] for each in rejects} == {
+        **dict.fromkeys((1, 3), "function_failed"),
+        2: "expired",
+    }
 
 
 def test_a_record_that_the_topic_has_lost_is_a_reject_without_its_value() -> None:
     """An archive gave it, which keeps the raw records of rejects alone."""
-    import pyarrow as pa
-
-    from kappa.declare.values.arrow import arrow_schema
     from kappa.engine.children.rehearsal import MemoryLog
     from kappa.engine.function.expired import EXPIRED_COLUMNS, refused_for
-    from kappa.state.table import TableBirth
 
     class Lost(MemoryLog):
         def here(self, piece: Any) -> Any:
@@ -488,11 +442,9 @@ def test_a_record_that_the_topic_has_lost_is_a_reject_without_its_value() -> Non
     for _ in range(6_000):
         log.add("clicks", 0, b"{}", key=b"k")
     table = TableBirth("raw", (("at", "timestamp"),), expiry=Expiry("at", 1_000))
+    row = {"table": 0, "behind": 2_000_000, "_topic": "clicks", "_partition": 0}
     rows = pa.Table.from_pylist(
-        [
-            {"table": 0, "behind": 2_000_000, "_topic": "clicks", "_partition": 0, "_offset": each}
-            for each in (5_999, 3, 5_999)
-        ],
+        [{**row, "_offset": each} for each in (5_999, 3, 5_999)],
         schema=arrow_schema(EXPIRED_COLUMNS),
     )
 
@@ -505,23 +457,18 @@ def test_a_record_that_the_topic_has_lost_is_a_reject_without_its_value() -> Non
     }
 
 
-def test_an_added_partition_that_takes_the_clock_back_stops_the_build(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+def test_an_added_partition_that_takes_the_clock_back_stops_the_build(rehearse: Rehearse) -> None:
+    log = memory_log()
+    built = rehearse(ending, log)
+    click(log, 0, 60)
+    click(log, 1, 60)
+    built.fold(log.end)
+    click(log, 2, 61)
+    built.fold(log.end)
+    click(log, 3, 59)
 
-    log = MemoryLog()
-    with local_pipeline(ending) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=1_000)
-        click(log, 0, 60)
-        click(log, 1, 60)
+    with pytest.raises(Broken, match="clicks partition 3 was added to the topic"):
         built.fold(log.end)
-        click(log, 2, 61)
-        built.fold(log.end)
-        click(log, 3, 59)
-
-        with pytest.raises(Broken, match="clicks partition 3 was added to the topic"):
-            built.fold(log.end)
 
 
 @pytest.mark.long

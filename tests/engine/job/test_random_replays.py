@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
@@ -44,21 +44,13 @@ _PATIENCE_SECONDS = 180.0
 _FEW = 2
 # Every slice passes these; the others are passed where there is something to do.
 _IN_EACH_SLICE = (
-    "job.before_first_commit",
-    "job.between_tables",
-    "job.before_frontier",
-    "slice.after_begin",
-    "frontier.before_put",
-    "frontier.after_put",
+    *("job.before_first_commit", "job.between_tables", "job.before_frontier"),
+    *("slice.after_begin", "frontier.before_put", "frontier.after_put"),
 )
 _DEADLY = (
     *_IN_EACH_SLICE,
-    "table.before_commit",
-    "table.after_commit",
-    "table.before_spark_commit",
-    "table.after_spark_commit",
-    "table.before_rewriting",
-    "table.after_rewriting",
+    *("table.before_commit", "table.after_commit", "table.before_spark_commit"),
+    *("table.after_spark_commit", "table.before_rewriting", "table.after_rewriting"),
 )
 # The kills of each run, each at another place and within so many slices of the one before.
 _SURELY = 2
@@ -253,13 +245,10 @@ def test_random_replays_of_each_pipeline_give_one_hash(
         folders[name] = [tmp_path / f"{name}.{number}" for number in range(replays + 1)]
         for number, folder in enumerate(folders[name]):
             # The first is Lambda's batch layer without a second code: one slice, computed by Spark.
-            cuts[folder] = (
-                some_cuts(
-                    birth.origin_offsets, world.ends(birth), draw, number, many=replays > _FEW
-                )
-                if number
-                else Cuts((world.ends(birth),), 0)
-            )
+            start, end = birth.origin_offsets, world.ends(birth)
+            cuts[folder] = Cuts((end,), 0)
+            if number:
+                cuts[folder] = some_cuts(start, end, draw, number, many=replays > _FEW)
             put_cuts(Store(folder), cuts[folder])
     order = [folder for all_ in folders.values() for folder in all_]
     if replays == _FEW:
@@ -267,36 +256,23 @@ def test_random_replays_of_each_pipeline_give_one_hash(
         order.sort(key=lambda folder: -cuts[folder].driver_rows)
     # A replay of so little waits more than it computes: of many, two are folded at a time.
     lots = [order] if replays == _FEW else [order[::2], order[1::2]]
+
+    def replay_lot(lot: list[Path], seed: str) -> list[str]:
+        births = {folder: world.births[folder.name.partition(".")[0]] for folder in lot}
+        at_least = replays // len(lots)
+        return replay(world, births, tmp_path / seed, random.Random(seed), at_least=at_least)
+
     with ThreadPoolExecutor(len(lots)) as threads:
-        killed = [
-            place
-            for places in threads.map(
-                lambda lot, seed: replay(
-                    world,
-                    {folder: world.births[folder.name.partition(".")[0]] for folder in lot},
-                    tmp_path / seed,
-                    random.Random(seed),
-                    at_least=replays // len(lots),
-                ),
-                lots,
-                ["one", "other"],
-            )
-            for place in places
-        ]
+        killed = [*chain(*threads.map(replay_lot, lots, ["one", "other"]))]
 
     told = []
     for name, (whole, *others) in folders.items():
-        found = {
-            folder: ended(folder, world.births[name], world.ends(world.births[name]))
-            for folder in (whole, *others)
-        }
+        birth = world.births[name]
+        found = {folder: ended(folder, birth, world.ends(birth)) for folder in (whole, *others)}
         hashes = set()
         for folder in others:
-            tables = compared(world.births[name], (whole, found[whole]), (folder, found[folder]))
-            assert all(table.equal for table in tables), (
-                folder,
-                [table for table in tables if not table.equal],
-            )
+            tables = compared(birth, (whole, found[whole]), (folder, found[folder]))
+            assert [table for table in tables if not table.equal] == [], folder
             assert_adds_up(found[folder])
             # The cleaner goes on taking old records of the compacted topic away.
             assert found[folder].tally[world.events] == found[whole].tally[world.events]
@@ -339,11 +315,8 @@ def replay(
     surely = draw.sample(_IN_EACH_SLICE, _SURELY)
     plans = interpreted() if at_least <= _FEW else {}
     command = [
-        sys.executable,
-        "-P",
-        str(SUPPORT / "refolding.py"),
-        str(world.project.folder),
-        str(world.project.store.folder),
+        *(sys.executable, "-P", str(SUPPORT / "refolding.py")),
+        *(str(world.project.folder), str(world.project.store.folder)),
     ]
     command += [
         world.project.log.bootstrap_servers,
