@@ -15,6 +15,7 @@ from kappa.kafka.broker.broker import server_properties
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import (
     Abandoned,
+    Event,
     Failed,
     Held,
     PromoteAsked,
@@ -44,15 +45,18 @@ def served(generation: int, build: str) -> Served:
 
 
 def frontier(number: int, epoch: int = 1) -> Frontier:
-    return Frontier(
-        number,
-        "b",
-        epoch,
-        Offsets({"t": {0: number}}),
-        {"hits": number},
-        "now",
-        tally={"t": {0: Tally(decoded=number)}},
-    )
+    at, tally = Offsets({"t": {0: number}}), {"t": {0: Tally(decoded=number)}}
+    return Frontier(number, "b", epoch, at, {"hits": number}, "now", tally=tally)
+
+
+def put_events(store: Store, *events: dict[str, object]) -> list[Event]:
+    """Puts records as an earlier Kappa wrote them, and returns the events that are read."""
+    for number, event in enumerate(events, start=1):
+        store.put_json(
+            f"journal/{number:020d}.json",
+            {"number": number, "at": "then", "by": "me", "id": "1", "event": event},
+        )
+    return [record.event for record in Journal(store).after(0)]
 
 
 def test_of_eight_who_append_at_once_one_wins(store: Store) -> None:
@@ -118,75 +122,43 @@ def test_every_event_reads_back_as_it_was_written(store: Store) -> None:
 
 
 def test_records_of_before_there_was_anything_to_let_through_read_back(store: Store) -> None:
-    journal = Journal(store)
-    for number, event in enumerate(
-        (
-            {"kind": "staged", "version": "v1", "reasons": ["new"]},
-            {"kind": "switch_asked", "reason": "undo"},
-        ),
-        start=1,
-    ):
-        store.put_json(
-            f"journal/{number:020d}.json",
-            {
-                "number": number,
-                "at": "then",
-                "by": "me",
-                "id": "1",
-                "event": {"pipeline": "flights", "build": "a", **event},
-            },
-        )
-
-    assert [record.event for record in journal.after(0)] == [
+    of = {"pipeline": "flights", "build": "a"}
+    assert put_events(
+        store,
+        {**of, "kind": "staged", "version": "v1", "reasons": ["new"]},
+        {**of, "kind": "switch_asked", "reason": "undo"},
+    ) == [
         Staged("flights", "a", "v1", ("new",), ()),
         SwitchAsked("flights", "a", "undo", ()),
     ]
 
 
 def test_records_of_before_there_were_groups_read_back(store: Store) -> None:
-    journal = Journal(store)
     receipt = {
         "pipeline": "flights",
         "build": "a",
         "version": "v1",
+        "first": True,
         "candidate_offsets": {"flights": {"0": 3}},
         "live_build": None,
         "live_offsets": None,
-        "first": True,
     }
-    events = (
+    serving = {"generation": 1, "serving": {"flights": "a"}, "receipt": receipt}
+    assert put_events(
+        store,
         {"kind": "promote_asked", "rollout": 1},
         {"kind": "held", "rollout": 1, "build": "a", "attempt": 1},
         {"kind": "failed", "rollout": 1, "reason": "no"},
-        {
-            "kind": "served",
-            "rollout": 1,
-            "generation": 1,
-            "serving": {"flights": "a"},
-            "receipt": receipt,
-        },
-    )
-    for number, event in enumerate(events, start=1):
-        store.put_json(
-            f"journal/{number:020d}.json",
-            {"number": number, "at": "then", "by": "me", "id": "1", "event": event},
-        )
-
-    assert [record.event for record in journal.after(0)] == [
-        PromoteAsked(1),
-        Held(1, "a", 1),
-        Failed(1, "no"),
-        served(1, "a"),
-    ]
+        {"kind": "served", "rollout": 1, **serving},
+    ) == [PromoteAsked(1), Held(1, "a", 1), Failed(1, "no"), served(1, "a")]
     assert served(1, "a").switched == (Switched(1, served(1, "a").receipt),)
 
 
 def test_the_last_served_is_the_newest_of_them(store: Store) -> None:
     journal = Journal(store)
     assert journal.last_served() == (0, None)
-    for number, event in enumerate(
-        [staged(), served(1, "a"), served(2, "b"), Abandoned(1, "no")], start=1
-    ):
+    events = (staged(), served(1, "a"), served(2, "b"), Abandoned(1, "no"))
+    for number, event in enumerate(events, start=1):
         journal.append(number, event)
 
     last, record = journal.last_served()
@@ -198,9 +170,7 @@ def test_the_last_served_is_the_newest_of_them(store: Store) -> None:
 
 
 def test_a_damaged_record_is_said_and_not_skipped(store: Store) -> None:
-    store.put_json(
-        "journal/00000000000000000001.json", {"number": 1, "event": {"kind": "unheard of"}}
-    )
+    store.put_json("journal/00000000000000000001.json", {"number": 1, "event": {"kind": "odd"}})
 
     with pytest.raises(Damaged, match="journal record 1"):
         list(Journal(store).after(0))

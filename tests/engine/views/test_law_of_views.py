@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
+from births import make_birth
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from view_grammar import TABLES, Grammar
+from writers import make_writer
 
 from kappa import View
 from kappa.base.clock import Stopwatch
@@ -25,12 +27,11 @@ from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.views import maintained
 from kappa.engine.views.maintained import MaintainedViews
 from kappa.engine.views.touched import ViewSource
-from kappa.engine.write.commit import Merging, TableWriter
+from kappa.engine.write.commit import Merging
 from kappa.serving.query.reader.relations import tables_of
-from kappa.state.build import Birth
 from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.frontier import Frontier
-from kappa.state.mark import Mark, origin_mark
+from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -84,19 +85,10 @@ class Built:
     def begin(self) -> None:
         """Opens all tables, as a job that starts does."""
         self.writers = {
-            birth.name: TableWriter(
-                self._store,
-                "b",
-                birth,
-                origin=origin_mark("b", Offsets()),
-                driver_rows=1_000,
-                merging=self._merging,
-            )
+            birth.name: make_writer(self._store, birth, driver_rows=1_000, merging=self._merging)
             for birth in self._births
         }
-        self.birth = Birth(
-            "b", "p", "v", {}, 1, {}, "", (), tuple(self._births), {}, {}, {}, "", ""
-        )
+        self.birth = make_birth("b", tuple(self._births))
         self._views = MaintainedViews(
             [*self.writers.values()],
             self.birth,

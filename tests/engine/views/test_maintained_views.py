@@ -7,11 +7,13 @@ import random
 import threading
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from rehearsing import Rehearse, memory_log, pass_on
 
 from kappa import Pipeline, Table, Topic, View, count, max_, pipeline
+from kappa.base.clock import Stopwatch
 from kappa.base.duck import DuckError, progress_of_queries
 from kappa.base.errors import Broken
 from kappa.base.sql import quoted
@@ -22,12 +24,13 @@ from kappa.state.store import Store
 from kappa.tables.versions import files
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from object_store import ObjectStore
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
+    from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
@@ -115,81 +118,66 @@ def ensure_views_hold(built: Rehearsal, made: Pipeline = market) -> None:
                     assert duck.execute(f"{one} except all {other}").fetchall() == [], view.name
 
 
-@pipeline(
-    reads={"bids": BIDS},
-    writes=[
-        Table("bids"),
-        View(
-            "slow",
-            "select auction, price, (select count(*) from range(3000000) as r"
-            " where hash(r.range) % 7 = price) as n from bids",
-            by=("auction",),
-        ),
-    ],
-)
-def slow_market(bids: DataFrame) -> dict[str, DataFrame]:
-    return {"bids": bids.select("auction", "price")}
+SLOW = """
+    select auction, price,
+        (select count(*) from range(3000000) as r where hash(r.range) % 7 = price) as n
+    from bids
+"""
+FEW_BIDS = Topic("bids", event="auction int not null, price bigint", partitions=2)
+slow_market = pass_on(FEW_BIDS, Table("bids"), View("slow", SLOW, by=("auction",)))
 
 
-def test_the_query_of_a_view_shows_how_far_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_query_of_a_view_shows_how_far_it_is(rehearse: Rehearse) -> None:
     """A slice whose views take long is not ended while one of them is computed."""
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
-    log, seen, done = MemoryLog(), set[tuple[float, ...]](), threading.Event()
+    log, seen, done = memory_log(), set[tuple[float, ...]](), threading.Event()
     put(log, random.Random(1), 50)
 
     def look() -> None:
         while not done.wait(0.001):
             seen.add(progress_of_queries())
 
-    with local_pipeline(slow_market) as local:
-        built = Rehearsal(tmp_path, local, log, driver_rows=1_000)
-        watching = threading.Thread(target=look)
-        watching.start()
-        built.fold(log.end)
-        done.set()
-        watching.join()
-        ensure_views_hold(built, slow_market)
-        built.close()
+    built = rehearse(slow_market, log)
+    watching = threading.Thread(target=look)
+    watching.start()
+    built.fold(log.end)
+    done.set()
+    watching.join()
 
+    ensure_views_hold(built, slow_market)
     assert len(seen - {()}) > 1
 
 
 @pytest.mark.parametrize("driver_rows", [1_000, pytest.param(0, marks=pytest.mark.sweep)])
 def test_a_view_is_its_query_at_each_frontier_whatever_the_slices(
-    spark: SparkSession, tmp_path: Path, driver_rows: int, tried: Counter[tuple[str, bool]]
+    rehearse: Rehearse, driver_rows: int, tried: Counter[tuple[str, bool]]
 ) -> None:
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
-    log = MemoryLog()
-    with local_pipeline(market) as made:
-        fold_slices(Rehearsal(tmp_path, made, log, driver_rows=driver_rows), driver_rows)
-        # Rows that Spark commits are not at hand.
-        assert {name for name, is_so in tried if is_so} == (VIEWS if driver_rows else set())
-        assert not driver_rows or not any(name for name, is_so in tried if not is_so)
-        whole = Rehearsal(tmp_path / "whole", made, log, driver_rows=driver_rows)
-        whole.fold(log.end)
-        ensure_views_hold(whole)
-        # The job has told what each view cost.
-        costs = read_view_costs(whole.store, whole.birth.build)
-        assert {*costs} == VIEWS
-        assert {each.way for each in costs.values()} <= {"whole", "by change", "by touched keys"}
-        assert costs["per_bidder"].records == log.end.distance(Offsets())
-        assert costs["per_bidder"].rows == whole.table("per_bidder").num_rows
+    log = memory_log()
+    fold_slices(rehearse(market, log, driver_rows), driver_rows)
+    # Rows that Spark commits are not at hand.
+    assert {name for name, is_so in tried if is_so} == (VIEWS if driver_rows else set())
+    assert not driver_rows or not any(name for name, is_so in tried if not is_so)
+    whole = rehearse(market, log, driver_rows)
+    whole.fold(log.end)
+    ensure_views_hold(whole)
+    # The job has told what each view cost.
+    costs = read_view_costs(whole.store, whole.birth.build)
+    assert {*costs} == VIEWS
+    assert {each.way for each in costs.values()} <= {"whole", "by change", "by touched keys"}
+    assert costs["per_bidder"].records == log.end.distance(Offsets())
+    assert costs["per_bidder"].rows == whole.table("per_bidder").num_rows
 
 
 @pytest.mark.long
 def test_in_a_bucket_it_is_as_well(
-    spark: SparkSession,
+    described: Callable[[Pipeline], LocalPipeline],
     object_store: ObjectStore,
     tmp_path: Path,
     tried: Counter[tuple[str, bool]],
 ) -> None:
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
+    from kappa.engine.children.rehearsal import Rehearsal
 
     store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path)
-    with local_pipeline(market) as made:
-        fold_slices(Rehearsal(store, made, MemoryLog(), driver_rows=1_000), 1_000)
+    fold_slices(Rehearsal(store, described(market), memory_log(), driver_rows=1_000), 1_000)
     assert {name for name, is_so in tried if is_so} == VIEWS
 
 
@@ -205,53 +193,30 @@ def fold_slices(built: Rehearsal, driver_rows: int) -> None:
 
 
 def test_views_of_a_new_build_are_computed_at_the_end_of_a_leg(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, rehearse: Rehearse
 ) -> None:
-    from kappa.base.clock import Stopwatch
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
-    log = MemoryLog()
-    with local_pipeline(market) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=1_000)
-        put(log, random.Random(1), 60)
-        half = Offsets(
-            {
-                topic: {p: end // 2 for p, end in parts.items()}
-                for topic, parts in log.end.next.items()
-            }
-        )
-        for end in (half, log.end):
-            built.slices.run_slice(
-                built._next(end), lambda: spark, log, built.publisher, Stopwatch(), views_at=log.end
-            )  # type: ignore[arg-type]
-            if end is half:
-                assert stored(built, "winning") == 0 < stored(built, "bids")
-        ensure_views_hold(built)
+    log = memory_log()
+    built = rehearse(market, log)
+    put(log, random.Random(1), 60)
+    half = Offsets.of_partitions({place: end // 2 for place, end in log.ends.items()})
+    for end in (half, log.end):
+        built.slices.run_slice(
+            built._next(end), lambda: spark, log, built.publisher, Stopwatch(), views_at=log.end
+        )  # type: ignore[arg-type]
+        if end is half:
+            assert built.table("winning").num_rows == 0 < built.table("bids").num_rows
+    ensure_views_hold(built)
 
 
-def stored(built: Rehearsal, table: str) -> int:
-    return built.table(table).num_rows
+def test_rows_of_one_key_end_a_rehearsal_with_the_key(rehearse: Rehearse) -> None:
+    one = View("one", "select auction, price from bids", keys=("auction",))
+    log = memory_log()
+    built = rehearse(pass_on(FEW_BIDS, Table("bids"), one), log)
+    for price in (1, 2):
+        log.add("bids", 0, json.dumps({"auction": 7, "price": price}).encode())
 
-
-@pipeline(
-    reads={"bids": BIDS},
-    writes=[Table("bids"), View("one", "select auction, price from bids", keys=("auction",))],
-)
-def several(bids: DataFrame) -> dict[str, Any]:
-    return {"bids": bids.select("auction", "price")}
-
-
-def test_rows_of_one_key_end_a_rehearsal_with_the_key(spark: SparkSession, tmp_path: Path) -> None:
-    from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-
-    log = MemoryLog()
-    with local_pipeline(several) as made:
-        built = Rehearsal(tmp_path, made, log, driver_rows=1_000)
-        for price in (1, 2):
-            log.add("bids", 0, json.dumps({"auction": 7, "price": price}).encode())
-
-        with pytest.raises(Broken, match="view one: several rows have the keys auction=7"):
-            built.fold(log.end)
+    with pytest.raises(Broken, match="view one: several rows have the keys auction=7"):
+        built.fold(log.end)
 
 
 @pytest.mark.long

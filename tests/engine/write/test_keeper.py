@@ -6,21 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from births import make_birth
 from commits import make_commits
+from writers import make_mark
 
 from kappa.engine.write.publisher import Publisher
-from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Event, Held, Receipt, Served
 from kappa.state.journal.journal import Journal
 from kappa.state.kept_frontiers import kept_frontiers_of
-from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
-FIRST = Frontier(
-    number=1, build="b", epoch=1, offsets=Offsets(), versions={"t": 0}, published_at=""
-)
+FIRST = Frontier(1, "b", 1, Offsets(), {"t": 0}, "")
 
 
 @dataclass
@@ -35,16 +33,13 @@ class Job:
     """A build's job, as far as it publishes."""
 
     def __init__(self, store: Store, build: str, clock: Clock) -> None:
-        birth = Birth(build, "p", "v", {}, 1, {}, "m", (), (), {}, {}, {}, "", "")
         self.publisher = Publisher(
-            store, birth, hold_seconds=10, keep_every_seconds=60, clock=clock
+            store, make_birth(build), hold_seconds=10, keep_every_seconds=60, clock=clock
         )
         self.publisher.begin(FIRST)
 
     def fold_to(self, offset: int) -> int:
-        mark = Mark(
-            "b", "t", 1, offset, Offsets({"x": {0: offset - 1}}), Offsets({"x": {0: offset}})
-        )
+        mark = make_mark(offset - 1, number=offset)
         return self.publisher.publish(mark, {"t": offset}).number
 
 

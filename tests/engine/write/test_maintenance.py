@@ -5,15 +5,17 @@ The table's newest commit still has its mark (law 3).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from births import make_birth
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from writers import make_mark, make_writer
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import acting
@@ -22,7 +24,6 @@ from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.maintenance import Maintenance, pinned_versions, wants_joining
 from kappa.engine.write.publisher import Publisher
-from kappa.state.build import Birth
 from kappa.state.files.address import arrow_source, files_in, read_file, write_file
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Held
@@ -38,7 +39,6 @@ from kappa.state.lease import (
     put_floor,
     read_floor,
 )
-from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -53,7 +53,8 @@ KEYED = TableBirth(
     "totals", (("k", "string"), ("n", "bigint")), keys=("k",), fold={"n": ("count", None)}
 )
 PLAIN = TableBirth("all", (("k", "string"), ("n", "bigint")))
-BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", (), (KEYED, PLAIN), {}, {}, {}, "", "")
+BIRTH = make_birth("b", (KEYED, PLAIN))
+FilesByTable = dict[str, set[str]]
 
 
 class Kept:
@@ -61,11 +62,7 @@ class Kept:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        origin = Mark("b", "", -1, -1, Offsets(), Offsets())
-        self.writers = tuple(
-            TableWriter(self.store, "b", table, origin=origin, driver_rows=100)
-            for table in BIRTH.tables
-        )
+        self.writers = tuple(make_writer(store, table) for table in BIRTH.tables)
         self.publisher = Publisher(self.store, BIRTH, hold_seconds=10)
         self.publisher.begin(Frontier(1, "b", 1, Offsets(), {"totals": 0, "all": 0}, ""))
         self.now = 1_000.0
@@ -83,14 +80,7 @@ class Kept:
             rows = pa.table(
                 {"k": [f"k{self.slices % 5}"], "n": [1]}, schema=arrow_schema(PLAIN.columns)
             )
-            mark = Mark(
-                "b",
-                "",
-                1,
-                self.slices,
-                Offsets({"x": {0: self.slices}}),
-                Offsets({"x": {0: self.slices + 1}}),
-            )
+            mark = make_mark(self.slices, table="")
             for writer in self.writers:
                 writer.commit(ArrowRows(rows), mark)
             self.slices += 1
@@ -99,10 +89,26 @@ class Kept:
                     mark, {writer.birth.name: writer.version for writer in self.writers}
                 )
 
-    def there(self, table: str) -> set[str]:
-        """Returns the addresses of the files of a table that exist, data and not log."""
-        path = self.writer(table).path
-        return {f"{path}/{name}" for name in files_in(path)}
+    def there(self) -> FilesByTable:
+        """Returns the addresses of the tables' files that exist, data and not log."""
+        return {
+            writer.birth.name: {f"{writer.path}/{name}" for name in files_in(writer.path)}
+            for writer in self.writers
+        }
+
+    def files_at(self, frontier: Frontier) -> FilesByTable:
+        """Returns the files of the versions that a frontier names."""
+        return self._files_of(frontier.versions)
+
+    def files_now(self) -> FilesByTable:
+        """Returns the files of the newest versions, published or not."""
+        return self._files_of({writer.birth.name: writer.version for writer in self.writers})
+
+    def _files_of(self, versions: Mapping[str, int]) -> FilesByTable:
+        return {
+            writer.birth.name: set(files(writer.path, versions[writer.birth.name], None))
+            for writer in self.writers
+        }
 
     def log(self, table: str) -> set[str]:
         """Returns the names of the files of a table's log."""
@@ -111,22 +117,15 @@ class Kept:
     def writer(self, table: str) -> TableWriter:
         return next(writer for writer in self.writers if writer.birth.name == table)
 
-    def pin(self, lease: str) -> dict[str, set[str]]:
+    def pin(self, lease: str) -> FilesByTable:
         newest = self.publisher.newest
-        ensure_lease(
-            self.store,
-            Lease(
-                pid=1,
-                by="me",
-                expires_at=self.now + 10_000,
-                pins={"b": Pin(newest.number, newest.versions)},
-                id=lease,
-            ),
-        )
-        return {
-            writer.birth.name: set(files(writer.path, newest.versions[writer.birth.name], None))
-            for writer in self.writers
-        }
+        pins = {"b": Pin(newest.number, newest.versions)}
+        ensure_lease(self.store, Lease(1, "me", self.now + 10_000, pins, id=lease))
+        return self.files_at(newest)
+
+
+def joined(*each: FilesByTable) -> FilesByTable:
+    return {name: set[str]().union(*(one[name] for one in each)) for name in each[0]}
 
 
 @pytest.fixture
@@ -143,22 +142,14 @@ def test_only_the_files_of_versions_that_somebody_needs_are_left(kept: Kept) -> 
     kept.maintenance.run()
 
     newest = kept.publisher.newest
-    for writer in kept.writers:
-        name = writer.birth.name
-        assert kept.there(name) == pinned[name] | set(
-            files(writer.path, newest.versions[name], None)
-        )
-        assert set(files(writer.path, pinned_at.versions[name], None)) == pinned[name]
+    assert kept.there() == joined(pinned, kept.files_at(newest))
+    assert kept.files_at(pinned_at) == pinned
     assert read_floor(kept.store, "b") == newest.number
     assert Frontiers(kept.store, "b").get(newest.number - 1) is None
 
     ensure_released(kept.store, "reader")
     kept.maintenance.run()
-    assert all(
-        kept.there(w.birth.name)
-        == set(files(w.path, kept.publisher.newest.versions[w.birth.name], None))
-        for w in kept.writers
-    )
+    assert kept.there() == kept.files_at(kept.publisher.newest)
 
 
 def test_slices_go_on_between_the_preparation_of_a_run_and_the_run(kept: Kept) -> None:
@@ -172,18 +163,13 @@ def test_slices_go_on_between_the_preparation_of_a_run_and_the_run(kept: Kept) -
     kept.maintenance.run()
 
     kept.fold(2)
-    for writer in kept.writers:
-        name = writer.birth.name
-        newest = set(files(writer.path, kept.publisher.newest.versions[name], None))
-        assert kept.there(name) >= newest.union(*(pinned[name] for _, pinned in pins))
-        for frontier, pinned in pins:
-            assert set(files(writer.path, frontier.versions[name], None)) == pinned[name]
+    newest, there = kept.files_at(kept.publisher.newest), kept.there()
+    assert joined(there, newest, *(pinned for _, pinned in pins)) == there
+    assert [kept.files_at(frontier) for frontier, _ in pins] == [pinned for _, pinned in pins]
     ensure_released(kept.store, "before")
     ensure_released(kept.store, "after")
     kept.maintenance.run()
-    for writer in kept.writers:
-        newest = set(files(writer.path, writer.version, None))
-        assert kept.there(writer.birth.name) == newest
+    assert kept.there() == kept.files_now()
 
 
 def test_a_slice_whose_frontier_could_not_be_put_is_not_published_by_the_upkeep(
@@ -198,14 +184,7 @@ def test_a_slice_whose_frontier_could_not_be_put_is_not_published_by_the_upkeep(
 
     assert kept.publisher.newest == newest
     take_back_to_frontier(kept.store, BIRTH)
-    counted = TableWriter(
-        kept.store,
-        "b",
-        PLAIN,
-        origin=Mark("b", "", -1, -1, Offsets(), Offsets()),
-        driver_rows=100,
-    )
-    assert counted.mark().end == newest.offsets
+    assert make_writer(kept.store, PLAIN).mark().end == newest.offsets
 
 
 def test_a_lease_that_comes_too_late_to_be_listed_finds_the_floor_above_its_pin(
@@ -237,7 +216,7 @@ def test_files_are_joined_and_the_mark_stays(kept: Kept) -> None:
 
     kept.maintenance.run()
 
-    assert len(kept.there("all")) == 1
+    assert len(kept.there()["all"]) == 1
     assert [writer.mark() for writer in kept.writers] == marks
     assert kept.publisher.newest.versions == {
         writer.birth.name: writer.version for writer in kept.writers
@@ -297,12 +276,7 @@ def test_a_lease_on_what_was_let_go_already_is_passed_over(kept: Kept) -> None:
     old = kept.publisher.newest
     kept.fold(20)
     kept.maintenance.run()
-    ensure_lease(
-        kept.store,
-        Lease(
-            pid=1, by="late", expires_at=kept.now + 60, pins={"b": Pin(old.number, old.versions)}
-        ),
-    )
+    ensure_lease(kept.store, Lease(1, "late", kept.now + 60, {"b": Pin(old.number, old.versions)}))
     kept.fold(10)
 
     kept.maintenance.run()
@@ -360,23 +334,17 @@ def test_what_readers_saw_in_the_past_is_kept_and_its_log_short(kept: Kept) -> N
     kept.fold(15)
     shown = kept.publisher.newest
     put_kept_frontier(kept.store, KeptFrontier(shown))
-    seen = {
-        writer.birth.name: set(files(writer.path, shown.versions[writer.birth.name], None))
-        for writer in kept.writers
-    }
+    seen = kept.files_at(shown)
     kept.fold(25)
 
     for _ in range(2):
         kept.maintenance.run()
         kept.fold(1)
 
-    for writer in kept.writers:
-        assert (
-            set(files(writer.path, shown.versions[writer.birth.name], None))
-            == seen[writer.birth.name]
-        )
-        assert seen[writer.birth.name] <= kept.there(writer.birth.name)
-        assert len(kept.log(writer.birth.name)) < 12, "the log from the kept version on"
+    assert kept.files_at(shown) == seen
+    for name, there in kept.there().items():
+        assert seen[name] <= there
+        assert len(kept.log(name)) < 12, "the log from the kept version on"
 
 
 def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(kept: Kept) -> None:
@@ -384,9 +352,8 @@ def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(ke
     first = kept.publisher.newest
     put_kept_frontier(kept.store, KeptFrontier(replace(first, published_at=told(1_000))))
     kept.fold(3)
-    put_kept_frontier(
-        kept.store, KeptFrontier(replace(kept.publisher.newest, published_at=told(1_060)))
-    )
+    later = replace(kept.publisher.newest, published_at=told(1_060))
+    put_kept_frontier(kept.store, KeptFrontier(later))
     kept.fold(1)
     kept.now = 1_030
     assert kept.maintenance.run_if_due()
@@ -408,9 +375,8 @@ def test_a_kept_frontier_whose_time_is_over_goes_though_nothing_else_is_to_do(ke
     st.lists(
         st.one_of(
             st.tuples(st.just("fold"), st.integers(1, 9)),
-            st.tuples(
-                st.sampled_from(["keep", "keep for good", "pin", "release", "run", "wait"]),
-                st.just(1),
+            st.sampled_from(["keep", "keep for good", "pin", "release", "run", "wait"]).map(
+                lambda what: (what, 1)
             ),
         ),
         min_size=4,
@@ -429,12 +395,8 @@ def test_whatever_is_kept_or_pinned_files_that_are_there_are_files_referenced(
             case "fold":
                 kept.fold(count)
             case "keep" | "keep for good":
-                put_kept_frontier(
-                    kept.store,
-                    KeptFrontier(
-                        replace(shown, published_at=told(kept.now)), stays=what == "keep for good"
-                    ),
-                )
+                shown = replace(shown, published_at=told(kept.now))
+                put_kept_frontier(kept.store, KeptFrontier(shown, stays=what == "keep for good"))
             case "pin":
                 kept.pin(str(number))
                 pinned.append((str(number), shown))
@@ -449,14 +411,8 @@ def test_whatever_is_kept_or_pinned_files_that_are_there_are_files_referenced(
 
 def check_files(kept: Kept, pinned: list[Frontier]) -> None:
     in_history = [each.frontier for each in kept_frontiers_of(kept.store, "b")]
-    for writer in kept.writers:
-        name = writer.birth.name
-        versions = {
-            writer.version,
-            *(frontier.versions[name] for frontier in (*pinned, *in_history)),
-        }
-        referenced = {file for version in versions for file in files(writer.path, version, None)}
-        assert kept.there(name) == referenced
+    needed = [kept.files_now(), *map(kept.files_at, (*pinned, *in_history))]
+    assert kept.there() == joined(*needed)
 
 
 def told(seconds: float) -> str:
@@ -466,12 +422,11 @@ def told(seconds: float) -> str:
 def rows(kept: Kept) -> dict[str, list[tuple[str, int]]]:
     import pyarrow.parquet as pq
 
-    found = {}
-    for writer in kept.writers:
-        paths = files(writer.path, kept.publisher.newest.versions[writer.birth.name], None)
-        found[writer.birth.name] = sorted(
+    return {
+        name: sorted(
             (row["k"], row["n"])
             for path in paths
             for row in pq.ParquetFile(arrow_source(path)).read().to_pylist()
         )
-    return found
+        for name, paths in kept.files_at(kept.publisher.newest).items()
+    }

@@ -15,19 +15,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import waiting
+from births import make_birth
 from sinking import wait_for
 from waiting import COUNTED, FOLDED, FULL, LATEST, WAITING, Twins, contributions
+from writers import make_mark, make_writer
 
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.write import recent
-from kappa.engine.write.commit import Merging, TableWriter
+from kappa.engine.write.commit import Merging
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
-from kappa.state.build import Birth, recent_names, table_path
+from kappa.state.build import recent_names, table_path
 from kappa.state.frontier import Frontier
-from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -39,10 +40,8 @@ from kappa.tables.versions import files
 pytestmark = pytest.mark.slow
 
 FAILPOINTS = [
-    "recent.before_drain",
-    "recent.after_drain",
-    "recent.before_empty",
-    "recent.after_empty",
+    *("recent.before_drain", "recent.after_drain"),
+    *("recent.before_empty", "recent.after_empty"),
 ]
 
 
@@ -150,22 +149,9 @@ def test_many_contributions_do_not_wait_and_those_that_did_are_drained_first(
 
 
 def test_a_small_table_is_merged_into_slice_by_slice(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    writer = TableWriter(
-        store,
-        "b",
-        SUMS,
-        origin=origin_mark("b", Offsets()),
-        driver_rows=100,
-        merging=Merging(large_rows=3),
-    )
+    writer = make_writer(Store(tmp_path), SUMS, merging=Merging(large_rows=3))
     for number, rows in enumerate([sums(("a", 1), ("b", 1)), sums(("c", 1)), sums(("d", 1))]):
-        writer.commit(
-            ArrowRows(rows),
-            Mark(
-                "b", "sums", 1, number, Offsets({"x": {0: number}}), Offsets({"x": {0: number + 1}})
-            ),
-        )
+        writer.commit(ArrowRows(rows), make_mark(number, table="sums"))
         assert list(writer.versions()) == ["sums"] if number < 2 else ["sums", "sums.recent-1"]
 
 
@@ -239,10 +225,7 @@ class Maintained:
         self.publisher.begin(Frontier(1, "waits", 1, Offsets(), {"sums": 0}, ""))
         self.now = 1_000.0
         self.maintenance = Maintenance(
-            self.twins.store,
-            self.twins.births["waits"],
-            (self.twins.waits,),
-            self.publisher,
+            *(self.twins.store, self.twins.births["waits"], (self.twins.waits,), self.publisher),
             seconds=30,
             keep_seconds=0,
             clock=lambda: self.now,
@@ -335,18 +318,11 @@ def test_a_branch_takes_along_what_waits(tmp_path: Path) -> None:
     for number in range(5):
         twins.fold(sums((f"k{number}", number), ("all", 1)))
     here = Frontier(9, "waits", 1, Offsets({"x": {0: 5}}), twins.waits.versions(), "then", 1, 4)
-    branch = Birth("branch", "p", "v", {}, 1, {}, "m", (), (SUMS,), {}, {}, {}, "", "")
+    branch = make_birth("branch", (SUMS,))
 
     begin_from(twins.store, branch, twins.store, here)
     twins.births["branch"] = branch
-    writer = TableWriter(
-        twins.store,
-        "branch",
-        SUMS,
-        origin=origin_mark("branch", here.offsets),
-        driver_rows=100,
-        merging=WAITING,
-    )
+    writer = make_writer(twins.store, SUMS, "branch", at=here.offsets, merging=WAITING)
     twins.writers["branch"] = writer
 
     assert twins.rows("branch") == twins.rows("plain")

@@ -7,24 +7,22 @@ from pathlib import Path
 
 import pytest
 from crashing import Doom, World
+from writers import make_mark
 
 from kappa.base.errors import Damaged
 from kappa.engine.write.publisher import common, restored_frontier
 from kappa.state.build import read_birth, recent_names, table_path
 from kappa.state.frontier import Frontiers
 from kappa.state.mark import Mark
-from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-
-
-def mark(number: int) -> Mark:
-    return Mark("b", "t", 1, number, Offsets({"x": {0: number}}), Offsets({"x": {0: number + 1}}))
 
 
 def marks(**versions: Mapping[int, int]) -> Mapping[str, list[tuple[int, Mark]]]:
     """Returns each table's versions with the number of the slice in their mark."""
     return {
-        name: [(version, mark(number)) for version, number in sorted(each.items(), reverse=True)]
+        name: [
+            (version, make_mark(number)) for version, number in sorted(each.items(), reverse=True)
+        ]
         for name, each in versions.items()
     }
 
@@ -32,7 +30,7 @@ def marks(**versions: Mapping[int, int]) -> Mapping[str, list[tuple[int, Mark]]]
 def test_the_newest_slice_that_all_tables_have_is_the_frontier() -> None:
     found = common(marks(a={3: 5, 4: 6, 5: 6}, b={7: 4, 8: 5, 9: 5}))
 
-    assert found == (mark(5), {"a": 3, "b": 9})
+    assert found == (make_mark(5), {"a": 3, "b": 9})
     assert common(marks(a={3: 5}, b={8: 6})) is None
     assert common({}) is None
 

@@ -12,12 +12,12 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import COUNTED, FOLDED, LATEST, commit, contributions
+from writers import make_mark, make_writer
 
 from kappa.base.errors import Broken, KappaError
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.write.commit import Merging, Rewriting, TableWriter
-from kappa.state.mark import Mark, origin_mark
-from kappa.state.offsets import Offsets
+from kappa.state.mark import Mark
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
@@ -27,23 +27,13 @@ from kappa.tables.versions import files
 BYTES = 1 << 26
 
 
-def at(place: int) -> Mark:
-    return Mark("b", "t", 1, place, Offsets({"x": {0: place}}), Offsets({"x": {0: place + 1}}))
-
-
 class Pair:
     """Two tables of one kind: delta-rs merges into one, and the other is written anew."""
 
     def __init__(self, folder: Path, table: TableBirth) -> None:
         self.table, self.folder = table, folder
         self.merged, self.anew = (
-            TableWriter(
-                Store(folder / name),
-                "b",
-                table,
-                origin=origin_mark("b", Offsets()),
-                driver_rows=1_000_000,
-            )
+            make_writer(Store(folder / name), table, driver_rows=1_000_000)
             for name in ("merged", "anew")
         )
         self.rewriting = Rewriting(
@@ -60,7 +50,7 @@ class Pair:
         half = rows.num_rows // 2
         for number, part in enumerate([rows.slice(0, half), rows.slice(half)]):
             pq.write_table(part, self.rewriting.contributed / f"{number}.parquet")
-        self.rewriting.fold(at(self.place), Guard("b/t/1", self.place + 1))
+        self.rewriting.fold(make_mark(self.place), Guard("b/t/1", self.place + 1))
         assert not (self.folder / "scratch").exists()
         self.place += 1
 
@@ -85,7 +75,7 @@ def test_it_leaves_the_rows_that_a_merge_leaves(
         pair.fold(contributions(table, draw, place))
 
         assert pair.rows(pair.anew) == pair.rows(pair.merged)
-        assert pair.anew.stored.mark() == at(place)
+        assert pair.anew.stored.mark() == make_mark(place)
 
 
 def test_a_sum_that_does_not_fit_stops_it_and_changes_nothing(tmp_path: Path) -> None:
@@ -120,7 +110,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (pair.rewriting.contributed / "0.parquet").write_bytes(b"no file of Parquet")
 
     with pytest.raises(KappaError, match="could not be folded into table counted"):
-        pair.rewriting.fold(at(0), Guard("b/t/1", 1))
+        pair.rewriting.fold(make_mark(0), Guard("b/t/1", 1))
 
 
 def test_it_is_for_many_contributions_beside_a_table_not_much_larger(tmp_path: Path) -> None:
@@ -148,14 +138,8 @@ def test_rows_too_large_for_a_merge_are_written_anew(
 
     monkeypatch.setattr(Rewriting, "fold", noting)
     pair = Pair(tmp_path, table)
-    wide = TableWriter(
-        Store(tmp_path / "wide"),
-        "b",
-        table,
-        origin=origin_mark("b", Offsets()),
-        driver_rows=1_000_000,
-        merging=Merging(at_most_bytes=1),
-    )
+    merging = Merging(at_most_bytes=1)
+    wide = make_writer(Store(tmp_path / "wide"), table, driver_rows=1_000_000, merging=merging)
     draw = random.Random(5)
     for place in range(3):
         rows = contributions(table, draw, place)

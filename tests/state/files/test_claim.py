@@ -22,6 +22,8 @@ from botocore.session import get_session
 from house import HOUSE
 from msgspec.structs import replace
 from object_store import BUCKET, ObjectStore, running_object_store
+from programs import run_python
+from writers import make_mark
 
 from kappa.base.errors import (
     Broken,
@@ -65,7 +67,7 @@ _OTHER = "claimed by host .* kappa up --take-over"
 
 
 def mark(offset: int) -> Mark:
-    return Mark("b", "t", 1, offset, Offsets({"x": {0: offset - 1}}), Offsets({"x": {0: offset}}))
+    return make_mark(offset - 1, number=offset)
 
 
 def begun(store: Store) -> Publisher:
@@ -73,6 +75,13 @@ def begun(store: Store) -> Publisher:
     publisher.take_over()
     publisher.begin(FIRST)
     return publisher
+
+
+def newest_of(store: Store) -> tuple[int, int]:
+    """Returns the newest frontier's epoch and offset."""
+    newest = Frontiers(store, "b").newest()
+    assert newest is not None
+    return newest.epoch, newest.offsets.at("x", 0)
 
 
 class Hosts:
@@ -312,13 +321,9 @@ store.control.release()
 def test_a_host_that_is_killed_anywhere_claims_its_root_again(hosts, object_store, tmp_path, over):
     if over == "over":
         hosts.old()
-    arguments = [hosts.url, object_store.storage.endpoint, str(tmp_path / "new"), over]
+    arguments = ["-c", _HOST, hosts.url, object_store.storage.endpoint, tmp_path / "new", over]
     for place in FAILPOINTS:
-        killed = subprocess.run(
-            [sys.executable, "-c", _HOST, *arguments],
-            env={**os.environ, "PYTHONPATH": str(HOUSE), "KAPPA_FAIL": f"{place}:kill"},
-            check=False,
-        )
+        killed = run_python(*arguments, PYTHONPATH=str(HOUSE), KAPPA_FAIL=f"{place}:kill")
         assert killed.returncode == -signal.SIGKILL, place
 
     store = hosts.store("new")
@@ -384,25 +389,18 @@ def test_a_frontier_of_a_host_that_was_stopped_before_its_put_is_refused(hosts):
     with pytest.raises(Broken, match="put by another process"):
         publisher.publish(mark(2), {})
 
-    newest = Frontiers(hosts.store("new"), "b").newest()
-    assert newest is not None
-    assert (newest.epoch, newest.offsets.at("x", 0)) == (2, 1)
+    assert newest_of(hosts.store("new")) == (2, 1)
 
 
 def test_a_job_that_was_stopped_as_it_began_fences_nobody(hosts):
     begun(hosts.old())
 
-    def new_job() -> None:
-        begun(hosts.new()).publish(mark(1), {})
-
-    hosts.stop_old_before("/frontier/", new_job)
+    hosts.stop_old_before("/frontier/", lambda: begun(hosts.new()).publish(mark(1), {}))
 
     with pytest.raises(Superseded, match=_OTHER):
         begun(hosts.store("old"))
 
-    newest = Frontiers(hosts.store("new"), "b").newest()
-    assert newest is not None
-    assert (newest.epoch, newest.offsets.at("x", 0)) == (2, 1)
+    assert newest_of(hosts.store("new")) == (2, 1)
 
 
 def test_a_leg_of_a_host_that_was_stopped_before_its_put_is_refused(hosts):
@@ -423,34 +421,33 @@ def commit(table: StoredTable, number: int) -> None:
     table.append(rows(number), mark(number), Guard("b/t/1", number))
 
 
+def opened(path: str) -> StoredTable:
+    table = open_table(path)
+    assert table is not None
+    return table
+
+
 def test_a_job_names_no_commit_that_another_hosts_job_has_made(any_store):
     path = any_store.address("builds/b/tables/t")
     old = ensure_table(path, COLUMNS, mark(0))
     commit(old, 1)
     # The new host's job takes that commit back, and the old job commits the next one.
     take_back(path, 0)
-    mine = open_table(path)
-    assert mine is not None
+    mine = opened(path)
     commit(mine, 1)
     commit(old, 2)
 
     # At its own next commit, at a look for its own, and as it opens the table.
     with pytest.raises(KappaError):
         commit(mine, 2)
-    opened = open_table(path)
-    assert opened is not None
+    found = opened(path)
     with pytest.raises(KappaError, match="another process writes there"):
-        mine.go_on_with(opened)
+        mine.go_on_with(found)
+    first, next_slice = replace(FIRST, versions={"t": 1}), Slice(1, 0, Offsets(), mark(1).end)
     with pytest.raises(KappaError, match="another process writes there"):
-        ensure_follows(
-            replace(FIRST, versions={"t": 1}),
-            Slice(1, 0, Offsets(), Offsets({"x": {0: 1}})),
-            {"t": opened.version},
-        )
+        ensure_follows(first, next_slice, {"t": found.version})
     take_back(path, 1)
-    again = open_table(path)
-    assert again is not None
-    commit(again, 2)
+    commit(opened(path), 2)
 
 
 OLD_HOST = """
@@ -495,10 +492,8 @@ def test_an_old_host_that_was_stopped_and_wakes_up_writes_nothing(hosts, object_
     assert old.returncode == 1
     # Stopped within a put it finds its number taken, else the claim.
     assert "Superseded: the root" in told or "was put by another process" in told
-    newest = Frontiers(store, "b").newest()
-    assert newest is not None
-    assert (newest, newest.epoch) == (publisher.newest, 2)
-    assert newest.offsets.at("x", 0) == at + 1
+    assert Frontiers(store, "b").newest() == publisher.newest
+    assert newest_of(store) == (2, at + 1)
 
 
 def test_kappa_up_is_refused_on_a_second_host(hosts, tmp_path, capsys, monkeypatch):

@@ -427,6 +427,7 @@ def test_a_lease_lives_while_it_is_renewed_until_it_is_released(any_store):
 
 
 def test_a_floor_rises_and_never_falls(any_store):
+    assert read_floor(any_store, "b") == 0
     for number in (4, 7, 5):
         put_floor(any_store, "b", number)
 
