@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
+from births import make_birth
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.kafka.answers import wait_until
 from kappa.serving.query.pin import shared_pins
 from kappa.serving.query.pin.catalog import pin_build, pin_pair, pin_served
-from kappa.state.build import Birth, put_birth
+from kappa.state.build import put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Held, Receipt, Served, Switched
 from kappa.state.journal.journal import Journal
@@ -28,7 +30,6 @@ from kappa.state.lease import (
     ensure_released,
     live_leases,
     put_floor,
-    read_floor,
     read_lease,
 )
 from kappa.state.offsets import Offsets
@@ -41,24 +42,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "röot")
 
 
-def born(build: str, pipeline: str = "flights") -> Birth:
-    table = TableBirth("delays", (("carrier", "string"),))
-    return Birth(
-        build,
-        pipeline,
-        "v1",
-        {},
-        1,
-        {},
-        "pipelines/flights.py",
-        (),
-        (table,),
-        {},
-        {},
-        {},
-        "2024-01-01T00:00:00+00:00",
-        "me",
-    )
+FLIGHTS = (TableBirth("delays", (("carrier", "string"),)),)
 
 
 def publish(store: Store, build: str, offset: int, hold: int | None = None) -> Frontier:
@@ -70,15 +54,8 @@ def publish(store: Store, build: str, offset: int, hold: int | None = None) -> F
     last = frontiers.newest()
     number = 1 if last is None else last.number + 1
     store.put(f"builds/{build}/data/{number}", str(offset).encode())
-    frontier = Frontier(
-        number,
-        build,
-        1,
-        Offsets({"flights": {0: offset}}),
-        {"delays": number},
-        "2024-01-01T00:00:00+00:00",
-        hold=hold,
-    )
+    at = Offsets({"flights": {0: offset}})
+    frontier = Frontier(number, build, 1, at, {"delays": number}, "then", hold=hold)
     frontiers.publish(frontier)
     return frontier
 
@@ -89,12 +66,9 @@ def serve(store: Store, build: str, pipeline: str = "flights") -> Served:
     before = record.event if record is not None else None
     assert before is None or isinstance(before, Served)
     generation = 1 if before is None else before.generation + 1
-    served = Served(
-        1,
-        generation,
-        {**({} if before is None else before.serving), pipeline: build},
-        Receipt(pipeline, build, "v1", Offsets(), None, None),
-    )
+    serving = {**({} if before is None else before.serving), pipeline: build}
+    receipt = Receipt(pipeline, build, "v1", Offsets(), None, None)
+    served = Served(1, generation, serving, receipt)
     assert journal.append(last + 1, served) is not None
     return served
 
@@ -161,7 +135,7 @@ def test_where_nothing_serves_the_snapshot_is_empty(store: Store) -> None:
 
 def test_a_snapshot_names_the_newest_frontier_of_each_serving_build(store: Store) -> None:
     for build, pipeline in (("flights-1", "flights"), ("hits-1", "hits")):
-        put_birth(store, born(build, pipeline))
+        put_birth(store, make_birth(build, FLIGHTS, pipeline=pipeline))
         publish(store, build, 3)
         serve(store, build, pipeline)
     publish(store, "flights-1", 9)
@@ -174,7 +148,7 @@ def test_a_snapshot_names_the_newest_frontier_of_each_serving_build(store: Store
 
 
 def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
-    put_birth(store, born("flights-1"))
+    put_birth(store, make_birth("flights-1", FLIGHTS))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
 
@@ -191,7 +165,7 @@ def test_readers_of_a_bucket_share_a_pin(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_pins, "_IDLE_SECONDS", 5.0)
-    put_birth(store, born("flights-1"))
+    put_birth(store, make_birth("flights-1", FLIGHTS))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
     elsewhere = Elsewhere(tmp_path / "röot")
@@ -213,7 +187,7 @@ def test_readers_of_a_bucket_share_a_pin(
 
 
 def test_a_pin_whose_lease_was_taken_away_is_left_for_nobody(tmp_path: Path, store: Store) -> None:
-    put_birth(store, born("flights-1"))
+    put_birth(store, make_birth("flights-1", FLIGHTS))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
     elsewhere = Elsewhere(tmp_path / "röot")
@@ -229,7 +203,7 @@ def test_a_pin_whose_lease_was_taken_away_is_left_for_nobody(tmp_path: Path, sto
 def test_where_no_thread_can_be_started_no_pin_is_left(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_birth(store, born("flights-1"))
+    put_birth(store, make_birth("flights-1", FLIGHTS))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
 
@@ -245,7 +219,7 @@ def test_where_no_thread_can_be_started_no_pin_is_left(
 
 def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
     for build in ("flights-1", "flights-2"):
-        put_birth(store, born(build))
+        put_birth(store, make_birth(build, FLIGHTS))
         publish(store, build, 5)
     serve(store, "flights-1")
     meddled = Meddled(tmp_path / "röot", lambda: serve(store, "flights-2") and None)
@@ -257,7 +231,7 @@ def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Sto
 
 def test_a_promote_since_the_last_answer_is_in_the_next_one(store: Store) -> None:
     for build in ("flights-1", "flights-2"):
-        put_birth(store, born(build))
+        put_birth(store, make_birth(build, FLIGHTS))
         publish(store, build, 5)
         serve(store, build)
         with pin_served(store, lease_seconds=60) as pinned:
@@ -270,22 +244,17 @@ def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(
     pipelines = ("flights", "hits")
     for pipeline in pipelines:
         for build in (f"{pipeline}-1", f"{pipeline}-2"):
-            put_birth(store, born(build, pipeline))
+            put_birth(store, make_birth(build, FLIGHTS, pipeline=pipeline))
             publish(store, build, 5)
         serve(store, f"{pipeline}-1", pipeline)
 
     def promote_both() -> None:
-        receipts = [
+        first, second = (
             Receipt(pipeline, f"{pipeline}-2", "v2", Offsets(), None, None)
             for pipeline in pipelines
-        ]
-        both = Served(
-            7,
-            3,
-            {receipt.pipeline: receipt.build for receipt in receipts},
-            receipts[0],
-            (Switched(8, receipts[1]),),
         )
+        serving = {receipt.pipeline: receipt.build for receipt in (first, second)}
+        both = Served(7, 3, serving, first, (Switched(8, second),))
         assert Journal(store).append(3, both) is not None
 
     with (
@@ -304,7 +273,7 @@ def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(
 
 
 def test_a_collection_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
-    put_birth(store, born("flights-1"))
+    put_birth(store, make_birth("flights-1", FLIGHTS))
     publish(store, "flights-1", 5)
     serve(store, "flights-1")
 
@@ -318,7 +287,7 @@ def test_a_collection_between_look_and_lease_starts_over(tmp_path: Path, store: 
 
 
 def test_collection_keeps_what_is_leased_and_frees_it_after(store: Store) -> None:
-    put_birth(store, born("flights-1"))
+    put_birth(store, make_birth("flights-1", FLIGHTS))
     publish(store, "flights-1", 5)
     serve(store, "flights-1")
     with pin_served(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
@@ -332,7 +301,7 @@ def test_collection_keeps_what_is_leased_and_frees_it_after(store: Store) -> Non
 
 
 def test_an_answer_is_not_confirmed_after_its_lease_has_ended(store: Store) -> None:
-    put_birth(store, born("flights-1"))
+    put_birth(store, make_birth("flights-1", FLIGHTS))
     publish(store, "flights-1", 5)
     serve(store, "flights-1")
     times = [1000.0]
@@ -394,16 +363,8 @@ def test_a_damaged_lease_is_moved_aside_and_named(
     assert store.get(aside) == content
 
 
-def test_a_floor_rises_and_never_falls(store: Store) -> None:
-    assert read_floor(store, "flights-1") == 0
-    for frontier in (3, 7, 5):
-        put_floor(store, "flights-1", frontier)
-    assert read_floor(store, "flights-1") == 7
-    assert len(store.names("builds/flights-1/floor")) == 1
-
-
 def test_a_candidate_is_pinned_by_itself(store: Store) -> None:
-    put_birth(store, born("flights-2"))
+    put_birth(store, make_birth("flights-2", FLIGHTS))
     publish(store, "flights-2", 4)
     with pin_build(store, "flights-2", lease_seconds=60) as pinned:
         assert pinned.snapshot.serving == {"flights": "flights-2"}
@@ -411,7 +372,7 @@ def test_a_candidate_is_pinned_by_itself(store: Store) -> None:
 
 
 def test_a_serving_build_without_a_frontier_is_damage(store: Store) -> None:
-    put_birth(store, born("flights-1"))
+    put_birth(store, make_birth("flights-1", FLIGHTS))
     serve(store, "flights-1")
     with (
         pytest.raises(Damaged, match="flights-1 has no frontier"),
@@ -423,7 +384,7 @@ def test_a_serving_build_without_a_frontier_is_damage(store: Store) -> None:
 
 def two_published(store: Store) -> tuple[Frontier, Frontier]:
     for build in ("flights-1", "flights-2"):
-        put_birth(store, born(build))
+        put_birth(store, make_birth(build, FLIGHTS))
     return publish(store, "flights-1", 5), publish(store, "flights-2", 5)
 
 
@@ -517,13 +478,8 @@ def test_an_alignment_that_ends_between_look_and_lease_pins_nothing(
     st.lists(
         st.sampled_from(
             [
-                "advance 1",
-                "advance 2",
-                "promote",
-                "collect 1",
-                "collect 2",
-                "read",
-                "read in between",
+                *("advance 1", "advance 2", "promote", "collect 1", "collect 2"),
+                *("read", "read in between"),
             ]
         ),
         min_size=4,
@@ -547,12 +503,12 @@ def test_no_history_of_promotes_and_collections_takes_a_reader_back(
                 collect(world.store, f"flights-{build}", 0.0)
             case _:
                 meddle = chance.choice(
-                    [
+                    (
                         world.promote,
                         lambda: world.advance("flights-1"),
                         lambda: collect(world.store, "flights-2", 0.0),
                         lambda: None,
-                    ]
+                    )
                 )
                 if in_bucket:
                     elsewhere.meanwhile = meddle if build else lambda: None
@@ -630,7 +586,7 @@ class World:
         self.reader = World.Reader()
         self.offsets = {"flights-1": 0, "flights-2": 0}
         for build in self.offsets:
-            put_birth(store, born(build))
+            put_birth(store, make_birth(build, FLIGHTS))
             publish(store, build, 0)
         self.live = "flights-1"
         serve(store, self.live)

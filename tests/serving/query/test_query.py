@@ -10,8 +10,6 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -24,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from msgspec.structs import replace
+from programs import run_python
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.duck import open_connection
@@ -63,20 +62,10 @@ def store(tmp_path: Path) -> Store:
 
 
 def rejected_row(offset: int, reason: str | None = "no_json") -> dict[str, Any]:
-    place = {
-        "topic": "flights",
-        "partition": 0,
-        "offset": offset,
-        "timestamp": datetime(2013, 1, 1, tzinfo=UTC),
-    }
-    return {
-        **place,
-        "key": None,
-        "value": b"{",
-        "headers": [{"key": "trace", "value": b"\xff"}],
-        "reason": reason,
-        "detail": "it ends early",
-    }
+    place = {"topic": "flights", "partition": 0, "offset": offset}
+    headers = [{"key": "trace", "value": b"\xff"}]
+    said = {"reason": reason, "detail": "it ends early", "headers": headers}
+    return {**place, "timestamp": datetime(2013, 1, 1, tzinfo=UTC), "value": b"{", **said}
 
 
 @pytest.fixture
@@ -84,9 +73,7 @@ def platform(store: Store) -> Platform:
     return Platform(store)
 
 
-def test_the_past_is_answered_from_the_versions_that_were_shown_then(
-    any_store: Store,
-) -> None:
+def test_the_past_is_answered_from_the_versions_that_were_shown_then(any_store: Store) -> None:
     store, platform = any_store, Platform(any_store)
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     first = Frontiers(store, "flights-1").newest()
@@ -96,19 +83,14 @@ def test_the_past_is_answered_from_the_versions_that_were_shown_then(
     platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS.slice(0, 1))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS.slice(0, 2)})
 
-    counts = [
-        (found.generation, found.rows[0][0], found.snapshot.frontiers)
+    answers = [
+        answer_query(store, "select count(*) from delays", when=when)
         for when in (AtTime(then), AtGeneration(1), AtGeneration(2), None)
-        for found in [answer_query(store, "select count(*) from delays", when=when)]
     ]
 
-    assert [(generation, rows) for generation, rows, _ in counts] == [
-        (1, 3),
-        (1, 4),
-        (2, 2),
-        (2, 2),
-    ]
-    assert counts[0][2] == {"flights-1": first}
+    counts = [(found.generation, found.rows[0][0]) for found in answers]
+    assert counts == [(1, 3), (1, 4), (2, 2), (2, 2)]
+    assert answers[0].snapshot.frontiers == {"flights-1": first}
 
 
 def test_a_query_sees_the_served_columns_of_the_pinned_version(platform: Platform) -> None:
@@ -160,63 +142,33 @@ def test_a_deleted_row_of_a_latest_table_is_not_seen(platform: Platform) -> None
     assert (found.columns, found.rows) == (("tailnum", "seats"), (("N1", 100),))
 
 
+NESTED = ("list", "array<struct<x:int,when:timestamp>>")
+TIMED = (("at", "timestamp"), ("d", "date"), ("money", "decimal(38,2)"))
+
+
 def test_an_empty_table_has_its_types(platform: Platform) -> None:
-    nested = TableBirth(
-        "nested",
-        (
-            ("at", "timestamp"),
-            ("d", "date"),
-            ("money", "decimal(38,2)"),
-            ("list", "array<struct<x:int,when:timestamp>>"),
-        ),
-    )
-    platform.serve("flights", {nested: None, PLANES: None})
+    platform.serve("flights", {TableBirth("nested", (*TIMED, NESTED)): None, PLANES: None})
     found = platform.ask("from nested")
 
     assert found.rows == ()
     assert found.types == (
-        "TIMESTAMP WITH TIME ZONE",
-        "DATE",
-        "DECIMAL(38,2)",
+        *("TIMESTAMP WITH TIME ZONE", "DATE", "DECIMAL(38,2)"),
         'STRUCT(x INTEGER, "when" TIMESTAMP WITH TIME ZONE)[]',
     )
     assert platform.ask("from planes").types == ("VARCHAR", "INTEGER")
-    assert platform.ask("select * from rejects").columns == (
-        "pipeline",
-        *(name for name, _ in REJECTS_BIRTH.served),
-    )
+    rejects = ("pipeline", *(name for name, _ in REJECTS_BIRTH.served))
+    assert platform.ask("select * from rejects").columns == rejects
 
 
 def test_values_come_back_exact_and_in_utc(platform: Platform) -> None:
-    exact = TableBirth(
-        "exact",
-        (
-            ("at", "timestamp"),
-            ("d", "date"),
-            ("money", "decimal(38,2)"),
-            ("raw", "binary"),
-            ("x", "double"),
-            ("list", "array<struct<x:int,when:timestamp>>"),
-        ),
-    )
+    exact = TableBirth("exact", (*TIMED, ("raw", "binary"), ("x", "double"), NESTED))
     moment = datetime(2013, 1, 1, 5, 0, 0, 123456, tzinfo=UTC)
     money = Decimal("123456789012345678901234567890123456.78")
-    rows = pa.table(
-        [
-            [moment],
-            [date(2013, 1, 1)],
-            [money],
-            [b"\xff"],
-            [float("inf")],
-            [[{"x": 1, "when": moment}]],
-        ],
-        schema=arrow_schema(exact.columns),
-    )
+    row = (moment, date(2013, 1, 1), money, b"\xff", float("inf"), [{"x": 1, "when": moment}])
+    rows = pa.table([[value] for value in row], schema=arrow_schema(exact.columns))
     platform.serve("flights", {exact: rows})
 
-    assert platform.ask("from exact").rows == (
-        (moment, date(2013, 1, 1), money, b"\xff", float("inf"), [{"x": 1, "when": moment}]),
-    )
+    assert platform.ask("from exact").rows == (row,)
 
 
 def test_times_that_two_writers_spell_in_two_ways_are_one_column(
@@ -242,14 +194,11 @@ def test_times_that_two_writers_spell_in_two_ways_are_one_column(
 
 
 def test_views_are_made_in_the_order_they_need(platform: Platform) -> None:
-    platform.serve(
-        "flights",
-        {DELAYS: ROWS_OF_DELAYS},
-        views={
-            "a_top": "select max(flights) as most from b_named",
-            "b_named": "select * from delays where carrier is not null;",
-        },
-    )
+    views = {
+        "a_top": "select max(flights) as most from b_named",
+        "b_named": "select * from delays where carrier is not null;",
+    }
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views=views)
 
     assert platform.ask("select most from a_top").rows == ((4,),)
     assert platform.ask("select count(*) from flights.b_named").rows == ((2,),)
@@ -391,13 +340,8 @@ def test_two_pipelines_have_a_schema_each_and_share_the_public_names(platform: P
 
 def test_rejects_tell_their_pipeline(platform: Platform) -> None:
     rejected = [rejected_row(7), {**rejected_row(9, None), "_redrives": 7, "_deleted": True}]
-    platform.serve(
-        "flights",
-        {
-            DELAYS: None,
-            REJECTS_BIRTH: pa.Table.from_pylist(rejected, arrow_schema(REJECTS_BIRTH.columns)),
-        },
-    )
+    rows = pa.Table.from_pylist(rejected, arrow_schema(REJECTS_BIRTH.columns))
+    platform.serve("flights", {DELAYS: None, REJECTS_BIRTH: rows})
     platform.serve("hits", {PLANES: None})
 
     assert platform.ask('select pipeline, "offset", value, headers from rejects').rows == (
@@ -406,29 +350,19 @@ def test_rejects_tell_their_pipeline(platform: Platform) -> None:
     assert platform.ask("select reason from flights.rejects").rows == (("no_json",),)
 
 
-def test_rejects_of_builds_without_headers_are_read_beside_others(
-    platform: Platform,
-) -> None:
-    old = replace(
-        REJECTS_BIRTH,
-        columns=tuple(
-            column
-            for column in REJECTS_BIRTH.columns
-            if column[0] not in {"headers", "_redrives", "_deleted"}
-        ),
-    )
+def test_rejects_of_builds_without_headers_are_read_beside_others(platform: Platform) -> None:
+    later = {"headers", "_redrives", "_deleted"}
+    columns = tuple(column for column in REJECTS_BIRTH.columns if column[0] not in later)
+    old = replace(REJECTS_BIRTH, columns=columns)
     rows = {
-        birth: pa.Table.from_pylist(
-            [rejected_row(offset)], arrow_schema(REJECTS_BIRTH.columns)
-        ).select([name for name, _ in birth.columns])
+        birth: pa.Table.from_pylist([rejected_row(offset)], arrow_schema(birth.columns))
         for offset, birth in ((7, old), (8, REJECTS_BIRTH))
     }
     platform.serve("flights", {DELAYS: None, old: rows[old]})
     platform.serve("hits", {PLANES: None, REJECTS_BIRTH: rows[REJECTS_BIRTH]})
 
-    assert platform.ask(
-        'select pipeline, "offset", detail, headers is null from rejects order by 2'
-    ).rows == (
+    sql = 'select pipeline, "offset", detail, headers is null from rejects order by 2'
+    assert platform.ask(sql).rows == (
         ("flights", 7, "it ends early", True),
         ("hits", 8, "it ends early", False),
     )
@@ -436,12 +370,11 @@ def test_rejects_of_builds_without_headers_are_read_beside_others(
 
 def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
     platform.serve("flights", {DELAYS: None})
-    assert platform.ask("select 1 as a, 2 as a, 3 as a_1, 4 as a").columns == (
-        "a",
-        "a_1",
-        "a_1_1",
-        "a_2",
-    )
+    found = platform.ask("select 1 as a, 2 as a, 3 as a_1, 4 as a").columns
+    assert found == ("a", "a_1", "a_1_1", "a_2")
+
+
+BROKEN_TEXT = "select json_extract(t, '$') from (values (',{}')) as texts(t)"
 
 
 @pytest.mark.parametrize(
@@ -462,17 +395,7 @@ def test_columns_of_one_name_are_told_apart(platform: Platform) -> None:
         ("drop view delays", "kind drop", "one query"),
         ("set threads = 1", "kind set", "one query"),
         ("select '\udcff'", "not text in UTF-8", "one query"),
-        *(
-            (
-                (
-                    f"select json_extract(t, '$') "
-                    f"from (values (',{'a' * odd}{'é' * 300}')) as texts(t)"
-                ),
-                "Malformed JSON",
-                "kappa tables",
-            )
-            for odd in range(2)
-        ),
+        *((BROKEN_TEXT.format("a" * odd + "é" * 300), "Malformed JSON", "") for odd in range(2)),
     ],
 )
 def test_a_slip_in_a_query_is_one_sentence_with_a_hint(
@@ -656,13 +579,8 @@ def test_a_query_imports_nothing_heavy(platform: Platform, tmp_path: Path) -> No
         *("--project", str(tmp_path), "--root", str(platform.store.folder)),
         *("query", "-o", "csv", "select count(*) as n from delays, planes"),
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code, *typed],
-        env={**os.environ, "KAPPA__KAFKA__OPTIONS": '{"acks": "all"}'},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    acks = '{"acks": "all"}'
+    found = run_python("-c", code, *typed, check=True, KAPPA__KAFKA__OPTIONS=acks)
     assert found.stdout.splitlines() == ["n", "3", "0", "[]"]
 
 
@@ -761,15 +679,11 @@ def test_the_files_of_a_table_are_read_by_its_where_and_columns(platform: Platfo
 
 
 def test_the_tables_that_a_query_names_are_found_whatever_there_is() -> None:
-    assert tables_named(
+    sql = (
         "with t as (select * from deep) select name, 'text' "
         "from delays left join airlines using (carrier), t where x in (select x from other)"
-    ) >= {
-        "delays",
-        "airlines",
-        "deep",
-        "other",
-    }
+    )
+    assert tables_named(sql) >= {"delays", "airlines", "deep", "other"}
     assert tables_named("select 'from nothing'") == tables_named("no query") == frozenset()
 
 

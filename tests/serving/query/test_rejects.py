@@ -13,8 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from births import make_birth
 from deltalake import write_deltalake
 from msgspec.structs import replace
+from served import serve_build
 
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, UsageError
@@ -36,8 +38,6 @@ from kappa.serving.query.rejects import RejectFilter, newest_rejects, rejects_in
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Receipt, Served
-from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -53,6 +53,8 @@ OLD = replace(
 )
 FACTS = {"visits": TopicFacts("visits", "id", 2)}
 MS = 1_700_000_000_000
+REJECT: dict[str, Any] = {"topic": "visits", "partition": 0, "key": b"k", "value": b"{"}
+REJECT |= {"reason": "malformed_json", "detail": "not one JSON value"}
 
 
 @pytest.fixture
@@ -60,37 +62,15 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "röot")
 
 
-def reject(
-    offset: int, value: bytes | None = b"{", *, redrives: int | None = None, **more: Any
-) -> dict[str, Any]:
-    row = {
-        "topic": "visits",
-        "partition": 0,
-        "offset": offset,
-        "timestamp": datetime.fromtimestamp(MS / 1000 + offset, UTC),
-        "key": b"k",
-        "value": value,
-    }
-    return {
-        **row,
-        "headers": None,
-        "reason": "malformed_json",
-        "detail": "not one JSON value",
-        "_redrives": redrives,
-        "_deleted": None,
-        **more,
-    }
+def reject(offset: int, *, redrives: int | None = None, **more: Any) -> dict[str, Any]:
+    timestamp = datetime.fromtimestamp(MS / 1000 + offset, UTC)
+    return {**REJECT, "offset": offset, "timestamp": timestamp, "_redrives": redrives, **more}
 
 
 def folded(offset: int, redrives: int) -> dict[str, Any]:
     """Returns the row that remembers a redriven record."""
-    return {
-        "topic": "visits",
-        "partition": 0,
-        "offset": offset,
-        "_redrives": redrives,
-        "_deleted": True,
-    }
+    row = {"topic": "visits", "partition": 0, "offset": offset}
+    return {**row, "_redrives": redrives, "_deleted": True}
 
 
 def serve(
@@ -104,54 +84,23 @@ def serve(
     beside: tuple[TableBirth, ...] = (),
 ) -> Birth:
     """Makes a build serve that has these rows in the rejects table."""
-    journal = Journal(store)
-    last, record = journal.last_served()
-    before = record.event if record is not None else None
-    generation, serving = (
-        (before.generation, before.serving) if isinstance(before, Served) else (0, {})
-    )
-    birth = Birth(
+    birth = make_birth(
         f"{pipeline}-1",
-        pipeline,
-        "v",
-        {},
-        1,
-        {},
-        "",
-        (TopicBirth("visits", "id", kind, 2),),
         (table, *beside),
-        {},
-        {},
-        {},
-        "",
-        "me",
+        topics=(TopicBirth("visits", "id", kind, 2),),
+        pipeline=pipeline,
         declarations={"topic visits": lines},
     )
     put_birth(store, birth)
     schema = arrow_schema(table.columns)
     path = table_path(store, birth.build, "rejects")
     write_deltalake(
-        path,
-        pa.Table.from_pylist(
-            [{name: row.get(name) for name in schema.names} for row in rows], schema=schema
-        ),
-        storage_options=delta_options(path),
+        path, pa.Table.from_pylist([*rows], schema=schema), storage_options=delta_options(path)
     )
     Frontiers(store, birth.build).publish(
         Frontier(1, birth.build, 1, Offsets({"visits": {0: 99}}), {"rejects": 0}, now())
     )
-    assert (
-        journal.append(
-            last + 1,
-            Served(
-                1,
-                generation + 1,
-                {**serving, pipeline: birth.build},
-                Receipt(pipeline, birth.build, "v", Offsets(), None, None),
-            ),
-        )
-        is not None
-    )
+    serve_build(store, pipeline, birth.build)
     return birth
 
 
@@ -162,50 +111,29 @@ def at(offset: int) -> Position:
 def test_the_newest_come_first_and_what_only_remembers_is_none(store: Store) -> None:
     serve(store, [reject(3), reject(5, reason="bad_key"), folded(7, 3), reject(9)])
 
-    assert [
-        (each.at.offset, each.redriven_at)
-        for each in newest_rejects(store, RejectFilter(), limit=2)
-    ] == [(9, None), (5, None)]
-    assert [
-        (each.at.offset, each.redriven_at)
-        for each in newest_rejects(store, RejectFilter("web"), limit=None)
-    ] == [(9, None), (5, None), (3, 7)]
-    assert [
-        each.at for each in newest_rejects(store, RejectFilter(reason="bad_key"), limit=None)
-    ] == [at(5)]
-    assert newest_rejects(store, RejectFilter(reason="'"), limit=None) == ()
-    assert [each.at for each in newest_rejects(store, RejectFilter(at=at(9)), limit=None)] == [
-        at(9)
-    ]
-    assert [
-        each.at.offset for each in newest_rejects(store, RejectFilter(build="web-1"), limit=1)
-    ] == [9]
+    def newest(limit: int | None = None, **chosen: Any) -> list[tuple[int, int | None]]:
+        found = newest_rejects(store, RejectFilter(**chosen), limit=limit)
+        return [(each.at.offset, each.redriven_at) for each in found]
+
+    assert newest(2) == [(9, None), (5, None)]
+    assert newest(pipeline="web") == [(9, None), (5, None), (3, 7)]
+    assert newest(reason="bad_key") == [(5, None)]
+    assert newest(reason="'") == []
+    assert newest(at=at(9)) == newest(1, build="web-1") == [(9, None)]
 
 
 def test_a_reject_is_shown_with_all_it_held(any_store: Store) -> None:
     store = any_store
-    serve(
-        store,
-        [
-            reject(
-                3,
-                b"\xff\x00",
-                headers=[{"key": "trace", "value": "ä".encode()}, {"key": "trace", "value": None}],
-                key="é\n".encode(),
-            ),
-            folded(7, 3),
-        ],
-    )
-    serve(store, [reject(3, b"{")], pipeline="old", table=OLD)
+    headers = [{"key": "trace", "value": "ä".encode()}, {"key": "trace", "value": None}]
+    shown = reject(3, value=b"\xff\x00", headers=headers, key="é\n".encode())
+    serve(store, [shown, folded(7, 3)])
+    serve(store, [reject(3)], pipeline="old", table=OLD)
 
     old, new = rejects_in_order(store, RejectFilter(at=at(3)))
 
-    assert (old.headers, old.build, new.headers, new.timestamp_ms) == (
-        (),
-        "old-1",
-        (("trace", "ä".encode()), ("trace", None)),
-        MS + 3000,
-    )
+    assert (old.headers, old.build) == ((), "old-1")
+    assert new.headers == (("trace", "ä".encode()), ("trace", None))
+    assert new.timestamp_ms == MS + 3000
     lines = reject_text(new).splitlines()
     assert [line.split(None, 1) for line in lines] == [
         ["place", "visits:0:3"],
@@ -228,10 +156,9 @@ def test_a_reject_is_shown_with_all_it_held(any_store: Store) -> None:
 
 def test_what_is_exported_is_the_record_itself_with_a_header_that_names_it(store: Store) -> None:
     headers = [{"key": "trace", "value": b"\xfe"}, {"key": "kappa-redrive", "value": b"?"}]
-    serve(
-        store,
-        [reject(3, b"\xff", headers=headers), reject(4, b'{"n": "1"}', key=None), reject(5, None)],
-    )
+    values = {3: b"\xff", 4: b'{"n": "1"}', 5: None}
+    more: dict[int, dict[str, Any]] = {3: {"headers": headers}, 4: {"key": None}, 5: {}}
+    serve(store, [reject(at, value=value, **more[at]) for at, value in values.items()])
 
     lines = [export_line(each) for each in rejects_to_mend(rejects_in_order(store, RejectFilter()))]
 
@@ -247,20 +174,9 @@ def test_what_is_exported_is_the_record_itself_with_a_header_that_names_it(store
     assert "malformed_json" in json.loads(lines[0])["note"]
 
 
-def test_of_a_chain_the_last_try_is_exported_and_nothing_that_was_folded(
-    store: Store,
-) -> None:
-    serve(
-        store,
-        [
-            reject(3),
-            reject(5, b"[", redrives=3),
-            reject(6),
-            reject(7, redrives=6),
-            folded(8, 6),
-            reject(9, redrives=1),
-        ],
-    )
+def test_of_a_chain_the_last_try_is_exported_and_nothing_that_was_folded(store: Store) -> None:
+    chain = [reject(3), reject(5, value=b"[", redrives=3), reject(6), reject(7, redrives=6)]
+    serve(store, [*chain, folded(8, 6), reject(9, redrives=1)])
 
     found = rejects_to_mend(rejects_in_order(store, RejectFilter()))
 
@@ -303,15 +219,8 @@ def line(
     of: int = 0,
     key: bytes = b"k",
 ) -> str:
-    return envelope_line(
-        ProducedRecord(
-            value,
-            key,
-            MS,
-            (("trace", b"x"), ("kappa-redrive", b"visits:%d:%d@1" % (of, offset))),
-            partition,
-        )
-    )
+    headers = (("trace", b"x"), ("kappa-redrive", b"visits:%d:%d@1" % (of, offset)))
+    return envelope_line(ProducedRecord(value, key, MS, headers, partition))
 
 
 def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition(
@@ -326,44 +235,29 @@ def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition
     serve(store, [reject(3)], pipeline="safe", beside=(watched,))
 
     assert len(planned(store, line(3), line(4, key=b"mended")).records["visits"]) == 2
-    with pytest.raises(
-        UsageError,
-        match="line 1 has another key than visits:0:3, and would be sent to its partition; "
-        "table watched of pipeline safe is folded in the order of the log",
-    ) as refused:
+    moved = (
+        "line 1 has another key than visits:0:3, and would be sent to its partition; "
+        "table watched of pipeline safe is folded in the order of the log"
+    )
+    with pytest.raises(UsageError, match=moved) as refused:
         planned(store, line(3, key=b"mended"))
-    assert (
-        "without `partition` and the header kappa-redrive, kappa produce visits FILE --envelope"
-        in refused.value.hint
-    )
+    anew = "without `partition` and the header kappa-redrive, kappa produce visits FILE --envelope"
+    assert anew in refused.value.hint
     # If the topic has one partition, a key cannot be in two.
-    assert (
-        len(
-            planned(
-                store, line(3, key=b"mended"), facts={"visits": TopicFacts("visits", "id", 1)}
-            ).records["visits"]
-        )
-        == 1
-    )
+    one = {"visits": TopicFacts("visits", "id", 1)}
+    assert len(planned(store, line(3, key=b"mended"), facts=one).records["visits"]) == 1
 
 
 def test_what_is_mended_goes_to_its_originals_partition_and_names_it(any_store: Store) -> None:
     store = any_store
-    serve(store, [reject(3), reject(5, b"[", redrives=3), reject(6), folded(8, 6), reject(9)])
+    chain = [reject(3), reject(5, value=b"[", redrives=3), reject(6)]
+    serve(store, [*chain, folded(8, 6), reject(9)])
 
     found = planned(store, line(5, partition=None), "", line(6), line(9, b"{"))
 
-    assert found.records == {
-        "visits": (
-            ProducedRecord(
-                b'{"mended": 1}',
-                b"k",
-                MS,
-                (("trace", b"x"), ("kappa-redrive", b"visits:0:3@%d" % (MS + 3000))),
-                0,
-            ),
-        )
-    }
+    headers = (("trace", b"x"), ("kappa-redrive", b"visits:0:3@%d" % (MS + 3000)))
+    mended = ProducedRecord(b'{"mended": 1}', b"k", MS, headers, 0)
+    assert found.records == {"visits": (mended,)}
     assert found.as_text.splitlines() == [
         "1 record to topic visits",
         "1 of the lines were redriven and folded before, and are skipped",
@@ -399,7 +293,7 @@ def test_what_one_of_two_pipelines_still_lacks_is_redriven_for_it(store: Store) 
 def test_a_line_that_cannot_be_redriven_is_named_and_nothing_is_sent(
     store: Store, lines: list[str], message: str
 ) -> None:
-    serve(store, [reject(3), reject(5, b"[", redrives=3), reject(6), folded(7, 6)])
+    serve(store, [reject(3), reject(5, value=b"[", redrives=3), reject(6), folded(7, 6)])
 
     with pytest.raises(UsageError, match=message) as refused:
         planned(store, *lines)

@@ -21,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from asking import wait_until
 from house import SUPPORT
 from late_fork_server import LATE_SECONDS
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
@@ -365,14 +366,11 @@ def test_what_may_be_read_is_answered_as_it_is_elsewhere(
     found = asked(sandbox, platform, sql)
 
     assert rows(found) == [list(each) for each in told.rows]
-    assert tuple((each["name"], each["type"]) for each in found.columns) == tuple(
-        zip(told.columns, told.types, strict=True)
-    )
-    assert (found.generation, found.rows, found.truncated) == (
-        told.generation,
-        len(told.rows),
-        False,
-    )
+    assert [(each["name"], each["type"]) for each in found.columns] == [
+        *zip(told.columns, told.types, strict=True)
+    ]
+    assert (found.generation, found.rows) == (told.generation, len(told.rows))
+    assert not found.truncated
 
 
 @pytest.mark.parametrize(
@@ -417,22 +415,10 @@ def test_values_are_told_as_everywhere_and_in_each_form(
     moment = datetime(2013, 1, 1, 5, tzinfo=UTC)
 
     document = json.loads(asked(sandbox, platform, sql).body)
-    assert document["rows"] == [
-        {
-            "t": "ÅÄ",
-            "n": None,
-            "d": "1.50",
-            "at": "2013-01-01T05:00:00Z",
-            "x": "NaN",
-            "l": [1],
-            "t_1": "a",
-        }
-    ]
-    assert (
-        document["generation"],
-        document["truncated"],
-        document["builds"]["flights"]["versions"]["delays"],
-    ) == (1, False, 0)
+    told = {"n": None, "d": "1.50", "at": "2013-01-01T05:00:00Z", "x": "NaN", "l": [1]}
+    assert document["rows"] == [{"t": "ÅÄ", **told, "t_1": "a"}]
+    assert (document["generation"], document["truncated"]) == (1, False)
+    assert document["builds"]["flights"]["versions"]["delays"] == 0
     assert json.loads(asked(sandbox, platform, sql, Format.JSONL).body) == document["rows"][0]
     assert (
         asked(sandbox, platform, sql, Format.CSV).body.decode()
@@ -443,11 +429,7 @@ def test_values_are_told_as_everywhere_and_in_each_form(
         pq.read_table(io.BytesIO(asked(sandbox, platform, sql, Format.PARQUET).body)),
     ):
         assert table.column_names == ["t", "n", "d", "at", "x", "l", "t_1"]
-        assert (table["t"][0].as_py(), table["at"][0].as_py(), table["l"][0].as_py()) == (
-            "ÅÄ",
-            moment,
-            [1],
-        )
+        assert [table[name][0].as_py() for name in ("t", "at", "l")] == ["ÅÄ", moment, [1]]
 
 
 @pytest.mark.parametrize("odd", [0, 1])
@@ -455,12 +437,9 @@ def test_a_message_that_is_cut_within_a_character_is_told(
     sandbox: Sandbox, platform: Platform, odd: int
 ) -> None:
     # Python 3.11.2 loses such a message, and DuckDB's name of the error is left.
+    text = f"'{',' + 'a' * odd + 'é' * 300}'"
     with pytest.raises(UsageError, match="Malformed JSON|InvalidInputException"):
-        asked(
-            sandbox,
-            platform,
-            f"select json_extract(t, '$') from (values (',{'a' * odd}{'é' * 300}')) as texts(t)",
-        )
+        asked(sandbox, platform, f"select json_extract(t, '$') from (values ({text})) as texts(t)")
 
 
 @pytest.mark.parametrize("form", Format)
@@ -948,10 +927,3 @@ def test_a_tree_that_is_no_query_is_refused() -> None:
     ):
         with pytest.raises(UsageError):
             ensure_allowed(tree, {("main", "delays")})
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
