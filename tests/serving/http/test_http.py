@@ -34,6 +34,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow
+PARQUET = "application/vnd.apache.parquet"
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +60,14 @@ def guarded(platform: Platform) -> Iterator[Server]:
         yield server
 
 
-def test_an_answer_names_its_generation_offsets_and_versions(
-    server: Server,
-) -> None:
+def test_an_answer_names_its_generation_offsets_and_versions(server: Server) -> None:
     found = server.query("select carrier, flights from delays order by flights")
 
     assert found.status == 200
     assert found.document["rows"][0] == {"carrier": "UA", "flights": 3}
-    assert (
-        found.headers["x-kappa-generation"],
-        found.headers["x-kappa-rows"],
-        found.headers["x-kappa-truncated"],
-    ) == ("1", "3", "false")
+    assert [found.headers[f"x-kappa-{name}"] for name in ("generation", "rows", "truncated")] == [
+        *("1", "3", "false")
+    ]
     assert json.loads(found.headers["x-kappa-builds"]) == {"flights": "flights-1"}
     assert json.loads(found.headers["x-kappa-offsets"]) == {"flights-1": {"flights": {"0": 12}}}
     assert json.loads(found.headers["x-kappa-versions"]) == {
@@ -84,16 +81,8 @@ def test_an_answer_names_its_generation_offsets_and_versions(
     [
         ("*/*", "application/json", b"{"),
         ("text/html;q=0.9, text/csv;q=0.5", "text/csv; charset=utf-8", b"n\n"),
-        (
-            "application/vnd.apache.arrow.stream",
-            "application/vnd.apache.arrow.stream",
-            b"\xff\xff\xff\xff",
-        ),
-        (
-            "application/json;q=0.1, application/vnd.apache.parquet",
-            "application/vnd.apache.parquet",
-            b"PAR1",
-        ),
+        (*["application/vnd.apache.arrow.stream"] * 2, b"\xff\xff\xff\xff"),
+        ("application/json;q=0.1, application/vnd.apache.parquet", PARQUET, b"PAR1"),
     ],
 )
 def test_an_answer_is_written_as_it_is_asked_for(
@@ -128,11 +117,8 @@ def test_an_answer_that_is_cut_says_so(server: Server) -> None:
     found = server.query("from range(501)")
     less = server.ask("POST", QUERY, {"sql": "from range(501)", "rows": 2})
 
-    assert (
-        found.headers["x-kappa-truncated"],
-        found.document["truncated"],
-        len(found.document["rows"]),
-    ) == ("true", True, 500)
+    assert (found.headers["x-kappa-truncated"], found.document["truncated"]) == ("true", True)
+    assert len(found.document["rows"]) == 500
     assert (less.headers["x-kappa-rows"], less.document["truncated"]) == ("2", True)
 
 
@@ -178,11 +164,8 @@ def test_a_snapshot_that_is_pinned_answers_the_same_over_many_requests(tmp_path:
         platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
 
         again = server.query(count, X_Kappa_Snapshot=pinned)
-        assert [each.document["rows"] for each in (first, again, server.query(count))] == [
-            [{"n": 3}],
-            [{"n": 3}],
-            [{"n": 6}],
-        ]
+        for each, rows in ((first, 3), (again, 3), (server.query(count), 6)):
+            assert each.document["rows"] == [{"n": rows}]
         assert again.headers["x-kappa-versions"] == first.headers["x-kappa-versions"]
         # The pin that other queries share is given up when none has come for a moment.
         wait_until(lambda: len(sorted_leases(platform.store, time.time())[0]) == 1, 30)
@@ -194,13 +177,8 @@ def test_a_snapshot_that_is_pinned_answers_the_same_over_many_requests(tmp_path:
 
 def test_with_a_token_only_who_brings_it_comes_in(guarded: Server) -> None:
     found = [
-        guarded.query("select 1", **headers).status
-        for headers in (
-            {},
-            {"Authorization": "Bearer sesam"},
-            {"Authorization": "sesame"},
-            {"Authorization": "Bearer sesame"},
-        )
+        guarded.query("select 1", **({"Authorization": brought} if brought else {})).status
+        for brought in ("", "Bearer sesam", "sesame", "Bearer sesame")
     ]
 
     assert found == [401, 401, 401, 200]
@@ -209,22 +187,23 @@ def test_with_a_token_only_who_brings_it_comes_in(guarded: Server) -> None:
     assert guarded.ask("GET", "/api/v1/openapi.json").status == 401
 
 
+def ensure_each_gets_its_own_answer(server: Server, clients: ThreadPoolExecutor) -> None:
+    """Asks 64 queries at once."""
+    found = clients.map(
+        lambda number: server.query(f"select {number} as n, count(*) as c from delays"), range(64)
+    )
+    assert [each.document["rows"] for each in found] == [
+        [{"n": number, "c": 3}] for number in range(64)
+    ]
+
+
 def test_sixty_four_ask_at_once_and_each_gets_its_own_answer(platform: Platform) -> None:
     # A place is waited for as long as a query may take: on a busy machine that is long.
     with (
         Server(platform.store, Allowance(seconds=120, at_once=2)) as server,
         ThreadPoolExecutor(64) as clients,
     ):
-        found = list(
-            clients.map(
-                lambda number: server.query(f"select {number} as n, count(*) as c from delays"),
-                range(64),
-            )
-        )
-
-    assert [each.document["rows"] for each in found] == [
-        [{"n": number, "c": 3}] for number in range(64)
-    ]
+        ensure_each_gets_its_own_answer(server, clients)
     assert sorted_leases(platform.store, time.time()) == ((), ())
 
 
@@ -244,6 +223,18 @@ def test_while_queries_run_what_is_quick_stays_quick(server: Server) -> None:
         thread.join()
 
 
+def head(length: int, kind: str = "application/sql") -> bytes:
+    """Returns the head of a query whose body is so long."""
+    return (
+        f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def connected(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+
 @pytest.mark.parametrize("behind", [0, 1, 40])
 def test_queries_whose_clients_left_end(platform: Platform, behind: int) -> None:
     """They keep no place: neither those that run, nor those that wait in line or behind another.
@@ -251,18 +242,11 @@ def test_queries_whose_clients_left_end(platform: Platform, behind: int) -> None
     While a request is answered, what a client sends behind it is not read.
     """
     body = b"select sleep_ms(3600000)"
-    asked = (
-        b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\n"
-        + f"Content-Length: {len(body)}\r\n\r\n".encode()
-        + body
-    )
     with Server(platform.store, Allowance(seconds=30, at_once=2)) as server:
         with contextlib.ExitStack() as clients:
             for _ in range(12):
-                client = clients.enter_context(
-                    socket.create_connection(("127.0.0.1", server.port), timeout=20)
-                )
-                client.sendall(asked * (1 + behind))
+                client = clients.enter_context(connected(server))
+                client.sendall((head(len(body)) + body) * (1 + behind))
             wait_until(lambda: not server.sandbox._slots._value, 20)
 
         begun = time.monotonic()
@@ -271,16 +255,13 @@ def test_queries_whose_clients_left_end(platform: Platform, behind: int) -> None
 
 
 def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_sent(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-        client.sendall(
-            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/sql\r\n"
-            f"Content-Length: {100 << 20}\r\n\r\nselect".encode()
-        )
+    with connected(server) as client:
+        client.sendall(head(100 << 20) + b"select")
         assert client.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
 def test_a_body_that_does_not_say_how_large_it_is_is_cut_off(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+    with connected(server) as client:
         client.sendall(
             f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\n"
             "Transfer-Encoding: chunked\r\n\r\n".encode()
@@ -292,10 +273,8 @@ def test_a_body_that_does_not_say_how_large_it_is_is_cut_off(server: Server) -> 
 
 
 def test_who_sends_drop_by_drop_is_told_that_it_took_too_long(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-        client.sendall(
-            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nsel".encode()
-        )
+    with connected(server) as client:
+        client.sendall(head(1000) + b"sel")
         assert client.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
@@ -337,11 +316,7 @@ def test_who_takes_nothing_of_an_answer_is_left_and_holds_nobody_up(platform: Pl
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", server.port))
         body = json.dumps({"sql": "select repeat('x', 100000) as x from range(120)"}).encode()
-        client.sendall(
-            f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+        client.sendall(head(len(body), kind="application/json") + body)
         assert client.recv(12) == b"HTTP/1.1 200"
 
         assert server.query("select 1 as n").document["rows"] == [{"n": 1}]
@@ -358,14 +333,11 @@ def listen(
     server: Server, path: str = "/api/v1/events", **headers: str
 ) -> tuple[HTTPResponse, HTTPConnection]:
     connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
-    connection.request(
-        "GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()}
-    )
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request("GET", path, headers=sent)
     response = connection.getresponse()
-    assert (response.status, response.getheader("content-type")) == (
-        200,
-        "text/event-stream; charset=utf-8",
-    )
+    assert response.status == 200
+    assert response.getheader("content-type") == "text/event-stream; charset=utf-8"
     return response, connection
 
 
@@ -400,17 +372,14 @@ def test_every_record_of_the_journal_is_told_once_and_in_order_to_who_comes_back
         connection.close()
 
         assert journal.append(3, Retired("flights-1")) is not None
-        (_, back), connection = heard(server, 2, last_event_id="2")
-        assert (back["id"], back["event"], json.loads(back["data"])["event"]["build"]) == (
-            "3",
-            "retired",
-            "flights-1",
-        )
+        (_, back), connection = heard(server, 2, Last_Event_ID="2")
+        event = json.loads(back["data"])["event"]
+        assert (back["id"], back["event"], event["build"]) == ("3", "retired", "flights-1")
         connection.close()
         # A record that is about a rollout has its number beside it.
         for event in (Staged("flights", "f-3", "v", ()), CaughtUp(4, Offsets())):
             assert journal.append(journal.last_served()[0] + 1, event) is not None
-        (_, *both), connection = heard(server, 3, last_event_id="3")
+        (_, *both), connection = heard(server, 3, Last_Event_ID="3")
         assert [json.loads(each["data"])["rollout"] for each in both] == [1, 1]
         connection.close()
         assert problem(server.ask("GET", "/api/v1/events", Last_Event_ID="x"))[0] == 400
@@ -440,16 +409,9 @@ def test_many_listen_and_many_ask_and_nobody_waits_for_the_others(tmp_path: Path
         assert looked.acquire(timeout=120)
 
         with ThreadPoolExecutor(64) as clients:
-            found = list(
-                clients.map(lambda number: server.query(f"select {number} as n"), range(64))
-            )
-            assert [each.document["rows"] for each in found] == [
-                [{"n": number}] for number in range(64)
-            ]
-            assert {
-                each.status
-                for each in clients.map(lambda _: server.ask("GET", "/readyz"), range(64))
-            } == {200}
+            ensure_each_gets_its_own_answer(server, clients)
+            ready = [*clients.map(lambda _: server.ask("GET", "/readyz"), range(64))]
+            assert {each.status for each in ready} == {200}
         # All listeners share one look.
         assert not looked.acquire(blocking=False)
 
@@ -465,14 +427,9 @@ def test_the_api_is_described(server: Server) -> None:
     described = server.ask("GET", "/api/v1/openapi.json").document
 
     assert described["openapi"].startswith("3.")
-    assert set(described["paths"][QUERY]["post"]["requestBody"]["content"]) == {
-        "application/json",
-        "application/sql",
-    }
-    assert (
-        "application/vnd.apache.parquet"
-        in described["paths"][QUERY]["post"]["responses"]["200"]["content"]
-    )
+    post = described["paths"][QUERY]["post"]
+    assert {*post["requestBody"]["content"]} == {"application/json", "application/sql"}
+    assert PARQUET in post["responses"]["200"]["content"]
 
 
 def test_the_gate_refuses_a_strangers_websocket_and_lets_the_lifespan_pass() -> None:

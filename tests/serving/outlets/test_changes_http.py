@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Server, problem
+from asking import Server, problem, wait_until
 from changing import ChangingWorld
 from shares import long_except
 from swarm import Swarm
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from kappa.serving.http import changes, events
 from kappa.serving.http.bounds import Bounds
@@ -34,14 +34,6 @@ from kappa.state.store import Store
 pytestmark = pytest.mark.slow
 
 STREAMS, WEBSOCKETS = 440, 60
-_PATIENCE_SECONDS = 60.0
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class HttpConsumer:
@@ -270,23 +262,27 @@ def test_a_filter_shows_rows_that_begin_to_meet_it_and_cease_to(
     assert expected()
 
 
+def websocket_of(server: Server, path: str) -> str:
+    return f"ws://127.0.0.1:{server.port}/api/v1/tables/{path}"
+
+
 def test_a_websocket_has_the_same_messages(world: ChangingWorld, server: Server) -> None:
     consumer = HttpConsumer()
-    address = f"ws://127.0.0.1:{server.port}/api/v1/tables/newest/changes"
-    with connect(address) as websocket:
-        while consumer.rows != served(world.store, "newest"):
+    address = websocket_of(server, "newest/changes")
+
+    def take_until_equal(websocket: ClientConnection, *kinds: str) -> None:
+        while consumer.rows != served(world.store, "newest") or {*kinds} - {*consumer.kinds}:
             message = json.loads(websocket.recv(timeout=20))
             consumer.take(message["event"], message["data"])
+
+    with connect(address) as websocket:
+        take_until_equal(websocket)
         world.fold()
         world.serve(1, asked=False)
-        while consumer.rows != served(world.store, "newest") or "promote" not in consumer.kinds:
-            message = json.loads(websocket.recv(timeout=20))
-            consumer.take(message["event"], message["data"])
+        take_until_equal(websocket, "promote")
     with connect(f"{address}?since={consumer.cursor}") as websocket:
         world.fold()
-        while consumer.rows != served(world.store, "newest"):
-            message = json.loads(websocket.recv(timeout=20))
-            consumer.take(message["event"], message["data"])
+        take_until_equal(websocket)
 
 
 def test_who_leaves_before_the_beginning_waits_no_longer(
@@ -336,8 +332,7 @@ def test_the_time_of_a_head_ends_no_websocket(world: ChangingWorld, hub: ChangeH
     serving = Server(
         world.store, Allowance(at_once=1), bounds=bounds, router=changes.router, changes=hub
     )
-    address = "ws://127.0.0.1:{}/api/v1/tables/newest/changes"
-    with serving as server, connect(address.format(server.port)) as websocket:
+    with serving as server, connect(websocket_of(server, "newest/changes")) as websocket:
         time.sleep(3 * bounds.head_seconds)
 
         assert websocket.ping().wait(20)
@@ -366,8 +361,7 @@ def test_open_streams_end_with_the_server_and_nothing_alarms(
                 clients.enter_context(opened(server, f"/api/v1/{each}"))
                 for each in ("changes?table=newest", "events")
             ]
-            address = f"ws://127.0.0.1:{server.port}/api/v1/tables/newest/changes"
-            websocket = clients.enter_context(connect(address))
+            websocket = clients.enter_context(connect(websocket_of(server, "newest/changes")))
             assert json.loads(websocket.recv(timeout=20))["event"] == "begin"
             begun = time.monotonic()
         # Nothing was cut short after the server's patience of a minute.
@@ -423,37 +417,32 @@ def test_what_cannot_be_followed_is_refused(
     # No SQL of ours is shown.
     assert not re.search("select 1|json_serialize_sql", answered.body.decode())
     with pytest.raises(InvalidStatus) as refused:
-        connect(f"ws://127.0.0.1:{server.port}/api/v1/tables/{path}").close()
+        connect(websocket_of(server, path)).close()
     assert refused.value.response.status_code == status
 
 
 def test_a_websocket_needs_the_token_and_a_page_of_ours(
     world: ChangingWorld, hub: ChangeHub
 ) -> None:
-    with Server(
-        world.store,
-        Allowance(at_once=1),
-        token="sesame",
-        router=changes.router,
-        changes=hub,
-        bounds=Bounds(wrong_seconds=0.01),
-    ) as server:
-        address = f"ws://127.0.0.1:{server.port}/api/v1/tables/totals/changes"
-        for headers, status in (
-            ({}, 401),
-            ({"Authorization": "Bearer wrong"}, 401),
-            ({"Cookie": "kappa=wrong"}, 401),
-        ):
-            with pytest.raises(InvalidStatus) as refused:
-                connect(address, additional_headers=headers).close()
-            assert refused.value.response.status_code == status
-        with connect(address, additional_headers={"Authorization": "Bearer sesame"}) as websocket:
-            assert json.loads(websocket.recv(timeout=20))["event"] == "begin"
-    with Server(world.store, Allowance(at_once=1), router=changes.router, changes=hub) as server:
-        address = f"ws://127.0.0.1:{server.port}/api/v1/tables/totals/changes"
+    def refusal(server: Server, **more: Any) -> int:
         with pytest.raises(InvalidStatus) as refused:
-            connect(address, origin="http://evil.example").close()  # type: ignore[arg-type]
-        assert refused.value.response.status_code == 403
+            connect(websocket_of(server, "totals/changes"), **more).close()
+        return refused.value.response.status_code
+
+    serving: Any = {"router": changes.router, "changes": hub}
+    quick = Bounds(wrong_seconds=0.01)
+    with Server(
+        world.store, Allowance(at_once=1), token="sesame", bounds=quick, **serving
+    ) as server:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "kappa=wrong"}):
+            assert refusal(server, additional_headers=headers) == 401
+        sesame = {"Authorization": "Bearer sesame"}
+        with connect(
+            websocket_of(server, "totals/changes"), additional_headers=sesame
+        ) as websocket:
+            assert json.loads(websocket.recv(timeout=20))["event"] == "begin"
+    with Server(world.store, Allowance(at_once=1), **serving) as server:
+        assert refusal(server, origin="http://evil.example") == 403
 
 
 def test_moves_tell_that_tables_have_changed_and_not_how(

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Protocol
@@ -14,7 +14,7 @@ from typing import Protocol
 import pytest
 from changing import ChangingWorld
 from confluent_kafka import Producer
-from sinking import ensure_sent_once, records_of, rows_of_topic, served_records, wait_for
+from sinking import ensure_has_all, ensure_sent_once, records_of, running_outlet, wait_for
 
 from kappa.declare.sink import SinkBirth
 from kappa.kafka import transactions
@@ -45,40 +45,22 @@ def worlds(tmp_path: Path, sink: SinkBirth) -> Iterator[list[ChangingWorld]]:
     with ExitStack() as stack:
         found = []
         for seed, prefix in ((7, "one"), (8, "other")):
-            world = ChangingWorld(
-                Store(tmp_path / prefix), seed, (sink,), now=time.time(), prefix=prefix
-            )
-            stack.enter_context(closing(world))
+            store = Store(tmp_path / prefix)
+            world = ChangingWorld(store, seed, (sink,), now=time.time(), prefix=prefix)
+            found.append(stack.enter_context(closing(world)))
             world.fold()
-            found.append(world)
         yield found
 
 
-@contextmanager
 def running(
     world: World, log: Log, sink: SinkBirth, *, writer: str = "", before: tuple[str, ...] = ()
-) -> Iterator[SinkOutlet]:
-    """Runs a sink in a thread, as a courier does."""
-    stop = threading.Event()
+) -> AbstractContextManager[SinkOutlet]:
     means = SinkContext(world.store, log, 3600.0, writer=writer, before=frozenset(before))
-    outlet = SinkOutlet(means, sink.topic)
-    thread = threading.Thread(target=outlet.run, args=(stop,), daemon=True)
-    thread.start()
-    try:
-        yield outlet
-    finally:
-        stop.set()
-        thread.join(60)
+    return running_outlet(SinkOutlet(means, sink.topic))
 
 
 def state_of(world: World, sink: SinkBirth) -> str:
     return getattr(read_state(world.store, sink.topic), "state", "")
-
-
-def ensure_has_all(log: Log, world: World, sink: SinkBirth) -> None:
-    wait_for(
-        lambda: rows_of_topic(log, sink.topic) == served_records(world.store, sink.of), sink.topic
-    )
 
 
 def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
@@ -88,11 +70,11 @@ def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
     monkeypatch.setattr(sink_outlet, "_FENCED_SECONDS", 0.2)
     looks: list[bool] = []
     with running(one, log, sink) as fenced:
-        ensure_has_all(log, one, sink)
+        ensure_has_all(log, one.store, sink)
         look = fenced._is_topic_free
         monkeypatch.setattr(fenced, "_is_topic_free", lambda: looks.append(look()) or looks[-1])
         with running(other, log, sink):
-            ensure_has_all(log, other, sink)
+            ensure_has_all(log, other.store, sink)
             there = len(records_of(log, sink.topic))
 
             def has_looked() -> bool:
@@ -102,7 +84,7 @@ def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
             wait_for(has_looked, "the fenced sink to look")
             assert len(records_of(log, sink.topic)) == there
             other.fold()
-            ensure_has_all(log, other, sink)
+            ensure_has_all(log, other.store, sink)
             assert (state_of(one, sink), state_of(other, sink)) == ("fenced", "follows")
     assert not any(looks)
     ensure_sent_once(log, sink.topic)
@@ -116,15 +98,15 @@ def test_an_adopted_copy_that_may_send_takes_the_topic_from_the_first_root_for_g
     copy = SimpleNamespace(store=Store(shutil.copytree(first.store.folder, tmp_path / "copy")))
     first.fold()
     with running(first, log, sink) as outlet:
-        ensure_has_all(log, first, sink)
+        ensure_has_all(log, first.store, sink)
         # Up, and not let: it neither fences the first one nor sends.
         with running(copy, log, sink, writer="copy"):
             wait_for(lambda: state_of(copy, sink) == "retries", "the refusal")
             first.fold()
-            ensure_has_all(log, first, sink)
+            ensure_has_all(log, first.store, sink)
 
         with running(copy, log, sink, writer="copy", before=("",)):
-            ensure_has_all(log, copy, sink)
+            ensure_has_all(log, copy.store, sink)
             first.fold()
             wait_for(lambda: state_of(first, sink) == "fenced", "the first one's end")
             assert not outlet._is_topic_free()
@@ -133,7 +115,7 @@ def test_an_adopted_copy_that_may_send_takes_the_topic_from_the_first_root_for_g
         state = read_state(first.store, sink.topic)
         assert state is not None
         assert state.error == f"topic {sink.topic} is written by another root, copy"
-    ensure_has_all(log, copy, sink)
+    ensure_has_all(log, copy.store, sink)
 
 
 def test_a_sink_that_was_fenced_by_a_courier_that_died_goes_on(
@@ -142,7 +124,7 @@ def test_a_sink_that_was_fenced_by_a_courier_that_died_goes_on(
     world, _ = worlds
     monkeypatch.setattr(sink_outlet, "_FENCED_SECONDS", 3.0)
     with running(world, log, sink) as outlet:
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
         with running(world, log, sink):
 
             def is_fenced() -> bool:
@@ -152,7 +134,7 @@ def test_a_sink_that_was_fenced_by_a_courier_that_died_goes_on(
 
             wait_for(is_fenced, "one to be fenced")
         world.fold()
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
     ensure_sent_once(log, sink.topic)
 
 
@@ -185,5 +167,5 @@ def test_a_transaction_that_took_too_long_fences_no_sink_for_ever(
         wait_for(lambda: state_of(world, sink) == "fenced", "the sink to be fenced")
         assert records_of(log, sink.topic) == []
         may_look.set()
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
     ensure_sent_once(log, sink.topic)

@@ -6,8 +6,11 @@ A topic of another format than JSON has the served rows, too.
 from __future__ import annotations
 
 import json
+import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from losing import Restarted
 from sinking import (
     courier,
     cursor_of,
+    ensure_has_all,
     ensure_sent_once,
     records_of,
     rows_of_topic,
@@ -46,6 +50,9 @@ FAILPOINTS = (
     *("sink.before_release", "sink.after_release", "lease.before_put", "lease.after_put"),
 )
 
+RunCourier = Callable[..., AbstractContextManager["subprocess.Popen[bytes]"]]
+OpenWorld = Callable[..., ChangingWorld]
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -60,20 +67,27 @@ def sink(topic_name: str) -> SinkBirth:
 
 
 @pytest.fixture
-def world(root: Path, sink: SinkBirth) -> Iterator[ChangingWorld]:
-    made = ChangingWorld(Store(root), 7, (sink,), now=time.time())
+def open_world(root: Path) -> Iterator[OpenWorld]:
+    """Makes worlds with sinks of each build, and closes them."""
+    with ExitStack() as opened:
+
+        def open_one(seed: int, *sinks: tuple[SinkBirth, ...]) -> ChangingWorld:
+            world = ChangingWorld(Store(root), seed, *sinks, now=time.time())
+            return opened.enter_context(closing(world))
+
+        yield open_one
+
+
+@pytest.fixture
+def world(open_world: OpenWorld, sink: SinkBirth) -> ChangingWorld:
+    made = open_world(7, (sink,))
     made.fold()
-    yield made
-    made.close()
+    return made
 
 
-def has_all(log: Log, world: ChangingWorld, sink: SinkBirth) -> bool:
-    chosen = Filter(sink.columns, sink.where)
-    return rows_of_topic(log, sink.topic) == served_records(world.store, sink.of, chosen)
-
-
-def ensure_has_all(log: Log, world: ChangingWorld, sink: SinkBirth) -> None:
-    wait_for(lambda: has_all(log, world, sink), f"topic {sink.topic}")
+@pytest.fixture
+def run_courier(tmp_path: Path, root: Path, broker: Broker) -> RunCourier:
+    return partial(courier, tmp_path, root, broker.bootstrap_servers)
 
 
 def error_of(world: ChangingWorld, sink: SinkBirth) -> str:
@@ -82,10 +96,10 @@ def error_of(world: ChangingWorld, sink: SinkBirth) -> str:
 
 @pytest.mark.law
 def test_a_topic_follows_slices_promotes_and_undos_and_nothing_is_sent_twice(
-    log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
+    log: Log, run_courier: RunCourier, world: ChangingWorld, sink: SinkBirth
 ) -> None:
-    with courier(tmp_path, root, broker.bootstrap_servers):
-        ensure_has_all(log, world, sink)
+    with run_courier():
+        ensure_has_all(log, world.store, sink)
         for step in range(examples(12).max_examples):
             world.fold()
             if step % 3 == 2:
@@ -93,12 +107,12 @@ def test_a_topic_follows_slices_promotes_and_undos_and_nothing_is_sent_twice(
             if step % 4 == 3:
                 for build in world.builds:
                     build.keep_up()
-            ensure_has_all(log, world, sink)
+            ensure_has_all(log, world.store, sink)
         # Two switches at once: what is between them may be skipped, and no row is.
         world.serve(1 - world.builds.index(world.live), asked=False)
         world.serve(1 - world.builds.index(world.live), asked=True)
         world.fold()
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
 
         def has_counted() -> bool:
             state = read_state(world.store, sink.topic)
@@ -114,10 +128,10 @@ def test_a_topic_follows_slices_promotes_and_undos_and_nothing_is_sent_twice(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_courier_that_is_killed_anywhere_leaves_no_gap_and_sends_nothing_twice(
-    log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
+    log: Log, run_courier: RunCourier, world: ChangingWorld, sink: SinkBirth
 ) -> None:
     for name in FAILPOINTS:
-        with courier(tmp_path, root, broker.bootstrap_servers, fail=f"{name}:kill") as dying:
+        with run_courier(fail=f"{name}:kill") as dying:
             while dying.poll() is None:
                 world.fold()
                 if world.draw.random() < 0.2:
@@ -125,55 +139,49 @@ def test_a_courier_that_is_killed_anywhere_leaves_no_gap_and_sends_nothing_twice
                 # What a reader sees meanwhile is whole: each change set is in it or not.
                 ensure_sent_once(log, sink.topic)
             assert dying.wait() == -9, name
-    with courier(tmp_path, root, broker.bootstrap_servers):
+    with run_courier():
         world.fold()
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
 
     ensure_sent_once(log, sink.topic)
 
 
 @pytest.mark.long
 def test_a_part_of_a_table_is_sent_and_another_part_is_compared(
-    log: Log, broker: Broker, topic_name: str, tmp_path: Path, root: Path
+    log: Log, run_courier: RunCourier, topic_name: str, open_world: OpenWorld
 ) -> None:
     part = SinkBirth(topic_name, "totals", columns=("rows",), where="rows > 2")
     other = SinkBirth(topic_name, "totals", columns=("rows",))
-    world = ChangingWorld(Store(root), 3, (part,), (other,), now=time.time())
-    try:
-        with courier(tmp_path, root, broker.bootstrap_servers):
-            for _ in range(8):
-                world.fold()
-                ensure_has_all(log, world, part)
-            before = len(records_of(log, topic_name))
-            # The other build has other rows, and so does its sink.
-            world.serve(1, asked=False)
-            ensure_has_all(log, world, other)
-            after = records_of(log, topic_name)[before:]
-            assert {cursor_of(record).split(".")[0] for record in after} == {"2"}
-        ensure_sent_once(log, topic_name)
-    finally:
-        world.close()
+    world = open_world(3, (part,), (other,))
+    with run_courier():
+        for _ in range(8):
+            world.fold()
+            ensure_has_all(log, world.store, part)
+        before = len(records_of(log, topic_name))
+        # The other build has other rows, and so does its sink.
+        world.serve(1, asked=False)
+        ensure_has_all(log, world.store, other)
+        after = records_of(log, topic_name)[before:]
+        assert {cursor_of(record).split(".")[0] for record in after} == {"2"}
+    ensure_sent_once(log, topic_name)
 
 
 @pytest.mark.long
 def test_a_sink_ends_with_a_version_that_has_none_and_goes_on_with_an_undo(
-    log: Log, broker: Broker, sink: SinkBirth, tmp_path: Path, root: Path
+    log: Log, run_courier: RunCourier, sink: SinkBirth, open_world: OpenWorld
 ) -> None:
-    world = ChangingWorld(Store(root), 5, (sink,), (), now=time.time())
-    try:
-        with courier(tmp_path, root, broker.bootstrap_servers):
-            world.fold()
-            ensure_has_all(log, world, sink)
-            there = records_of(log, sink.topic)
-            world.serve(1, asked=False)
-            world.fold()
-            wait_for(lambda: getattr(read_state(world.store, sink.topic), "state", "") == "ended")
-            assert records_of(log, sink.topic) == there
-            world.serve(0, asked=True)
-            ensure_has_all(log, world, sink)
-        ensure_sent_once(log, sink.topic)
-    finally:
-        world.close()
+    world = open_world(5, (sink,), ())
+    with run_courier():
+        world.fold()
+        ensure_has_all(log, world.store, sink)
+        there = records_of(log, sink.topic)
+        world.serve(1, asked=False)
+        world.fold()
+        wait_for(lambda: getattr(read_state(world.store, sink.topic), "state", "") == "ended")
+        assert records_of(log, sink.topic) == there
+        world.serve(0, asked=True)
+        ensure_has_all(log, world.store, sink)
+    ensure_sent_once(log, sink.topic)
 
 
 @pytest.mark.long
@@ -181,16 +189,14 @@ def test_a_broker_that_is_away_is_told_of_and_the_sink_goes_on_when_it_is_back(
     kafka: Restarted, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
 ) -> None:
     with courier(tmp_path, root, kafka.broker.bootstrap_servers):
-        ensure_has_all(kafka.log, world, sink)
+        ensure_has_all(kafka.log, world.store, sink)
         kafka.broker.stop()
         world.fold()
-        wait_for(
-            lambda: "no Kafka broker answers" in error_of(world, sink), "the error of the broker"
-        )
+        wait_for(lambda: "no Kafka broker answers" in error_of(world, sink), "the broker's error")
         world.serve(1, asked=False)
         world.fold()
         kafka.start()
-        ensure_has_all(kafka.log, world, sink)
+        ensure_has_all(kafka.log, world.store, sink)
         wait_for(lambda: not error_of(world, sink), "the end of the error")
 
     ensure_sent_once(kafka.log, sink.topic)
@@ -198,41 +204,44 @@ def test_a_broker_that_is_away_is_told_of_and_the_sink_goes_on_when_it_is_back(
 
 @pytest.mark.long
 def test_a_topic_that_was_deleted_is_made_again_with_all_rows(
-    log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
+    log: Log, run_courier: RunCourier, world: ChangingWorld, sink: SinkBirth
 ) -> None:
-    with courier(tmp_path, root, broker.bootstrap_servers):
-        ensure_has_all(log, world, sink)
+    with run_courier():
+        ensure_has_all(log, world.store, sink)
         before = log.must_have(sink.topic).id
         # The courier may make it again before anybody has seen that it is gone.
         log.admin.delete_topics([sink.topic])[sink.topic].result(60)
         world.fold()
         wait_for(lambda: getattr(log.facts(sink.topic), "id", before) != before, "another topic")
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
     ensure_sent_once(log, sink.topic)
     assert log.config(sink.topic)["cleanup.policy"] == "compact"
 
 
-@pytest.mark.long
-def test_a_position_that_is_lost_or_too_old_is_made_good_by_what_differs_alone(
-    log: Log, broker: Broker, world: ChangingWorld, sink: SinkBirth, tmp_path: Path, root: Path
-) -> None:
-    with courier(tmp_path, root, broker.bootstrap_servers):
-        for _ in range(4):
-            world.fold()
-        ensure_has_all(log, world, sink)
-    before = records_of(log, sink.topic)
-    store = world.store
-    # All that cursors need is let go of.
-    for name in store.names("leases"):
-        store.delete(name)
+def let_go_of_leases(world: ChangingWorld) -> None:
+    """Lets go of all that cursors need, and folds on."""
+    for name in world.store.names("leases"):
+        world.store.delete(name)
     for _ in range(6):
         world.fold()
         for build in world.builds:
             build.keep_up()
-    there, wanted = rows_of_topic(log, sink.topic), served_records(store, sink.of)
+
+
+@pytest.mark.long
+def test_a_position_that_is_lost_or_too_old_is_made_good_by_what_differs_alone(
+    log: Log, run_courier: RunCourier, world: ChangingWorld, sink: SinkBirth
+) -> None:
+    with run_courier():
+        for _ in range(4):
+            world.fold()
+        ensure_has_all(log, world.store, sink)
+    before = records_of(log, sink.topic)
+    let_go_of_leases(world)
+    there, wanted = rows_of_topic(log, sink.topic), served_records(world.store, sink.of)
     differing = {key for key in {*there, *wanted} if there.get(key) != wanted.get(key)}
-    with courier(tmp_path, root, broker.bootstrap_servers):
-        ensure_has_all(log, world, sink)
+    with run_courier():
+        ensure_has_all(log, world.store, sink)
 
     after = records_of(log, sink.topic)[len(before) :]
     assert {(record.key or b"").decode() for record in after} == differing
@@ -240,16 +249,11 @@ def test_a_position_that_is_lost_or_too_old_is_made_good_by_what_differs_alone(
 
 
 def test_forged_records_are_made_good_with_the_next_comparison_and_told(
-    log: Log,
-    broker: Broker,
-    world: ChangingWorld,
-    sink: SinkBirth,
-    tmp_path: Path,
-    root: Path,
+    log: Log, run_courier: RunCourier, world: ChangingWorld, sink: SinkBirth, root: Path
 ) -> None:
-    with courier(tmp_path, root, broker.bootstrap_servers):
+    with run_courier():
         world.fold()
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
     first, second, *_ = (key.encode() for key in sorted(rows_of_topic(log, sink.topic)))
     forged = [
         ProducedRecord(b"forged", key=first),
@@ -260,14 +264,9 @@ def test_forged_records_are_made_good_with_the_next_comparison_and_told(
     log.produce(forged, sink.topic)
     before = len(records_of(log, sink.topic))
     # The position is gone, so that the topic is compared.
-    for name in world.store.names("leases"):
-        world.store.delete(name)
-    for _ in range(6):
-        world.fold()
-        for build in world.builds:
-            build.keep_up()
-    with courier(tmp_path, root, broker.bootstrap_servers):
-        ensure_has_all(log, world, sink)
+    let_go_of_leases(world)
+    with run_courier():
+        ensure_has_all(log, world.store, sink)
 
     after = records_of(log, sink.topic)[before:]
     assert {first, second, b"nobody's", b"other's"} <= {record.key for record in after}
@@ -290,60 +289,38 @@ def test_a_forged_position_is_none(text: str) -> None:
 )
 def test_a_topic_that_is_not_the_sinks_is_refused_and_others_go_on(
     log: Log,
-    broker: Broker,
-    topic_name: str,
-    tmp_path: Path,
-    root: Path,
+    run_courier: RunCourier,
+    sink: SinkBirth,
+    open_world: OpenWorld,
     policy: str,
     filled: bool,
     said: str,
 ) -> None:
     kind = "retained" if policy == "delete" else "compacted"
-    log.create(Topic(topic_name, event="k string", key="k", kind=kind))
+    log.create(Topic(sink.topic, event="k string", key="k", kind=kind))
     if filled:
-        log.produce([ProducedRecord(b"1", key=b"a")], topic_name)
-    refused = SinkBirth(topic_name, "totals")
-    other = SinkBirth(f"{topic_name}.other", "newest")
-    world = ChangingWorld(Store(root), 5, (refused, other), now=time.time())
-    try:
-        world.fold()
-        with courier(tmp_path, root, broker.bootstrap_servers):
-            wait_for(
-                lambda: said in getattr(read_state(world.store, topic_name), "error", ""), said
-            )
-            ensure_has_all(log, world, other)
-        assert len(records_of(log, topic_name)) == int(filled)
-    finally:
-        world.close()
+        log.produce([ProducedRecord(b"1", key=b"a")], sink.topic)
+    other = SinkBirth(f"{sink.topic}.other", "newest")
+    world = open_world(5, (sink, other))
+    world.fold()
+    with run_courier():
+        wait_for(lambda: said in error_of(world, sink), said)
+        ensure_has_all(log, world.store, other)
+    assert len(records_of(log, sink.topic)) == int(filled)
 
 
 def test_a_row_that_is_too_large_is_named_and_sent_once_it_fits(
-    log: Log, broker: Broker, topic_name: str, tmp_path: Path, root: Path
+    log: Log, broker: Broker, run_courier: RunCourier, sink: SinkBirth, open_world: OpenWorld
 ) -> None:
-    tiny = Topic(
-        topic_name,
-        event="k string",
-        key="k",
-        kind="compacted",
-        config={"max.message.bytes": "512"},
-    )
-    log.create(tiny)
-    sink = SinkBirth(topic_name, "totals")
-    world = ChangingWorld(Store(root), 5, (sink,), now=time.time())
-    try:
-        world.fold()
-        with courier(tmp_path, root, broker.bootstrap_servers):
-            wait_for(
-                lambda: (
-                    "table totals: the row of key"
-                    in getattr(read_state(world.store, topic_name), "error", "")
-                )
-            )
-            assert records_of(log, topic_name) == []
-            set_topic_options(broker.bootstrap_servers, topic_name, {"max.message.bytes": "100000"})
-            ensure_has_all(log, world, sink)
-    finally:
-        world.close()
+    few = {"max.message.bytes": "512"}
+    log.create(Topic(sink.topic, event="k string", key="k", kind="compacted", config=few))
+    world = open_world(5, (sink,))
+    world.fold()
+    with run_courier():
+        wait_for(lambda: "table totals: the row of key" in error_of(world, sink))
+        assert records_of(log, sink.topic) == []
+        set_topic_options(broker.bootstrap_servers, sink.topic, {"max.message.bytes": "100000"})
+        ensure_has_all(log, world.store, sink)
 
 
 COLUMNS = ("rows", "least")
@@ -368,31 +345,25 @@ def rows_read(log: Log, topic: Topic) -> dict[bytes | None, Any]:
 @pytest.mark.long
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_topic_of_the_format_has_what_is_served(
-    name: str, log: Log, broker: Broker, topic_name: str, tmp_path: Path, root: Path
+    name: str, log: Log, run_courier: RunCourier, topic_name: str, open_world: OpenWorld
 ) -> None:
     form = FORMATS[name]
-    sink = SinkBirth(
-        topic_name, "totals", columns=COLUMNS, format=SinkFormat.from_declared(form).text
-    )
-    event = "k string, rows bigint, least double"
-    topic = Topic(topic_name, event=event, format=form)
-    chosen = Filter(COLUMNS)
-    world = ChangingWorld(Store(root), 7, (sink,), now=time.time())
+    text = SinkFormat.from_declared(form).text
+    sink = SinkBirth(topic_name, "totals", columns=COLUMNS, format=text)
+    topic = Topic(topic_name, event="k string, rows bigint, least double", format=form)
+    world = open_world(7, (sink,))
 
     def has_served() -> bool:
         if log.facts(topic_name) is None:
             return False
-        served = served_records(world.store, "totals", chosen)
+        served = served_records(world.store, "totals", Filter(COLUMNS))
         wanted = {key.encode(): tuple(json.loads(row).values()) for key, row in served.items()}
         return rows_read(log, topic) == wanted
 
-    try:
-        with courier(tmp_path, root, broker.bootstrap_servers):
-            for step in range(6):
-                world.fold()
-                if step % 3 == 2:
-                    world.serve(1 - world.builds.index(world.live), asked=step % 2 == 0)
-                wait_for(has_served, f"topic {topic_name}")
-        assert len(records_of(log, topic_name)) > 5
-    finally:
-        world.close()
+    with run_courier():
+        for step in range(6):
+            world.fold()
+            if step % 3 == 2:
+                world.serve(1 - world.builds.index(world.live), asked=step % 2 == 0)
+            wait_for(has_served, f"topic {topic_name}")
+    assert len(records_of(log, topic_name)) > 5

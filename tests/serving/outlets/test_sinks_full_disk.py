@@ -14,9 +14,9 @@ from changing import ChangingWorld
 from sinking import (
     courier,
     cursor_of,
+    ensure_has_all,
     ensure_sent_once,
     records_of,
-    rows_of_topic,
     served_records,
     wait_for,
 )
@@ -55,12 +55,6 @@ def test_a_sink_on_a_full_disk_says_so_and_goes_on_with_space(
     output = (root if place == "the same disk" else tmp_path) / "output.log"
     sink = SinkBirth(topic_name, "totals")
 
-    def ensure_has_all() -> None:
-        wait_for(
-            lambda: rows_of_topic(log, topic_name) == served_records(world.store, "totals"),
-            topic_name,
-        )
-
     def seconds_behind() -> float | None:
         (status,) = sink_statuses(world.store, time.time())
         return status.behind_seconds
@@ -68,7 +62,7 @@ def test_a_sink_on_a_full_disk_says_so_and_goes_on_with_space(
     with closing(ChangingWorld(Store(root), 7, (sink,), now=time.time())) as world:
         world.fold()
         with courier(tmp_path, root, broker.bootstrap_servers, log=output) as running:
-            ensure_has_all()
+            ensure_has_all(log, world.store, sink)
             wait_for(lambda: seconds_behind() == 0.0, "its state to say so")
             there = records_of(log, topic_name)
             os.kill(running.pid, signal.SIGSTOP)
@@ -91,9 +85,9 @@ def test_a_sink_on_a_full_disk_says_so_and_goes_on_with_space(
             assert records_of(log, topic_name) == there
             assert running.poll() is None
             filler.unlink()
-            ensure_has_all()
+            ensure_has_all(log, world.store, sink)
             world.fold()
-            ensure_has_all()
+            ensure_has_all(log, world.store, sink)
     assert len({*map(cursor_of, records_of(log, topic_name))}) >= 2
     ensure_sent_once(log, topic_name)
 

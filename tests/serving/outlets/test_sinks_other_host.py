@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,10 @@ from object_store import ObjectStore
 from sinking import (
     courier,
     cursor_of,
+    ensure_has_all,
     ensure_sent_once,
     records_of,
-    rows_of_topic,
+    running_outlet,
     served_records,
     wait_for,
 )
@@ -61,26 +61,11 @@ class Host:
 
     def courier(self, fail: str = "") -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Runs a courier within a block; the log is beside the host's folder."""
-        return courier(
-            self.folder,
-            self._settings.root,
-            self._bootstrap_servers,
-            fail=fail,
-            log=self.folder.with_suffix(".log"),
-        )
+        root, log = self._settings.root, self.folder.with_suffix(".log")
+        return courier(self.folder, root, self._bootstrap_servers, fail=fail, log=log)
 
-    @contextmanager
-    def outlet(self, log: Log, topic: str) -> Iterator[None]:
-        """Runs a sink in a thread, as a courier does."""
-        stop = threading.Event()
-        outlet = SinkOutlet(SinkContext(self.store, log, 3600.0), topic)
-        thread = threading.Thread(target=outlet.run, args=(stop,), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(60)
+    def outlet(self, log: Log, topic: str) -> AbstractContextManager[SinkOutlet]:
+        return running_outlet(SinkOutlet(SinkContext(self.store, log, 3600.0), topic))
 
     def last_sent(self, topic: str) -> ChangeKind | None:
         """Returns the kind of the change set that was sent last, or None if none was."""
@@ -127,12 +112,6 @@ def world(old: Host, sink: SinkBirth) -> Iterator[ChangingWorld]:
     made.close()
 
 
-def ensure_has_all(log: Log, world: ChangingWorld, sink: SinkBirth) -> None:
-    wait_for(
-        lambda: rows_of_topic(log, sink.topic) == served_records(world.store, sink.of), sink.topic
-    )
-
-
 def fold_changes(world: ChangingWorld, sink: SinkBirth, slices: int = 1) -> None:
     """Folds slices, and more until a served row is another."""
     before = served_records(world.store, sink.of)
@@ -165,7 +144,7 @@ def test_a_sink_goes_on_at_its_position_when_its_host_is_lost(
     with old.courier():
         for _ in range(3):
             fold_changes(world, sink)
-            ensure_has_all(log, world, sink)
+            ensure_has_all(log, world.store, sink)
     if died:
         with old.courier(f"{died}:kill") as dying:
             fold_changes(world, sink)
@@ -179,13 +158,13 @@ def test_a_sink_goes_on_at_its_position_when_its_host_is_lost(
     world.move(new.store)
     fold_changes(world, sink, 3)
     with new.courier():
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
         wait_for(lambda: new.last_sent(sink.topic) is not None, "the state of the sink")
         first = new.last_sent(sink.topic)
         fold_changes(world, sink)
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
         world.serve(1 - world.builds.index(world.live), asked=False)
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
 
     ensure_sent_once(log, sink.topic)
     there = records_of(log, sink.topic)
@@ -205,7 +184,7 @@ def test_a_host_that_does_not_know_that_it_has_lost_the_root_sends_nothing_more(
 ) -> None:
     monkeypatch.setattr(sink_outlet, "_FENCED_SECONDS", 0.2)
     with old.outlet(log, sink.topic):
-        ensure_has_all(log, world, sink)
+        ensure_has_all(log, world.store, sink)
         world.close()
         new = new_host("new")
         new.store.control.take(over=True)
@@ -218,7 +197,7 @@ def test_a_host_that_does_not_know_that_it_has_lost_the_root_sends_nothing_more(
 
             wait_for(is_superseded, "the old host to be refused")
             fold_changes(world, sink, 3)
-            ensure_has_all(log, world, sink)
+            ensure_has_all(log, world.store, sink)
             wait_for(lambda: new.shown(sink.topic) == ("follows", ""), "the new host")
             assert old.shown(sink.topic)[0] == "retries"
     ensure_sent_once(log, sink.topic)
