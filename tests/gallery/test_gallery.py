@@ -1,6 +1,8 @@
-"""The gallery: its templates give what plain Python finds in the same events, and hold laws.
+"""The gallery: its templates hold laws, also for events that come later.
 
-Its pages are true: the ways of views, and the answers to queries, are those of the code.
+Its pages are true: the ways of views, and the answers to queries, are those of the code. That a
+template's rows follow from its own events is held by test_template_rows.py, and by the tests that
+the template brings, which test_init.py runs.
 """
 
 from __future__ import annotations
@@ -13,10 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,7 +46,6 @@ TEMPLATES = HOUSE / "kappa" / "templates"
 NAMES = ("ads", "fraud", "iot", "searches", "sessions", "shop", "trending")
 # The topic to which a page produces one event more after its first answer.
 LATER = {"shop": "customers", "searches": "offers"}
-TEN_MINUTES = timedelta(minutes=10)
 Rows = list[dict[str, Any]]
 
 
@@ -90,12 +90,6 @@ def time(event: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(event["happened_at"])
 
 
-def floor(at: datetime, minutes: int) -> datetime:
-    return at - timedelta(
-        minutes=at.minute % minutes, seconds=at.second, microseconds=at.microsecond
-    )
-
-
 def dicts(columns: str, rows: Iterable[tuple[Any, ...]]) -> Rows:
     names = columns.split()
     return [dict(zip(names, row, strict=True)) for row in sorted(rows)]
@@ -129,195 +123,6 @@ def test_an_order_of_an_unknown_customer_counts_too() -> None:
     assert found["revenue_by_country"] == [
         {"country": "unknown", "orders": 1, "revenue": Decimal("3.00")}
     ]
-
-
-def test_late_readings_are_in_the_five_minutes_they_were_taken_in() -> None:
-    windows = defaultdict[tuple[str, datetime], list[tuple[bool, Decimal]]](list)
-    for event in events_of("iot")["measurements"]:
-        reading = event.value
-        late = event.timestamp_ms / 1000 - time(reading).timestamp() > 300
-        windows[reading["sensor"], floor(time(reading), 5)].append(
-            (late, Decimal(str(reading["celsius"])))
-        )
-
-    found = tables("iot")["celsius_by_5_minutes"]
-    assert [(row["sensor"], row["since"], row["readings"], row["late"]) for row in found] == [
-        (*key, len(of), sum(late for late, _ in of)) for key, of in sorted(windows.items())
-    ]
-    for row in found:
-        degrees = [celsius for _, celsius in windows[row["sensor"], row["since"]]]
-        assert row["highest"] == max(degrees)
-        assert row["mean"] == pytest.approx(float(sum(degrees)) / len(degrees))
-    assert sum(row["late"] for row in found) > 5
-
-
-def test_an_alarm_is_raised_after_ten_silent_minutes() -> None:
-    arrived = defaultdict[str, list[datetime]](list)
-    for event in events_of("iot")["measurements"]:
-        at = datetime.fromtimestamp(event.timestamp_ms / 1000, UTC)
-        arrived[event.key.decode()].append(at)
-    end = max(at for times in arrived.values() for at in times)
-    alarms, silent = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-    for sensor, times in arrived.items():
-        for one, following in pairwise(times):
-            if following - one >= TEN_MINUTES:
-                alarms += [(sensor, "silent", one + TEN_MINUTES), (sensor, "back", following)]
-        if end - times[-1] >= TEN_MINUTES:
-            alarms.append((sensor, "silent", times[-1] + TEN_MINUTES))
-            silent.append((sensor, times[-1]))
-
-    assert tables("iot")["alarms"] == dicts("sensor alarm raised_at", alarms)
-    assert tables("iot")["silent_sensors"] == dicts("sensor last", silent)
-    assert {alarm for _, alarm, _ in alarms} == {"silent", "back"}
-    assert silent
-
-
-def test_a_hit_is_in_two_windows_and_one_session() -> None:
-    made = events_of("sessions")["page_hits"]
-    windows = defaultdict[tuple[str, datetime], list[str]](list)
-    visits = defaultdict[str, list[tuple[datetime, str]]](list)
-    for hit in made:
-        since = floor(time(hit), 5)
-        for each in (since - timedelta(minutes=5), since):
-            windows[hit["page"], each].append(hit["visitor"])
-        visits[hit["visitor"]].append((time(hit), hit["page"]))
-    sessions = [
-        (visitor, of[0][0], of[-1][0], of[0][1], len(of))
-        for visitor, seen in visits.items()
-        for of in ended_sessions(seen)
-    ]
-
-    found = tables("sessions")
-    assert found["page_windows"] == dicts(
-        "page since hits visitors", ((*key, len(of), len({*of})) for key, of in windows.items())
-    )
-    assert found["page_sessions"] == dicts("visitor since until landing hits", sessions)
-    hits = defaultdict[str, list[int]](list)
-    for *_, landing, number in sessions:
-        hits[landing].append(number)
-    assert found["landings"] == dicts(
-        "landing sessions bounced hits longest",
-        ((page, len(of), of.count(1), sum(of), max(of)) for page, of in hits.items()),
-    )
-    busiest = {
-        since: min(
-            (-len(of), page, len({*of})) for (page, at), of in windows.items() if at == since
-        )
-        for _, since in windows
-    }
-    assert found["busiest_pages"] == dicts(
-        "since page hits visitors",
-        ((since, page, -hits, visitors) for since, (hits, page, visitors) in busiest.items()),
-    )
-
-
-def ended_sessions(seen: list[tuple[datetime, str]]) -> Iterator[list[tuple[datetime, str]]]:
-    """Cuts a visitor's hits at pauses; the last session is open."""
-    begin = 0
-    for number, (one, following) in enumerate(pairwise(seen), 1):
-        if following[0] - one[0] > timedelta(minutes=30):
-            yield seen[begin:number]
-            begin = number
-
-
-def test_a_transfer_after_a_break_in_is_suspicious() -> None:
-    made = events_of("fraud")
-    break_ins = {
-        login["id"]: (login["account"], time(login), failed)
-        for login in made["logins"]
-        if login["ok"]
-        and (
-            failed := sum(
-                not each["ok"]
-                and each["account"] == login["account"]
-                and timedelta() <= time(login) - time(each) <= TEN_MINUTES
-                for each in made["logins"]
-            )
-        )
-        >= 3
-    }
-    suspicious, amounts = list[tuple[Any, ...]](), defaultdict[str, list[Decimal]](list)
-    for each in made["transfers"]:
-        amount, account = Decimal(str(each["amount"])), each["account"]
-        entered = [
-            at
-            for of, at, _ in break_ins.values()
-            if of == account and timedelta() <= time(each) - at <= TEN_MINUTES
-        ]
-        if amount >= 500 and entered:
-            suspicious.append((account, each["id"], amount, time(each), max(entered)))
-            amounts[account].append(amount)
-
-    found = tables("fraud")
-    assert found["break_ins"] == dicts(
-        "account login entered_at failed",
-        ((of, login, *rest) for login, (of, *rest) in break_ins.items()),
-    )
-    assert found["suspicious_transfers"] == dicts(
-        "account transfer amount sent_at broken_into_at", suspicious
-    )
-    assert found["suspicious_accounts"] == dicts(
-        "account transfers amount", ((of, len(all_), sum(all_)) for of, all_ in amounts.items())
-    )
-    assert 0 < len(suspicious) < len(made["transfers"]) / 2
-
-
-def test_a_word_trends_by_the_posts_it_gained() -> None:
-    posts = Counter(
-        (word, floor(time(post), 60))
-        for post in events_of("trending")["posts"]
-        for word in {*re.findall("[a-z]+", post["text"].lower())}
-        - {"a", "and", "is", "of", "on", "the", "to", "with"}
-    )
-    trending = list[tuple[Any, ...]]()
-    for hour in {hour for _, hour in posts}:
-        rises = sorted(
-            (posts[word, hour - timedelta(hours=1)] - number, -number, word)
-            for (word, at), number in posts.items()
-            if at == hour
-        )
-        trending += [
-            (hour, place, word, -number, -rise)
-            for place, (rise, number, word) in enumerate(rises[:5], 1)
-        ]
-
-    assert tables("trending")["trending"] == dicts("hour place word posts rise", trending)
-    assert min(rise for *_, rise in trending) < 0 < max(rise for *_, rise in trending)
-
-
-def test_a_click_counts_within_ten_minutes_of_its_impression() -> None:
-    made = events_of("ads")
-    shown = {each["id"]: time(each) for each in made["impressions"]}
-    clicked, unmatched = defaultdict[str, list[datetime]](list), list[tuple[Any, ...]]()
-    for click in made["ad_clicks"]:
-        of = click["impression"]
-        if of in shown and shown[of] <= time(click) <= shown[of] + TEN_MINUTES:
-            clicked[of].append(time(click))
-        else:
-            unmatched.append((of, click["id"], time(click), shown.get(of)))
-    campaigns = defaultdict[str, list[list[datetime]]](list)
-    for each in made["impressions"]:
-        campaigns[each["campaign"]].append(clicked.get(each["id"], []))
-
-    found = tables("ads")
-    assert found["clicked_impressions"] == dicts(
-        "impression campaign shown_at clicked_at clicks",
-        (
-            (i["id"], i["campaign"], time(i), min(of, default=None), len(of))
-            for i in made["impressions"]
-            for of in [clicked.get(i["id"], [])]
-        ),
-    )
-    assert found["unmatched_clicks"] == dicts("impression click clicked_at shown_at", unmatched)
-    totals = [
-        (campaign, len(of), sum(map(bool, of)), sum(map(len, of)))
-        for campaign, of in campaigns.items()
-    ]
-    assert found["campaigns"] == dicts("campaign impressions clicked clicks", totals)
-    assert found["click_rates"] == dicts(
-        "campaign percent", ((of, round(100 * yes / all_, 1)) for of, all_, yes, _ in totals)
-    )
-    assert {shown_at is None for *_, shown_at in unmatched} == {True, False}
 
 
 def test_an_offer_is_found_by_each_search_that_waits_for_it() -> None:
