@@ -7,12 +7,14 @@ import hashlib
 import json
 import random
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
+from anyio.from_thread import start_blocking_portal
 from asking import Server
 from house import HOUSE
 from mcp import Client, StdioServerParameters
@@ -39,8 +41,20 @@ def web(visits):
 '''
 TOKEN = "canary-token-0123456789abcdef"
 ADA = Identity("ada@test", frozenset({Role.ADMIN}))
-Asked = tuple[bool, str]
-Call = Callable[..., Awaitable[Asked]]
+
+
+class Asked(NamedTuple):
+    """Whether a call has failed, and the answer."""
+
+    failed: bool
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+Call = Callable[..., Asked]
 
 
 @pytest.fixture(scope="module")
@@ -68,132 +82,98 @@ def desk(world: World) -> Iterator[AgentDesk]:
         yield opened
 
 
-def asking(client: Client) -> Call:
-    async def call(tool: str, **given: Any) -> Asked:
-        found = await client.call_tool(tool, given)
-        (content,) = found.content
-        assert content.type == "text"
-        return bool(found.is_error), content.text
-
-    return call
+async def ask(client: Client, tool: str, given: dict[str, Any]) -> Asked:
+    found = await client.call_tool(tool, given)
+    (content,) = found.content
+    assert content.type == "text"
+    return Asked(bool(found.is_error), content.text)
 
 
-def ask_all(
-    desk: AgentDesk, scene: Callable[[Call], Awaitable[None]], identity: Identity = ADA
-) -> None:
-    """Plays a scene with the SDK's client, connected in this process."""
-
-    async def play() -> None:
-        async with Client(make_server(desk, identity)) as client:
-            await scene(asking(client))
-
-    asyncio.run(play())
+@contextmanager
+def connected(desk: AgentDesk, identity: Identity = ADA) -> Iterator[Call]:
+    """Connects the SDK's client in this process, and yields what calls a tool."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(Client(make_server(desk, identity))) as client,
+    ):
+        yield lambda tool, **given: portal.call(ask, client, tool, given)
 
 
-def test_tables_come_with_what_the_code_says(desk: AgentDesk) -> None:
-    async def scene(call: Call) -> None:
-        failed, text = await call("list_tables")
-        found = json.loads(text)
-        (hits,) = [each for each in found["tables"] if each["table"] == "page_hits"]
-
-        assert not failed
-        assert hits["keys"] == ["page", "minute"]
-        assert {"name": "hits", "type": "BIGINT"} in hits["columns"]
-        assert found["pipelines"][0]["says"].startswith("Counts pages.")
-        _, text = await call("describe_table", table="page_hits")
-        assert {"name": "hits", "type": "bigint", "is": "count()"} in json.loads(text)["columns"]
-
-    ask_all(desk, scene)
+@pytest.fixture
+def call(desk: AgentDesk) -> Iterator[Call]:
+    with connected(desk) as call:
+        yield call
 
 
-def test_an_answer_is_repeated_by_its_snapshot(world: World, desk: AgentDesk) -> None:
+def test_tables_come_with_what_the_code_says(call: Call) -> None:
+    answer = call("list_tables")
+    found = answer.json
+    (hits,) = [each for each in found["tables"] if each["table"] == "page_hits"]
+
+    assert not answer.failed
+    assert hits["keys"] == ["page", "minute"]
+    assert {"name": "hits", "type": "BIGINT"} in hits["columns"]
+    assert found["pipelines"][0]["says"].startswith("Counts pages.")
+    columns = call("describe_table", table="page_hits").json["columns"]
+    assert {"name": "hits", "type": "bigint", "is": "count()"} in columns
+
+
+def test_an_answer_is_repeated_by_its_snapshot(world: World, call: Call) -> None:
     """The rows of a named snapshot stay, though the table has grown; rows are marked as data."""
     sql = "select count(*) as n from page_hits"
+    first = call("query", sql=sql).json
+    world.grows("web-2", hits=1)
+    again = call("query", sql=sql, snapshot=first["snapshot"]).json
+    now = call("query", sql=sql).json
 
-    async def scene(call: Call) -> None:
-        _, text = await call("query", sql=sql)
-        first = json.loads(text)
+    assert again == first
+    assert now["rows"][0]["n"] == first["rows"][0]["n"] + 1
+    assert now["snapshot"] != first["snapshot"]
+    assert first["note"] == DATA
+    assert call("query", sql=sql, at_generation=1).json["generation"] == 1
+
+
+def test_a_snapshot_is_let_go_after_sixteen(world: World, call: Call) -> None:
+    old = call("query", sql="select 1 as x").json["snapshot"]
+    for _ in range(17):
         world.grows("web-2", hits=1)
-        _, text = await call("query", sql=sql, snapshot=first["snapshot"])
-        again = json.loads(text)
-        _, text = await call("query", sql=sql)
-        now = json.loads(text)
+        call("query", sql="select 1 as x")
 
-        assert again == first
-        assert now["rows"][0]["n"] == first["rows"][0]["n"] + 1
-        assert now["snapshot"] != first["snapshot"]
-        assert first["note"] == DATA
-        _, text = await call("query", sql=sql, at_generation=1)
-        assert json.loads(text)["generation"] == 1
-
-    ask_all(desk, scene)
+    failed, text = call("query", sql="select 1 as x", snapshot=old)
+    assert failed
+    assert "is not kept any more" in text
 
 
-def test_a_snapshot_is_let_go_after_sixteen(world: World, desk: AgentDesk) -> None:
-    async def scene(call: Call) -> None:
-        _, text = await call("query", sql="select 1 as x")
-        old = json.loads(text)["snapshot"]
-        for _ in range(17):
-            world.grows("web-2", hits=1)
-            await call("query", sql="select 1 as x")
+def test_changes_follow_a_cursor(world: World, call: Call) -> None:
+    first = call("changes", table="page_hits").json
+    world.grows("web-2", hits=77)
+    then = call("changes", table="page_hits", since=first["cursor"]).json
 
-        failed, text = await call("query", sql="select 1 as x", snapshot=old)
-        assert failed
-        assert "is not kept any more" in text
-
-    ask_all(desk, scene)
+    assert first["changes"] == []
+    assert [(each["op"], each["after"]["hits"]) for each in then["changes"]] == [("insert", 77)]
+    assert then["note"] == DATA
+    assert then["left_out"] == 0
 
 
-def test_changes_follow_a_cursor(world: World, desk: AgentDesk) -> None:
-    async def scene(call: Call) -> None:
-        _, text = await call("changes", table="page_hits")
-        first = json.loads(text)
-        world.grows("web-2", hits=77)
-        _, text = await call("changes", table="page_hits", since=first["cursor"])
-        then = json.loads(text)
-
-        assert first["changes"] == []
-        assert [(each["op"], each["after"]["hits"]) for each in then["changes"]] == [("insert", 77)]
-        assert then["note"] == DATA
-        assert then["left_out"] == 0
-
-    ask_all(desk, scene)
+def test_docs_are_searched(call: Call) -> None:
+    found = call("search_docs", query="how do I undo a promote?").json["sections"]
+    assert "howto/undo.md" in [each["page"] for each in found[:3]]
+    assert call("search_docs", query="qqqq zzzz").json["sections"] == []
 
 
-def test_docs_are_searched(desk: AgentDesk) -> None:
-    async def scene(call: Call) -> None:
-        _, text = await call("search_docs", query="how do I undo a promote?")
-        best = [each["page"] for each in json.loads(text)["sections"][:3]]
-        assert "howto/undo.md" in best
-        _, text = await call("search_docs", query="qqqq zzzz")
-        assert json.loads(text)["sections"] == []
-
-    ask_all(desk, scene)
-
-
-def test_files_are_those_of_the_project(desk: AgentDesk) -> None:
+def test_files_are_those_of_the_project(call: Call) -> None:
     """A link that leads out, a hidden file, and settings are no files of the project's code."""
-
-    async def scene(call: Call) -> None:
-        _, text = await call("project_files")
-        assert json.loads(text)["files"] == ["pipelines/web.py"]
-        _, text = await call("project_files", path="pipelines/web.py")
-        assert json.loads(text)["text"] == CODE
-
-    ask_all(desk, scene)
+    assert call("project_files").json["files"] == ["pipelines/web.py"]
+    assert call("project_files", path="pipelines/web.py").json["text"] == CODE
 
 
 @pytest.mark.parametrize("act", ["promote", "undo", "retire", "abandon", "pause", "resume"])
-def test_a_person_says_yes(world: World, desk: AgentDesk, act: str) -> None:
+def test_a_person_says_yes(call: Call, act: str) -> None:
     """Without a word in kappa.toml, an act is refused with the command that a person types."""
+    failed, text = call("request", act=act, pipeline="web", reason="tests")
 
-    async def scene(call: Call) -> None:
-        failed, text = await call("request", act=act, pipeline="web", reason="tests")
-
-        assert failed
-        assert f"a person types: kappa {act} web" in text
-
-    ask_all(desk, scene)
+    assert failed
+    assert f"a person types: kappa {act} web" in text
 
 
 def test_what_the_project_allows_is_done(world: World, tmp_path: Path) -> None:
@@ -204,31 +184,25 @@ def test_what_the_project_allows_is_done(world: World, tmp_path: Path) -> None:
     made.be_up()
     (tmp_path / "kappa.toml").write_text('[agents]\nmay = ["pause"]\n', encoding="utf-8")
 
-    async def scene(call: Call) -> None:
-        failed, text = await call("request", act="pause", pipeline="web", reason="too\nmany")
+    with open_desk(made.here) as desk, connected(desk) as call:
+        failed, text = call("request", act="pause", pipeline="web", reason="too\nmany")
         assert not failed, text
-        failed, text = await call("request", act="resume", pipeline="web")
+        failed, text = call("request", act="resume", pipeline="web")
         assert failed
         assert "needs a person's yes to resume" in text
-
-    with open_desk(made.here) as desk:
-        ask_all(desk, scene)
     last = [*made.journal.after(0)][-1]
-    assert (last.event.kind, last.by, last.reason) == (
-        "paused",
-        "agent mcp for ada@test",
-        "too many",
-    )
+    assert (last.event.kind, last.by) == ("paused", "agent mcp for ada@test")
+    assert last.reason == "too many"
 
 
 def test_an_agent_may_what_its_token_may(desk: AgentDesk) -> None:
     """A token for one table shows that table, and nothing else of the platform."""
     narrow = identity_of("grafana", [Role.READ], ["by_page", "page_hit"])
 
-    async def scene(call: Call) -> None:
-        _, text = await call("list_tables")
-        assert [each["table"] for each in json.loads(text)["tables"]] == ["by_page"]
-        failed, text = await call("query", sql="select count(*) as n from by_page")
+    with connected(desk, narrow) as call:
+        tables = call("list_tables").json["tables"]
+        assert [each["table"] for each in tables] == ["by_page"]
+        failed, text = call("query", sql="select count(*) as n from by_page")
         assert not failed, text
         for tool, given in (
             ("describe_table", {"table": "by_page"}),
@@ -236,8 +210,7 @@ def test_an_agent_may_what_its_token_may(desk: AgentDesk) -> None:
             ("changes", {"table": "page_hit"}),
             ("changes", {"table": "x.by_page"}),
         ):
-            _, text = await call(tool, **given)
-            assert "page_hits" not in text, tool
+            assert "page_hits" not in call(tool, **given).text, tool
         for tool, given in (
             ("query", {"sql": "select * from page_hits"}),
             ("describe_table", {"table": "page_hits"}),
@@ -253,11 +226,9 @@ def test_an_agent_may_what_its_token_may(desk: AgentDesk) -> None:
             ("stage", {"plan": "x"}),
             ("request", {"act": "promote", "pipeline": "web"}),
         ):
-            failed, text = await call(tool, **given)
+            failed, text = call(tool, **given)
             assert failed, tool
             assert "may not" in text or "page_hits" in text, text
-
-    ask_all(desk, scene, narrow)
 
 
 def test_an_agent_is_named_in_plain_characters() -> None:
@@ -269,7 +240,7 @@ def test_an_agent_is_named_in_plain_characters() -> None:
 
 
 def test_errors_tell_nothing_of_the_server(
-    desk: AgentDesk, monkeypatch: pytest.MonkeyPatch
+    desk: AgentDesk, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The text of a failure that nobody has foreseen stays with the server."""
 
@@ -278,12 +249,9 @@ def test_errors_tell_nothing_of_the_server(
 
     monkeypatch.setattr(desk, "status", fail)
 
-    async def scene(call: Call) -> None:
-        failed, text = await call("status")
-        assert failed
-        assert "CANARY" not in text
-
-    ask_all(desk, scene)
+    failed, text = call("status")
+    assert failed
+    assert "CANARY" not in text
 
 
 SQL = (
@@ -320,18 +288,8 @@ PATHS = (
     *("pipelines/web.py\0.txt", "~/.ssh/id_rsa", ".kappa/root.json", "C:\\secret.py", ""),
 )
 FORGED = (
-    *(
-        "",
-        "2",
-        "2+web-2.1",
-        "999+web-1.1",
-        "../../journal/1",
-        "' or 1=1 --",
-        ORDER,
-        "\0",
-        "9" * 400,
-    ),
-    *("1.web-1.1", "2.web-2.999999", "2.../x.1", "2.web-2.1"),
+    *("", "2", "2+web-2.1", "999+web-1.1", "../../journal/1", "' or 1=1 --", ORDER, "\0"),
+    *("9" * 400, "1.web-1.1", "2.web-2.999999", "2.../x.1", "2.web-2.1"),
 )
 
 
@@ -378,7 +336,7 @@ def tree_of(folder: Path) -> dict[str, str]:
 
 
 def test_an_adversary_moves_and_learns_nothing(
-    world: World, desk: AgentDesk, monkeypatch: pytest.MonkeyPatch
+    world: World, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """300 hostile calls: the journal and all files stay, and no answer has a secret."""
     monkeypatch.setenv("KAPPA__CANARY_VARIABLE", "CANARY-VARIABLE")
@@ -386,13 +344,7 @@ def test_an_adversary_moves_and_learns_nothing(
     journal = Journal(world.store)
     records, files = [*journal.after(0)], tree_of(folder.parent)
     calls = hostile_calls(random.Random(7))
-    answers: list[str] = []
-
-    async def scene(call: Call) -> None:
-        for _, (tool, given) in zip(range(300), calls, strict=False):
-            answers.append((await call(tool, **given))[1])
-
-    ask_all(desk, scene)
+    answers = [call(tool, **given).text for _, (tool, given) in zip(range(300), calls)]  # noqa: B905
 
     assert len(answers) == 300
     secrets = (TOKEN, "CANARY-OUTSIDE", "CANARY-HIDDEN", "CANARY-VARIABLE", "root:x:", "Traceback")
@@ -408,19 +360,18 @@ def test_an_agent_is_served_on_stdio(world: World) -> None:
         args=["-P", "-m", "cli", "--project", str(world.here.settings.project), "mcp"],
         env={"PYTHONPATH": str(HOUSE), "PATH": "/usr/bin:/bin"},
     )
+    sql = {"sql": "select max(hits) as m from page_hits"}
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(Client(program)) as client,
+    ):
+        found = portal.call(client.list_tools).tools
+        answer = portal.call(ask, client, "query", sql)
 
-    async def play() -> None:
-        async with Client(program) as client:
-            tools = {each.name: each for each in (await client.list_tools()).tools}
-            failed, text = await asking(client)("query", sql="select max(hits) as m from page_hits")
-
-        assert (failed, json.loads(text)["rows"][0]["m"] > 0) == (False, True)
-        assert tools["query"].annotations is not None
-        assert tools["query"].annotations.read_only_hint
-        assert tools["request"].annotations is not None
-        assert tools["request"].annotations.destructive_hint
-
-    asyncio.run(play())
+    tools: Any = {each.name: each.annotations for each in found}
+    assert (answer.failed, answer.json["rows"][0]["m"] > 0) == (False, True)
+    assert tools["query"].read_only_hint
+    assert tools["request"].destructive_hint
 
 
 def test_an_agent_is_served_over_http(world: World, desk: AgentDesk) -> None:
@@ -432,16 +383,12 @@ def test_an_agent_is_served_over_http(world: World, desk: AgentDesk) -> None:
             httpx2.AsyncClient(headers=headers, timeout=60) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
-            failed, text = await asking(client)("status")
-        assert (failed, json.loads(text)["generation"]) == (False, 2)
+            answer = await ask(client, "status", {})
+        assert (answer.failed, answer.json["generation"]) == (False, 2)
         async with httpx2.AsyncClient(timeout=60) as http:
             answered = await http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
         assert answered.status_code == 401
 
-    with Server(
-        world.store,
-        Allowance(at_once=1),
-        token=TOKEN,
-        mounted=serve_over_http(desk),
-    ) as server:
+    mounted = serve_over_http(desk)
+    with Server(world.store, Allowance(at_once=1), token=TOKEN, mounted=mounted) as server:
         asyncio.run(play(f"http://127.0.0.1:{server.port}/mcp"))

@@ -10,8 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from births import make_birth
 from deltalake import write_deltalake
 from house import HOUSE
+from served import serve_build
 
 from demo.edit import edited
 from demo.judgement.reader import look
@@ -21,10 +23,8 @@ from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import parse_type
 from kappa.declare.values.tally import Tally
-from kappa.state.build import Birth, put_birth, table_path
+from kappa.state.build import put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Receipt, Served
-from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -40,26 +40,14 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"origin": "JFK", "hour": HOUR, "flights": 1, "departed": 0, "miles": None},
     ],
     "airlines": [
-        {
-            "carrier": "UA",
-            "name": "United",
-            "_log_time": 1,
-            "_partition": 0,
-            "_offset": 0,
-            "_deleted": False,
-        }
+        {"carrier": "UA", "name": "United", "_deleted": False}
+        | {"_log_time": 1, "_partition": 0, "_offset": 0}
     ],
     "rejects": [{"topic": "flights", "partition": 1, "offset": 1, "reason": "no_json"}],
 }
+NUMBERS = ("dep_time", "on_time", "cancelled", "dep_delay")
 OUTPUTS = {
-    "delays": {
-        "carrier": "string",
-        "day": "date",
-        "dep_time": "int",
-        "on_time": "int",
-        "cancelled": "int",
-        "dep_delay": "int",
-    },
+    "delays": {"carrier": "string", "day": "date", **dict.fromkeys(NUMBERS, "int")},
     "departures": {"origin": "string", "hour": "timestamp", "dep_time": "int", "distance": "int"},
 }
 TALLIES = {0: Tally(decoded=2), 1: Tally(decoded=1, rejected=1)}
@@ -70,55 +58,23 @@ def serve(
 ) -> None:
     """A version serves; `delays_of` the other one, its `delays` are that one's."""
     pipeline = declared(store.folder, version)
-    births = table_births(
-        pipeline,
-        {
-            table: {name: parse_type(kind) for name, kind in columns.items()}
-            for table, columns in OUTPUTS.items()
-        },
-    )
-    put_birth(
-        store,
-        Birth(
-            BUILD,
-            "flights",
-            "v1",
-            {},
-            1,
-            {},
-            "",
-            (),
-            births,
-            {view.name: view.sql for view in pipeline.views},
-            {},
-            {},
-            "",
-            "me",
-        ),
-    )
+    returned = {
+        table: {name: parse_type(kind) for name, kind in columns.items()}
+        for table, columns in OUTPUTS.items()
+    }
+    births = table_births(pipeline, returned)
+    views = {view.name: view.sql for view in pipeline.views}
+    put_birth(store, make_birth(BUILD, births, pipeline="flights", views=views))
     for table in births:
         write_deltalake(
             table_path(store, BUILD, table.name), written(table, ON_TIME[delays_of or version])
         )
-    frontier = Frontier(
-        1,
-        BUILD,
-        1,
-        Offsets({"flights": {0: 2, 1: 2}}),
-        dict.fromkeys((table.name for table in births), 0),
-        "",
-        tally={"flights": tallies},
+    versions = dict.fromkeys((table.name for table in births), 0)
+    at = Offsets({"flights": {0: 2, 1: 2}})
+    Frontiers(store, BUILD).publish(
+        Frontier(1, BUILD, 1, at, versions, "", tally={"flights": tallies})
     )
-    Frontiers(store, BUILD).publish(frontier)
-    assert Journal(store).append(
-        1,
-        Served(
-            1,
-            1,
-            {"flights": BUILD},
-            Receipt("flights", BUILD, "v1", Offsets(), None, None, first=True),
-        ),
-    )
+    serve_build(store, "flights", BUILD)
 
 
 def declared(folder: Path, version: int) -> Pipeline:
@@ -131,20 +87,10 @@ def declared(folder: Path, version: int) -> Pipeline:
 
 
 def written(table: TableBirth, on_time: int) -> pa.Table:
-    schema = arrow_schema(table.columns)
-    delays = {
-        "carrier": "UA",
-        "day": date(2013, 2, 9),
-        "flights": 3,
-        "departed": 1,
-        "on_time": on_time,
-        "cancelled": 2,
-        "delay_minutes": 4,
-        "worst_delay": 4,
-    }
-    return pa.Table.from_pylist(
-        [delays] if table.name == "delays" else ROWS.get(table.name, []), schema
-    )
+    delays = {"carrier": "UA", "day": date(2013, 2, 9), "flights": 3, "departed": 1}
+    delays |= {"on_time": on_time, "cancelled": 2, "delay_minutes": 4, "worst_delay": 4}
+    rows = [delays] if table.name == "delays" else ROWS.get(table.name, [])
+    return pa.Table.from_pylist(rows, arrow_schema(table.columns))
 
 
 @pytest.fixture
