@@ -18,7 +18,7 @@ from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.kafka.answers import wait_until
 from kappa.serving.query.pin import shared_pins
 from kappa.serving.query.pin.catalog import pin_build, pin_pair, pin_served
-from kappa.state.build import put_birth
+from kappa.state.build import Birth, put_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Held, Receipt, Served, Switched
 from kappa.state.journal.journal import Journal
@@ -42,7 +42,9 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "röot")
 
 
-FLIGHTS = (TableBirth("delays", (("carrier", "string"),)),)
+def born(build: str, pipeline: str = "flights") -> Birth:
+    delays = TableBirth("delays", (("carrier", "string"),))
+    return make_birth(build, (delays,), pipeline=pipeline)
 
 
 def publish(store: Store, build: str, offset: int, hold: int | None = None) -> Frontier:
@@ -135,7 +137,7 @@ def test_where_nothing_serves_the_snapshot_is_empty(store: Store) -> None:
 
 def test_a_snapshot_names_the_newest_frontier_of_each_serving_build(store: Store) -> None:
     for build, pipeline in (("flights-1", "flights"), ("hits-1", "hits")):
-        put_birth(store, make_birth(build, FLIGHTS, pipeline=pipeline))
+        put_birth(store, born(build, pipeline))
         publish(store, build, 3)
         serve(store, build, pipeline)
     publish(store, "flights-1", 9)
@@ -148,7 +150,7 @@ def test_a_snapshot_names_the_newest_frontier_of_each_serving_build(store: Store
 
 
 def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
-    put_birth(store, make_birth("flights-1", FLIGHTS))
+    put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
 
@@ -165,7 +167,7 @@ def test_readers_of_a_bucket_share_a_pin(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_pins, "_IDLE_SECONDS", 5.0)
-    put_birth(store, make_birth("flights-1", FLIGHTS))
+    put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
     elsewhere = Elsewhere(tmp_path / "röot")
@@ -187,7 +189,7 @@ def test_readers_of_a_bucket_share_a_pin(
 
 
 def test_a_pin_whose_lease_was_taken_away_is_left_for_nobody(tmp_path: Path, store: Store) -> None:
-    put_birth(store, make_birth("flights-1", FLIGHTS))
+    put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
     elsewhere = Elsewhere(tmp_path / "röot")
@@ -203,7 +205,7 @@ def test_a_pin_whose_lease_was_taken_away_is_left_for_nobody(tmp_path: Path, sto
 def test_where_no_thread_can_be_started_no_pin_is_left(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_birth(store, make_birth("flights-1", FLIGHTS))
+    put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
     serve(store, "flights-1")
 
@@ -219,7 +221,7 @@ def test_where_no_thread_can_be_started_no_pin_is_left(
 
 def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
     for build in ("flights-1", "flights-2"):
-        put_birth(store, make_birth(build, FLIGHTS))
+        put_birth(store, born(build))
         publish(store, build, 5)
     serve(store, "flights-1")
     meddled = Meddled(tmp_path / "röot", lambda: serve(store, "flights-2") and None)
@@ -231,7 +233,7 @@ def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Sto
 
 def test_a_promote_since_the_last_answer_is_in_the_next_one(store: Store) -> None:
     for build in ("flights-1", "flights-2"):
-        put_birth(store, make_birth(build, FLIGHTS))
+        put_birth(store, born(build))
         publish(store, build, 5)
         serve(store, build)
         with pin_served(store, lease_seconds=60) as pinned:
@@ -244,7 +246,7 @@ def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(
     pipelines = ("flights", "hits")
     for pipeline in pipelines:
         for build in (f"{pipeline}-1", f"{pipeline}-2"):
-            put_birth(store, make_birth(build, FLIGHTS, pipeline=pipeline))
+            put_birth(store, born(build, pipeline))
             publish(store, build, 5)
         serve(store, f"{pipeline}-1", pipeline)
 
@@ -273,7 +275,7 @@ def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(
 
 
 def test_a_collection_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
-    put_birth(store, make_birth("flights-1", FLIGHTS))
+    put_birth(store, born("flights-1"))
     publish(store, "flights-1", 5)
     serve(store, "flights-1")
 
@@ -287,7 +289,7 @@ def test_a_collection_between_look_and_lease_starts_over(tmp_path: Path, store: 
 
 
 def test_collection_keeps_what_is_leased_and_frees_it_after(store: Store) -> None:
-    put_birth(store, make_birth("flights-1", FLIGHTS))
+    put_birth(store, born("flights-1"))
     publish(store, "flights-1", 5)
     serve(store, "flights-1")
     with pin_served(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
@@ -301,7 +303,7 @@ def test_collection_keeps_what_is_leased_and_frees_it_after(store: Store) -> Non
 
 
 def test_an_answer_is_not_confirmed_after_its_lease_has_ended(store: Store) -> None:
-    put_birth(store, make_birth("flights-1", FLIGHTS))
+    put_birth(store, born("flights-1"))
     publish(store, "flights-1", 5)
     serve(store, "flights-1")
     times = [1000.0]
@@ -364,7 +366,7 @@ def test_a_damaged_lease_is_moved_aside_and_named(
 
 
 def test_a_candidate_is_pinned_by_itself(store: Store) -> None:
-    put_birth(store, make_birth("flights-2", FLIGHTS))
+    put_birth(store, born("flights-2"))
     publish(store, "flights-2", 4)
     with pin_build(store, "flights-2", lease_seconds=60) as pinned:
         assert pinned.snapshot.serving == {"flights": "flights-2"}
@@ -372,7 +374,7 @@ def test_a_candidate_is_pinned_by_itself(store: Store) -> None:
 
 
 def test_a_serving_build_without_a_frontier_is_damage(store: Store) -> None:
-    put_birth(store, make_birth("flights-1", FLIGHTS))
+    put_birth(store, born("flights-1"))
     serve(store, "flights-1")
     with (
         pytest.raises(Damaged, match="flights-1 has no frontier"),
@@ -384,7 +386,7 @@ def test_a_serving_build_without_a_frontier_is_damage(store: Store) -> None:
 
 def two_published(store: Store) -> tuple[Frontier, Frontier]:
     for build in ("flights-1", "flights-2"):
-        put_birth(store, make_birth(build, FLIGHTS))
+        put_birth(store, born(build))
     return publish(store, "flights-1", 5), publish(store, "flights-2", 5)
 
 
@@ -586,7 +588,7 @@ class World:
         self.reader = World.Reader()
         self.offsets = {"flights-1": 0, "flights-2": 0}
         for build in self.offsets:
-            put_birth(store, make_birth(build, FLIGHTS))
+            put_birth(store, born(build))
             publish(store, build, 0)
         self.live = "flights-1"
         serve(store, self.live)
