@@ -199,7 +199,7 @@ REFUSED: list[tuple[Declare, str]] = [
     (stepped("n int default 0"), "has the column n int default 0"),
     (table(fold=ordered(step, state="n int")), "fold and no keys"),
     (keyed(keys=("n",), fold=ordered(step, state="n int")), "column n twice"),
-    (lambda: keyed(fold=ordered(step, state="n int, `_n` int"))(), "underscore"),
+    (lambda: ordered(step, state="n int, `_n` int"), "underscore"),
     (keyed(emitted="n int"), "is emitted, and its rows are appended"),
     (writing(T, EMITTED), "e is emitted by no ordered fold"),
     (writing(stepping("t", emits="e"), stepping("u", emits="e"), EMITTED), "emitted by t and by u"),
