@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.base.sealed import sealed, unsealed
+from kappa.state.files.address import ask_side_by_side
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -21,6 +22,8 @@ _Record = TypeVar("_Record")
 _DIGITS = 20
 # The key of the previous record's seal.
 _BEFORE = "before"
+# Records of a bucket that are read at the same time.
+_MOST_AT_ONCE = 16
 _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
@@ -204,8 +207,14 @@ class NumberedRecords(Generic[_Record]):
 
         Raises Damaged if the record cannot be read, or is not as it was written.
         """
+        return self._accepted(number, *self._read(number))
+
+    def _read(self, number: int) -> tuple[Any, str]:
+        return _read_document(self._store, self.name(number), self._what.format(number))
+
+    def _accepted(self, number: int, document: Any, seal: str) -> _Record | None:
+        """Returns a record of the document that was read, None without one. Raises Damaged."""
         what = self._what.format(number)
-        document, seal = _read_document(self._store, self.name(number), what)
         if document is None:
             return None
         if seal:
@@ -260,12 +269,15 @@ class NumberedRecords(Generic[_Record]):
         A range that was once complete is not checked again.
         """
         numbers = (self._whole, *self.numbers(after=self._whole))
-        missing = next((one + 1 for one, other in pairwise(numbers) if other != one + 1), None)
-        if missing is not None:
-            raise Damaged(
-                f"{self._what.format(missing)} is missing, and record {numbers[-1]} is there",
-                hint=_MEND,
-            )
+        for one, other in pairwise(numbers):
+            for missing in range(one + 1, other):
+                # A list of a bucket may lack a record that is there.
+                if self.get(missing) is None:
+                    raise Damaged(
+                        f"{self._what.format(missing)} is missing, and record {numbers[-1]} is "
+                        "there",
+                        hint=_MEND,
+                    )
         self._whole = numbers[-1]
 
     def numbers(self, *, after: int = 0) -> tuple[int, ...]:
@@ -278,23 +290,47 @@ class NumberedRecords(Generic[_Record]):
         # The newest record is deleted only after a newer one: the list begins with that record.
         numbers = (self._newest > 1 and self.numbers(after=self._newest - 1)) or self.numbers()
         while numbers:
-            newest = numbers[-1]
-            self.ensure_newest(newest, max(noted, self._newest))
+            # A list of a bucket may lack a record that is there.
+            newest = max(numbers[-1], noted, self._newest)
             record = self.get(newest)
             if record is not None:
                 self._newest = newest
                 return newest, record
+            self.ensure_newest(numbers[-1], newest)
             # The record was deleted between the list and the read: a newer record exists by now.
             numbers = self.numbers()
+        if noted and (record := self.get(noted)) is not None:
+            self._newest = noted
+            return noted, record
         if not self.made_anew:
             self.ensure_newest(0, noted)
         return None
 
     def after(self, number: int) -> Iterator[tuple[int, _Record]]:
-        """Yields the records that follow `number`, in order, up to the newest."""
-        while (record := self.get(number + 1)) is not None:
-            number += 1
-            yield number, record
+        """Yields the records that follow `number`, in order, up to the newest.
+
+        Of a bucket several are read at the same time, if there are several.
+        """
+        at_once = 1
+        while True:
+            wanted = range(number + 1, number + 1 + at_once)
+            for found in ask_side_by_side(self._store.url, self._read_or_error, wanted):
+                if isinstance(found, Damaged):
+                    raise found
+                record = self._accepted(number + 1, *found)
+                if record is None:
+                    return
+                number += 1
+                yield number, record
+            if not self._store.is_on_disk:
+                at_once = min(2 * at_once, _MOST_AT_ONCE)
+
+    def _read_or_error(self, number: int) -> tuple[Any, str] | Damaged:
+        # The records before a damaged one are yielded first.
+        try:
+            return self._read(number)
+        except Damaged as error:
+            return error
 
     def delete_below(self, number: int) -> None:
         """Deletes all records with a lower number."""

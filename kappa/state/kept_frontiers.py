@@ -102,11 +102,22 @@ def lost_kept_numbers(store: Store, build: str) -> tuple[int, ...]:
 def _find_kept(store: Store, build: str) -> tuple[list[KeptFrontierRecord], dict[int, int]]:
     """Returns the existing kept frontiers, and by number the lost record behind each (0: all)."""
     noted = noted_last(store, _kept_folder(build))
-    numbers = kept_numbers(store, build)
+    found = _read_kept(store, build, kept_numbers(store, build))
+    # A list of a bucket may lack a record that is there, whose files must not go.
+    while unlisted := _read_kept(store, build, {*_lost_behind(found, noted).values()}):
+        found = sorted((*found, *unlisted), key=lambda kept: kept.frontier.number)
+    return found, _lost_behind(found, noted)
+
+
+def _read_kept(store: Store, build: str, numbers: Iterable[int]) -> list[KeptFrontierRecord]:
     looked = ask_side_by_side(
         store.url, lambda number: read_kept_frontier(store, build, number), numbers
     )
-    found = [kept for kept in looked if kept is not None]
+    return [kept for kept in looked if kept is not None]
+
+
+def _lost_behind(found: Sequence[KeptFrontierRecord], noted: int) -> dict[int, int]:
+    """Returns the number of the lost record behind each kept frontier (0: all). Pure."""
     lost = {
         one.frontier.number: following.before
         for one, following in pairwise(found)
@@ -115,7 +126,7 @@ def _find_kept(store: Store, build: str) -> tuple[list[KeptFrontierRecord], dict
     last = found[-1].frontier.number if found else 0
     if noted > last:
         lost[last] = noted
-    return found, {one: before for one, before in lost.items() if before is not None}
+    return {one: before for one, before in lost.items() if before is not None}
 
 
 def kept_numbers(store: Store, build: str) -> tuple[int, ...]:

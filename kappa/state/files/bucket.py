@@ -73,7 +73,7 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 _NO_KEYS = re.compile(r"credential provider: KappaError: (.*?)(?: \(|\n)")
 # reqwest's words for an answer whose connection ends too early, and obstore's for a late answer.
 _NO_ANSWER = ("request or response body error", "kind: Timeout")
-_NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
+_NO_BUCKET, _NO_OBJECT, _SKEWED = "NoSuchBucket", "NoSuchKey", "RequestTimeTooSkewed"
 # The last code is versitygw's own.
 _REFUSED = {
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
@@ -511,6 +511,11 @@ def why_refused(error: Exception, at: str, bucket: str) -> tuple[str, str]:
         return found[1], WAYS
     if code == _NO_BUCKET:
         return f"{at} has no bucket {bucket}", "make it, or set another root"
+    if code == _SKEWED:
+        return (
+            f"the clock of this machine is not that of {at}",
+            "set the clock, such as by chrony; S3 takes a difference of 15 minutes",
+        )
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in _REFUSED:
         return f"{at} does not let this client do that in bucket {bucket}", NOT_LET_IN
     hint = GIVE_SPACE if is_full(told) else "see whether the server can be reached"

@@ -113,6 +113,7 @@ class BucketControl:
             raise self._lost_race()
         self._ensure_conditions_hold(content + b"\n")
         self._ensure_deleted_names_are_free(f"claim-{own}")
+        self._ensure_lists_are_current(f"claim-{own}")
 
     def ensure_mine(self) -> None:
         """Raises Superseded if another host has claimed the root."""
@@ -161,6 +162,25 @@ class BucketControl:
                 hint="keep the root in a bucket that has never had versions, or on a server whose "
                 "If-None-Match passes what was deleted (docs/howto/bucket.md)",
             )
+
+    def _ensure_lists_are_current(self, name: str) -> None:
+        """Raises SettingsError if a list lacks an object that was put, or has a deleted one.
+
+        Then a reader's lease might not be seen, and its files deleted (law 11). `name` is the name
+        of no object.
+        """
+        self._bucket.put_if_tag(name, b"1", None)
+        is_shown = name in self._bucket.names_in("")
+        self._bucket.delete([name])
+        if is_shown and name not in self._bucket.names_in(""):
+            return
+        self.release()
+        raise SettingsError(
+            f"the server of {self._bucket.url} lists what was there a while ago: files that a "
+            "reader needs would be deleted",
+            hint="keep the root on a server whose lists show each put and each deletion at once, "
+            "and without a cache before it (docs/howto/bucket.md)",
+        )
 
     def _ensure_may_change(self, name: str) -> None:
         if not name.startswith(_ANYBODYS):

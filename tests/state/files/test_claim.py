@@ -177,6 +177,15 @@ class Heedless(BaseHTTPRequestHandler):
         self._answer(200 if may else 412, content)
 
     def do_GET(self) -> None:
+        if "list-type=2" in self.path:
+            named = "".join(
+                f"<Contents><Key>{name.removeprefix('/bucket/')}</Key><Size>1</Size>"
+                "<LastModified>2026-11-29T00:00:00.000Z</LastModified></Contents>"
+                for name in self.objects
+            )
+            told = f"<ListBucketResult><IsTruncated>false</IsTruncated>{named}</ListBucketResult>"
+            self._answer(200, b"", body=told.encode())
+            return
         there = self.objects.get(self.path)
         self._answer(404 if there is None else 200, there or b"", body=there or b"")
 
