@@ -25,16 +25,21 @@ _UNFINISHED = "{}#{}"
 _FEW, _AT_ONCE = 8, 8
 
 
-def put_file(path: Path, content: bytes, *, new: bool = False, synced: bool = True) -> bool:
+def put_file(
+    path: Path, content: bytes, *, new: bool = False, synced: bool = True, private: bool = False
+) -> bool:
     """Puts a whole file. Returns False, and changes nothing, if `new` and the file exists.
 
     Missing folders are made. If `synced`, the file survives a power loss after the return, provided
-    that the folder survives. Raises OSError.
+    that the folder survives. A `private` file is its user's alone, whatever the umask. Raises
+    OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(_UNFINISHED.format(path.name, secrets.randbits(63)))
     try:
-        with unfinished.open("xb") as file:
+        if private:
+            unfinished.touch(0o600, exist_ok=False)
+        with unfinished.open("wb" if private else "xb") as file:
             file.write(content)
             if synced:
                 file.flush()

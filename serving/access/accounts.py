@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import os
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from kappa.base.disk import put_file
 from kappa.base.errors import SettingsError
 from kappa.base.sections import Role
 from kappa.base.settings import Settings
@@ -138,16 +137,16 @@ class Accounts:
         if self._key_file is None:
             return made
         try:
-            self._key_file.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                handle = os.open(self._key_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(made)
+            put_file(self._key_file, made, new=True, private=True)
             kept = self._key_file.read_bytes()
+            if len(kept) != _KEY_BYTES:
+                # Cut by a full disk or a power loss: each start would have a key of its own.
+                put_file(self._key_file, made, private=True)
+                kept = self._key_file.read_bytes()
         except OSError:
             # Browsers sign in anew when the server was started anew.
             return made
-        return kept if len(kept) == _KEY_BYTES else made
+        return kept
 
 
 def token_file(settings: Settings, local: Path) -> TokenFile:

@@ -117,8 +117,15 @@ class Issuer:
             registry.validate(token.claims)
         except ExpiredTokenError:
             raise _wrong("it has expired") from None
-        except (JoseError, ValueError, TypeError) as error:
-            # The reason of a library may have parts of the token.
+        except (
+            JoseError,
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            # A stranger has written the token, and the reason of a library may have parts of it.
             raise _wrong(f"its {_part_of(error)} is wrong") from None
         return token.claims
 

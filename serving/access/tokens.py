@@ -26,6 +26,9 @@ from kappa.base.clock import now
 from kappa.base.disk import put_file
 from kappa.base.errors import Conflict, Damaged, KappaError, SettingsError, UsageError, near_or_all
 from kappa.base.sections import Role
+from kappa.base.errors import Conflict, Damaged, KappaError, UsageError, near_or_all
+from kappa.base.sealed import sealed, unsealed
+from kappa.base.section.access import Role
 from kappa.serving.access.roles import Identity, ensure_grant, identity_of
 
 # By which scanners of secrets know a token in a text.
@@ -58,7 +61,7 @@ class NamedToken(Struct, frozen=True):
 
 
 class _Stored(Struct, frozen=True):
-    """The content of the file."""
+    """The content of the file, which is sealed: one bit could give a token all tables."""
 
     format: int
     tokens: tuple[NamedToken, ...]
@@ -190,9 +193,9 @@ class TokenFile:
         return found
 
     def _write(self, tokens: Sequence[NamedToken]) -> None:
-        content = msgspec.json.format(msgspec.json.encode(_Stored(1, tuple(tokens))))
+        content, _ = sealed(msgspec.to_builtins(_Stored(1, tuple(tokens))))
         try:
-            put_file(self.path, content + b"\n")
+            put_file(self.path, content, private=True)
         except OSError as error:
             raise KappaError(
                 f"the tokens cannot be written to {self.path}: {error.strerror or error}",
@@ -216,7 +219,8 @@ class TokenFile:
 
 def _read_tokens(path: Path) -> tuple[NamedToken, ...]:
     try:
-        stored = msgspec.json.decode(path.read_bytes(), type=_Stored)
+        document, _ = unsealed(path.read_bytes())
+        stored = msgspec.convert(document, _Stored)
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:

@@ -248,6 +248,18 @@ def key_in_header(provider: OidcIssuer) -> str:
         lambda _: f"{'a' * 20_000}.b.c",
         lambda provider: provider.token()[:-4],
         lambda provider: provider.token() + "é",
+        *(
+            lambda _, header=header: f"{base64.urlsafe_b64encode(header).decode()}.b.c"
+            for header in (
+                *(b"[" * 9_000, b'{"x":' * 2_000, b"[]", b"1", b"null", b'"alg"', b"\xff", b"{}"),
+                *(b'{"alg":[]}', b'{"alg":{}}', b'{"alg":"ES256","kid":[]}', b'{"alg":1e999}'),
+                *(b'{"alg":"ES256","kid":{"a":1}}', b'{"alg":"ES256","crit":["a"]}'),
+                *(
+                    b'{"alg":"ES256","kid":"one","b64":false,"crit":["b64"]}',
+                    b'{"alg":"\xed\xa0\x80"}',
+                ),
+            )
+        ),
     ],
 )
 def test_a_forged_token_lets_nobody_in(

@@ -143,6 +143,21 @@ def test_a_damaged_file_lets_nobody_in_by_name(file: TokenFile) -> None:
         accounts.known(token)
 
 
+def test_no_bit_of_the_file_gives_another_right(file: TokenFile) -> None:
+    """A name of a field that is not known would leave its tables out: all of them could be read."""
+    file.add_token("grafana", [Role.READ], ["page_hits"], made_by="me")
+    whole, (record,) = file.path.read_bytes(), file.tokens()
+
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        file.path.write_bytes(changed)
+        with pytest.raises(Damaged):
+            TokenFile(file.path).tokens()
+    file.path.write_bytes(whole)
+    assert TokenFile(file.path).tokens() == (record,)
+
+
 def test_a_token_of_the_environment_is_known(tmp_path: Path) -> None:
     """`access.tokens` gives tokens where only an environment can be given."""
     given = TokenSettings(token="0123456789abcdef", roles=[Role.COLLECT], topics=["visits"])
@@ -189,6 +204,17 @@ def test_the_key_of_the_page_is_kept_and_private(tmp_path: Path) -> None:
     assert Accounts(key_file=tmp_path / "access" / "page.key").page_key() == first
     assert (tmp_path / "access" / "page.key").stat().st_mode & 0o077 == 0
     assert Accounts().page_key() != Accounts().page_key()
+
+
+@pytest.mark.parametrize("left", [b"", b"half a key"])
+def test_half_a_key_of_the_page_is_made_anew(tmp_path: Path, left: bytes) -> None:
+    """As a full disk or a kill leaves it: else each start would sign all browsers out."""
+    (tmp_path / "page.key").write_bytes(left)
+    first = Accounts(key_file=tmp_path / "page.key").page_key()
+
+    assert len(first) == 32
+    assert Accounts(key_file=tmp_path / "page.key").page_key() == first
+    assert (tmp_path / "page.key").stat().st_mode & 0o077 == 0
 
 
 def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
