@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -38,30 +37,32 @@ def up(
     No broker is started if kappa.toml names a Kafka cluster. Each build has a job of its own. A
     root in a bucket has one host that runs the platform.
     """
-    from kappa.replay.platform import supervisor
+    here = here_of(context)
+    if not detach:
+        from kappa.replay.platform.supervisor import run_platform
+
+        run_platform(here.settings, take_over=take_over)
+        return
     from kappa.replay.platform.http_port import PORT, read_kept_port
+    from kappa.replay.platform.start import ensure_detached, fetch_jars
     from kappa.replay.status.run_records import restart_text, served_at, settings_since_start
 
-    here = here_of(context)
-    if detach and here.running is None:
+    if here.running is None:
         # The supervisor has no terminal, where a bar could show how far the jars are.
-        supervisor.fetch_jars(here.settings)
-    with moving("starting") if detach else contextlib.nullcontext() as show:
-        started = supervisor.run_platform(
-            here.settings, detach=detach, take_over=take_over, on_progress=show
-        )
-    if started is not None:
-        url = served_at(here.store)
-        say(
-            f"kappa is up: process {started.pid}, Kafka at "
-            f"{started.bootstrap_servers}{f', HTTP at {url}' if url else ''}"
-        )
-        # A platform that was up already has the settings of its start.
-        if changed := settings_since_start(here.settings):
-            say(restart_text(changed))
-        kept = read_kept_port(here.store.local.path(PORT)) if url else None
-        if kept is not None and kept.text:
-            say(kept.text)
+        fetch_jars(here.settings)
+    with moving("starting") as show:
+        started = ensure_detached(here.settings, show, take_over=take_over)
+    url = served_at(here.store)
+    say(
+        f"kappa is up: process {started.pid}, Kafka at "
+        f"{started.bootstrap_servers}{f', HTTP at {url}' if url else ''}"
+    )
+    # A platform that was up already has the settings of its start.
+    if changed := settings_since_start(here.settings):
+        say(restart_text(changed))
+    kept = read_kept_port(here.store.local.path(PORT)) if url else None
+    if kept is not None and kept.text:
+        say(kept.text)
 
 
 def down(context: typer.Context, _quiet: Quiet = False) -> None:

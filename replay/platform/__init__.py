@@ -4,7 +4,8 @@ The platform takes the steps that rollouts need. It does not choose the steps: a
 fold of the journal (replay/rollout). No module here reads the records of a topic. Read in this
 order:
 
-    supervisor    the process of `kappa up`: the lock, the loop, the end; detached, too
+    start         starts the supervisor in the background, and waits until it is ready
+    supervisor    the process of `kappa up`: the lock, the loop, the end
     controller    folds the journal and takes each active rollout forward, a step a tick
     next_step     the decision for one rollout
     messages      lines for the operator, and errors in a sentence
@@ -27,4 +28,4 @@ The root as a whole, while nothing runs:
     copy          the copy of a root, how a cut copy continues, and the adoption of a copy
 """
 
-__all__ = ["copy", "http_port", "serve", "supervisor"]
+__all__ = ["copy", "http_port", "serve", "start", "supervisor"]

@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,10 +22,8 @@ from pathlib import Path
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
-from kappa.base.java.jars import ensure_jars
-from kappa.base.java.java import find_java
 from kappa.base.process import mark_children, process_id, send_signal
-from kappa.base.program import command_of, project_options, run_program
+from kappa.base.program import run_program
 from kappa.base.scratch import delete_left_behind
 from kappa.base.settings import Settings, file_settings, load_settings
 from kappa.replay.platform.child import open_log
@@ -38,13 +35,15 @@ from kappa.replay.platform.messages import ErrorReport, message_printer, named_e
 from kappa.replay.platform.processes import Processes
 from kappa.replay.platform.rest import Rests
 from kappa.replay.platform.services import Services, ensure_no_keeper
+from kappa.replay.platform.start import SUPERVISOR_LOG
 from kappa.replay.platform.stop_request import StopRequest, StopRequested
 from kappa.replay.rollout.supervisor_report import ReportWriter, ensure_no_report
 from kappa.replay.status.run_records import RUNNING, Running, put_running, running_at
 from kappa.state.disk_space import DiskReserve
 from kappa.state.files.bucket import is_bucket
+from kappa.replay.status.run_records import RUNNING, Running, put_running
 from kappa.state.lock import current_holder, holding_process
-from kappa.state.root import LOCK, ensure_no_copy, ensure_root, lock_of, why_silent
+from kappa.state.root import LOCK, ensure_root, lock_of, why_silent
 from kappa.state.store import Store, open_store
 
 _TICK_SECONDS = 0.2
@@ -53,48 +52,18 @@ _NAP_SECONDS = 0.05
 _CLAIM_SECONDS = 5.0
 # Jobs have 30 s to end, then the broker has 20.
 _DOWN_SECONDS = 90.0
-SUPERVISOR_LOG = "logs/supervisor.log"
-# Jars may have to be fetched, and a broker that was killed reads its log back.
-_UP_SECONDS = 600.0
 
 
-def run_platform(
-    settings: Settings,
-    *,
-    detach: bool,
-    take_over: bool = False,
-    on_progress: Callable[[str], None] | None = None,
-) -> Running | None:
-    """Runs the platform in this process until the process is asked to end, or detached.
+def run_platform(settings: Settings, *, take_over: bool = False) -> None:
+    """Runs the platform in this process until the process is asked to end.
 
-    If detached, returns the supervisor once the supervisor is ready, even if it was already up.
-    Meanwhile `on_progress` gets the last line of the supervisor's log. In this process, returns
-    None, and raises Conflict if a supervisor is up, or if another host has claimed the root and
-    `take_over` is false. Raises KappaError if the platform cannot start: no Java, no broker, a
-    broken journal.
+    Raises Conflict if a supervisor is up, or if another host has claimed the root and `take_over`
+    is false. Raises KappaError if the platform cannot start: no Java, no broker, a broken journal.
     """
     with named_errors():
-        if detach:
-            return ensure_detached(
-                settings, on_progress or (lambda _line: None), take_over=take_over
-            )
         store = open_store(settings)
         with open_log(store.local.path(SUPERVISOR_LOG)).open("a", encoding="utf-8") as log:
             _run_supervisor(settings, message_printer(sys.stderr, log), take_over=take_over)
-    return None
-
-
-def fetch_jars(settings: Settings) -> None:
-    """Fetches the jars that this machine lacks; on a terminal a bar shows the progress.
-
-    Raises KappaError, with the package to install, if there is no Java.
-    """
-    ensure_jars(
-        find_java(),
-        cache=settings.jars.cache,
-        repository=settings.jars.repository,
-        for_bucket=is_bucket(settings.root),
-    )
 
 
 def end_platform(settings: Settings) -> bool:
@@ -263,76 +232,6 @@ def _run_loop(
                 if kept is not None and kept.text:
                     say(kept.text)
         time.sleep(_TICK_SECONDS)
-
-
-def ensure_detached(
-    settings: Settings, on_progress: Callable[[str], None], *, take_over: bool
-) -> Running:
-    """Returns the supervisor of a root once the supervisor is ready.
-
-    Starts a supervisor in the background if none is up. Meanwhile `on_progress` gets the last
-    line of the supervisor's log. Raises KappaError if the supervisor ends instead, Superseded
-    if another host has taken the root over, and TimedOut.
-    """
-    store = open_store(settings)
-    ensure_no_copy(store)
-    found = running_at(store)
-    if found is not None:
-        store.control.ensure_mine()
-        return found
-    path = open_log(store.local.path(SUPERVISOR_LOG))
-    with path.open("ab") as log:
-        begins_at = log.tell()
-        process = subprocess.Popen(
-            command_of(
-                *("kappa.replay.platform.supervisor", *project_options(settings)),
-                *("--take_over", str(int(take_over))),
-            ),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=settings.project,
-        )
-    deadline = time.monotonic() + _UP_SECONDS
-    while (found := running_at(store)) is None:
-        # If two started at once, the other supervisor may have the lock: then wait for the other.
-        if process.poll() is not None and current_holder(store.local.path(LOCK)) is None:
-            with path.open("rb") as log:
-                log.seek(begins_at)
-                raise _why_not_up(log.read().decode(errors="replace"), path, process.returncode)
-        if (line := last_line(path, begins_at)) is not None:
-            on_progress(f"starting: {line}")
-        if time.monotonic() > deadline:
-            raise TimedOut("kappa is not up yet", hint=f"see what it does: {path}")
-        time.sleep(_NAP_SECONDS)
-    # Another host may have taken the root over since.
-    store.control.ensure_mine()
-    return found
-
-
-def last_line(path: Path, begins_at: int) -> str | None:
-    """Returns the last whole line of a log after a position, without the time."""
-    with path.open("rb") as log:
-        log.seek(begins_at)
-        whole, ended, _ = log.read().rpartition(b"\n")
-    if not ended:
-        return None
-    line = whole.splitlines()[-1].decode(errors="replace")
-    # The supervisor's own lines begin with a time; the lines of a library do not.
-    return line.partition(" ")[2] if line[:1].isdigit() else line
-
-
-def _why_not_up(output: str, path: Path, code: int) -> KappaError:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    named = {kind: text for kind, _, text in (line.partition(": ") for line in lines)}
-    error = KappaError(
-        f"kappa did not come up: {named.get('error') or (lines or ['it printed nothing'])[-1]}",
-        hint=named.get("hint") or f"see {path}",
-    )
-    if code in {*ExitCode} - {ExitCode.OK}:
-        error.exit_code = ExitCode(code)
-    return error
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,7 +11,8 @@ import pytest
 from kappa.base.errors import Broken, ExitCode, KappaError, Superseded
 from kappa.commands.app import run_command
 from kappa.replay.platform.messages import message_printer
-from kappa.replay.platform.supervisor import _run_loop, last_line, main
+from kappa.replay.platform.start import last_line
+from kappa.replay.platform.supervisor import _run_loop, main
 from kappa.replay.rollout.state import State
 from kappa.replay.status.run_records import RUNNING, running_at
 from kappa.state.files.claim import DiskControl

@@ -1,0 +1,114 @@
+"""The start of the supervisor in the background, and the wait until it is ready.
+
+A command waits for two processes, one after the other: its own, and the supervisor's. So this
+module imports little of what the supervisor imports, which takes a second of CPU.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kappa.base.errors import ExitCode, KappaError, TimedOut
+from kappa.base.java.jars import ensure_jars
+from kappa.base.java.java import find_java
+from kappa.base.program import command_of, project_options
+from kappa.base.settings import Settings
+from kappa.replay.platform.child import open_log
+from kappa.replay.platform.messages import named_errors
+from kappa.replay.status.run_records import Running, running_at
+from kappa.state.files.bucket import is_bucket
+from kappa.state.lock import current_holder
+from kappa.state.root import LOCK, ensure_no_copy
+from kappa.state.store import open_store
+
+SUPERVISOR_LOG = "logs/supervisor.log"
+# Jars may have to be fetched, and a broker that was killed reads its log back.
+_UP_SECONDS = 600.0
+_NAP_SECONDS = 0.05
+
+
+def fetch_jars(settings: Settings) -> None:
+    """Fetches the jars that this machine lacks; on a terminal a bar shows the progress.
+
+    Raises KappaError, with the package to install, if there is no Java.
+    """
+    ensure_jars(
+        find_java(),
+        cache=settings.jars.cache,
+        repository=settings.jars.repository,
+        for_bucket=is_bucket(settings.root),
+    )
+
+
+@named_errors()
+def ensure_detached(
+    settings: Settings, on_progress: Callable[[str], None], *, take_over: bool
+) -> Running:
+    """Returns the supervisor of a root once the supervisor is ready.
+
+    Starts a supervisor in the background if none is up. Meanwhile `on_progress` gets the last
+    line of the supervisor's log. Raises KappaError if the supervisor ends instead, Superseded
+    if another host has taken the root over, and TimedOut.
+    """
+    store = open_store(settings)
+    ensure_no_copy(store)
+    found = running_at(store)
+    if found is not None:
+        store.control.ensure_mine()
+        return found
+    path = open_log(store.local.path(SUPERVISOR_LOG))
+    with path.open("ab") as log:
+        begins_at = log.tell()
+        process = subprocess.Popen(
+            command_of(
+                *("kappa.replay.platform.supervisor", *project_options(settings)),
+                *("--take_over", str(int(take_over))),
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=settings.project,
+        )
+    deadline = time.monotonic() + _UP_SECONDS
+    while (found := running_at(store)) is None:
+        # If two started at once, the other supervisor may have the lock: then wait for the other.
+        if process.poll() is not None and current_holder(store.local.path(LOCK)) is None:
+            with path.open("rb") as log:
+                log.seek(begins_at)
+                raise _why_not_up(log.read().decode(errors="replace"), path, process.returncode)
+        if (line := last_line(path, begins_at)) is not None:
+            on_progress(f"starting: {line}")
+        if time.monotonic() > deadline:
+            raise TimedOut("kappa is not up yet", hint=f"see what it does: {path}")
+        time.sleep(_NAP_SECONDS)
+    # Another host may have taken the root over since.
+    store.control.ensure_mine()
+    return found
+
+
+def last_line(path: Path, begins_at: int) -> str | None:
+    """Returns the last whole line of a log after a position, without the time."""
+    with path.open("rb") as log:
+        log.seek(begins_at)
+        whole, ended, _ = log.read().rpartition(b"\n")
+    if not ended:
+        return None
+    line = whole.splitlines()[-1].decode(errors="replace")
+    # The supervisor's own lines begin with a time; the lines of a library do not.
+    return line.partition(" ")[2] if line[:1].isdigit() else line
+
+
+def _why_not_up(output: str, path: Path, code: int) -> KappaError:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    named = {kind: text for kind, _, text in (line.partition(": ") for line in lines)}
+    error = KappaError(
+        f"kappa did not come up: {named.get('error') or (lines or ['it printed nothing'])[-1]}",
+        hint=named.get("hint") or f"see {path}",
+    )
+    if code in {*ExitCode} - {ExitCode.OK}:
+        error.exit_code = ExitCode(code)
+    return error
