@@ -11,7 +11,7 @@ import io
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  # importing the package imports no library of HTTP or of data
 
 _API = "/api/v1"
-_ARROW = "application/vnd.apache.arrow.stream"
+_ARROW, _EVENTS = "application/vnd.apache.arrow.stream", "text/event-stream"
 _PATIENCE_SECONDS = 120.0
 _LOOK_SECONDS = 0.5
 _ENDED = frozenset({"served", "failed", "abandoned"})
@@ -112,11 +112,14 @@ class RemoteProject:
         if snapshot is not None:
             headers["X-Kappa-Snapshot"] = snapshot
         response = await self._ask("POST", "/query", headers=headers, json={"sql": sql})
+        head = response.headers
+        if "x-kappa-generation" not in head:
+            raise _other_server(response)
         return RemoteAnswer(
             response.content,
-            int(response.headers["x-kappa-generation"]),
-            json.loads(response.headers.get("x-kappa-builds", "{}")),
-            response.headers["x-kappa-truncated"] == "true",
+            int(head["x-kappa-generation"]),
+            json.loads(head.get("x-kappa-builds", "{}")),
+            head.get("x-kappa-truncated") == "true",
         )
 
     @asynccontextmanager
@@ -128,11 +131,15 @@ class RemoteProject:
             headers={"Accept": _ARROW, "X-Kappa-Snapshot": "new"},
             json={"sql": "select 1"},
         )
-        name = response.headers["x-kappa-snapshot"]
+        name = response.headers.get("x-kappa-snapshot")
+        if name is None:
+            raise _other_server(response)
         try:
             yield RemoteTables(self, name)
         finally:
-            await self._ask("DELETE", f"/snapshots/{quote(name)}")
+            # A snapshot that could not be released ends by itself.
+            with suppress(KappaError):
+                await self._ask("DELETE", f"/snapshots/{quote(name)}")
 
     async def tables(self) -> list[dict[str, Any]]:
         """Lists the tables and views that serve, with columns, rows and paths."""
@@ -152,7 +159,7 @@ class RemoteProject:
         """Lists the newest rejects of what serves, of a `pipeline` or a `reason`."""
         wanted = {"pipeline": pipeline, "reason": reason, "limit": str(limit)}
         given = {name: each for name, each in wanted.items() if each is not None}
-        return list((await self._ask("GET", "/rejects", params=given)).json())
+        return list(_document(await self._ask("GET", "/rejects", params=given)))
 
     async def changes(
         self,
@@ -185,6 +192,8 @@ class RemoteProject:
                 if response.is_error:
                     await response.aread()
                 _ensure_answered(response)
+                if not response.headers.get("content-type", "").startswith(_EVENTS):
+                    raise _other_server(response)
                 async for event in httpx2.EventSource(response, max_event_size=None):
                     if not event.data:
                         # Only how soon to come back.
@@ -242,8 +251,10 @@ class RemoteProject:
 
     async def _served(self, intent: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
         seen = await self._ask("GET", "/rollouts")
+        if "etag" not in seen.headers:
+            raise _other_server(seen)
         headers = {"If-Match": seen.headers["etag"], "Idempotency-Key": secrets.token_hex(16)}
-        asked = (await self._ask("POST", "/rollouts", headers=headers, json=intent)).json()
+        asked = _document(await self._ask("POST", "/rollouts", headers=headers, json=intent))
         number = asked["rollout"]
         due = None if seconds is None else asyncio.get_running_loop().time() + seconds
         while True:
@@ -264,13 +275,19 @@ class RemoteProject:
         return row
 
     async def _read(self, path: str) -> Any:
-        return (await self._ask("GET", path)).json()
+        return _document(await self._ask("GET", path))
 
     async def _ask(self, method: str, path: str, **given: Any) -> httpx2.Response:
         import httpx2
 
         try:
             response = await self._client.request(method, f"{_API}{path}", **given)
+        except (httpx2.LocalProtocolError, UnicodeEncodeError):
+            # The reason of a library shows the value, which may be a token.
+            raise UsageError(
+                "an argument has characters that no header of HTTP carries",
+                hint="give write tokens and names of snapshots as the server has given them",
+            ) from None
         except httpx2.TransportError as error:
             raise self._away(error) from error
         _ensure_answered(response)
@@ -314,19 +331,47 @@ def connect(url: str, *, token: str | None = None) -> RemoteProject:
             "httpx2 is not installed, by which this client speaks HTTP",
             hint="pip install 'kappa[client]'",
         ) from None
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise UsageError(
+            "the token has characters that no header of HTTP carries",
+            hint="a token that was read from a file may have the end of a line: token.strip()",
+        )
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return RemoteProject(
-        httpx2.AsyncClient(base_url=url, headers=headers, timeout=_PATIENCE_SECONDS)
+    try:
+        client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=_PATIENCE_SECONDS)
+    except httpx2.InvalidURL as error:
+        raise UsageError(
+            f"{url!r} is not the URL of a server: {error}",
+            hint="kappa status shows where HTTP is served, such as http://127.0.0.1:8717",
+        ) from None
+    return RemoteProject(client)
+
+
+def _document(response: httpx2.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        raise _other_server(response) from None
+
+
+def _other_server(response: httpx2.Response) -> Unreachable:
+    """Returns the error about an answer that no server of Kappa gives, such as a proxy's page."""
+    return Unreachable(
+        f"{response.url} answers {response.status_code}, and not as a server of Kappa does",
+        hint="kappa status shows where HTTP is served; see any proxy before it",
     )
 
 
 def _ensure_answered(response: httpx2.Response) -> None:
-    if not response.is_error:
+    if response.is_success:
         return
+    if not response.is_error:
+        raise _other_server(response)
     try:
         problem = response.json()
     except ValueError:
         problem = {}
+    problem = problem if isinstance(problem, dict) else {}
     kind = _ERRORS.get(response.status_code, KappaError)
     raise kind(
         problem.get("detail", f"the server answers {response.status_code}"),

@@ -212,7 +212,8 @@ def _found_records(desk: SharedLooks, log: Log, name: str, wanted: RecordSearch)
 
 def _search_start(log: Log, name: str, begin: Offsets, start: str) -> Offsets:
     """Returns the offsets of a place in the log: an offset of each partition, or a time."""
-    if start.strip().isdecimal():
+    # Python reads no number of thousands of digits.
+    if start.strip().isdecimal() and len(start) < 100:
         first = min(int(start), _LARGEST_OFFSET)
         return Offsets({name: dict.fromkeys(begin.next[name], first)}).highest_with(begin)
     at, _ = parse_time(start)

@@ -8,6 +8,9 @@ from kappa.base.errors import UsageError, near_or_all
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 
+# Python reads no number of thousands of digits.
+_MOST_DIGITS = 15
+
 
 def rollout_of_number(state: State, number: int) -> Rollout:
     """Returns the rollout with this number.
@@ -26,8 +29,8 @@ def rollout_of_number(state: State, number: int) -> Rollout:
 
 
 def is_number(text: str) -> bool:
-    """Returns whether an argument is a rollout's number: digits only."""
-    return text.isascii() and text.isdecimal()
+    """Returns whether an argument is a rollout's number: digits only, and not more than 15."""
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def rollout_named(state: State, text: str | None) -> Rollout | None:

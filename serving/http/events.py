@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Hashable
 from typing import Annotated, Any
 
@@ -40,6 +41,8 @@ MOST_LISTENERS = 256
 _AT_ONCE = 200
 # Most listeners that read records from disk at the same time.
 _READERS = 4
+# No journal has a record of a longer number.
+_ID = re.compile(r"[0-9]{1,15}")
 
 router = APIRouter()
 
@@ -74,7 +77,7 @@ async def events(
     Records are the requests, decisions and observations of rollouts. `rollout` is the number of the
     record's rollout.
     """
-    if last_event_id is not None and not (last_event_id.isascii() and last_event_id.isdecimal()):
+    if last_event_id is not None and not _ID.fullmatch(last_event_id):
         raise HttpError(
             400,
             f"{last_event_id[:40]!r} is not the id of an event",

@@ -87,7 +87,7 @@ def identity_of_cookie(accounts: Accounts, cookie: str, now: float) -> Identity 
     try:
         content = base64.urlsafe_b64decode(rest.partition(".")[0])
         session = msgspec.json.decode(content, type=_Session)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     found = accounts.named(session.token) if session.token else None
     if session.token:
@@ -143,7 +143,7 @@ def begun_sign_in(accounts: Accounts, cookie: str, now: float) -> SignIn | None:
     try:
         content = base64.urlsafe_b64decode(rest.partition(".")[0])
         begun = msgspec.json.decode(content, type=SignIn)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     expected = signed_sign_in(accounts, begun, int(at))
     is_ours = hmac.compare_digest(cookie.encode(errors="replace"), expected.encode())

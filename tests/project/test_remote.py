@@ -11,7 +11,7 @@ from asking import Server
 from page_world import World
 
 import kappa
-from kappa.base.errors import Conflict, Unreachable, UsageError
+from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.project.remote import RemoteProject
 from kappa.replay.page import api
 from kappa.serving.http import changes
@@ -149,6 +149,61 @@ def test_a_server_that_ends_its_changes_is_told(*, is_cut: bool) -> None:
                 await anext(stream)
 
     asyncio.run(follow())
+
+
+def test_a_token_that_no_header_carries_is_refused() -> None:
+    """Read from a file with its last line's end: no error shows it."""
+    for token in (f"{TOKEN}\n", "tökén-of-the-tests-0123456789"):
+        with pytest.raises(UsageError, match="the token has characters") as refused:
+            kappa.connect("http://127.0.0.1:9", token=token)
+        assert token.strip() not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8717", "http://[::1", "ftp://here", "http://a\nb"])
+def test_what_is_no_address_of_a_server_is_told(url: str) -> None:
+    async def scene() -> None:
+        async with kappa.connect(url) as project:
+            await project.status()
+
+    with pytest.raises((UsageError, Unreachable)):
+        asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("status", "content"),
+    [(200, b"<html>"), (200, b""), (302, b""), (502, b"[]"), (500, b'"no"'), (404, b"<html>")],
+)
+def test_another_server_than_kappas_is_told(status: int, content: bytes) -> None:
+    """A proxy's page, or another program at that port, is no answer of Kappa."""
+    transport = httpx2.MockTransport(lambda _request: httpx2.Response(status, content=content))
+
+    async def ask(scene: Scene) -> None:
+        client = httpx2.AsyncClient(transport=transport, base_url="http://server")
+        async with RemoteProject(client) as project:
+            with pytest.raises(KappaError) as told:
+                await scene(project)
+            assert str(status) in told.value.message
+
+    async def pinned(project: RemoteProject) -> None:
+        async with project.pin():
+            pass
+
+    scenes: list[Scene] = [
+        *(RemoteProject.status, RemoteProject.tables, RemoteProject.rejects, pinned),
+        *(lambda project: project.query("select 1"), lambda project: project.undo("web")),
+        lambda project: anext(project.changes("page_hits")),
+    ]
+    for scene in scenes:
+        asyncio.run(ask(scene))
+
+
+def test_a_write_token_that_no_header_carries(server: Server) -> None:
+    async def scene(project: RemoteProject) -> None:
+        for after in ("a\nb", "é"):
+            with pytest.raises(UsageError):
+                await project.query("select 1", after=after)
+
+    play(server, scene)
 
 
 def test_a_server_that_is_away_is_told() -> None:

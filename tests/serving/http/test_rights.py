@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -391,7 +392,12 @@ def test_a_cookie_is_of_its_token_and_ends_with_it(clients: Clients) -> None:
     assert "token guest" in page.body.decode()
     assert clients.server.ask("GET", "/history", Accept=HTML, Cookie=cookie).status == 403
     forged = cookie[:-1] + ("0" if cookie[-1] != "0" else "1")
-    for wrong in (forged, f"{COOKIE}=1.x.y", f"{COOKIE}=9.{'e30='}.aa", f"{COOKIE}=..", COOKIE):
+    nested = base64.urlsafe_b64encode(b'{"x":' + b"[" * 5_000).decode()
+    wrongs = (
+        forged,
+        *(f"{COOKIE}={each}" for each in ("1.x.y", "9.e30=.aa", "..", f"9.{nested}.a")),
+    )
+    for wrong in (*wrongs, COOKIE):
         assert clients.server.ask("GET", "/tables", Accept=HTML, Cookie=wrong).status == 303
 
     clients.file.remove_token("guest")
