@@ -17,6 +17,7 @@ from functools import partial
 from typing import IO, Any, TypeVar
 
 from kappa.base.errors import KappaError
+from kappa.base.units import size
 from kappa.serving.access.roles import Identity
 from kappa.serving.postgres.messages import SNAPSHOT_TOO_OLD, PostgresError
 from kappa.serving.query.pin.catalog import pin_at, pin_moment
@@ -37,6 +38,8 @@ _Found = TypeVar("_Found")
 
 # Each pin has a thread that renews the lease, and keeps files from being collected.
 MOST_PINS = 64
+# The most bytes of answers that clients have asked for and not read: they are files of this host.
+MOST_UNREAD_BYTES = 1 << 30
 _PINNING_THREADS = 4
 # The first bytes of a row's message: a letter and the length.
 _HEAD = 5
@@ -88,6 +91,7 @@ class SessionAnswers:
         self._threads = ThreadPoolExecutor(at_once, "postgres")
         self._pinning = ThreadPoolExecutor(_PINNING_THREADS, "postgres pins")
         self._pins = 0
+        self._unread_bytes = 0
 
     @property
     def seconds(self) -> float:
@@ -109,6 +113,31 @@ class SessionAnswers:
             )
         finally:
             self._places.release()
+
+    def rows_of(self, reply: Reply) -> AnswerRows:
+        """Returns the rows of a reply, which are kept until they are closed.
+
+        Raises PostgresError if the answers of all sessions take too much room already.
+        """
+        if self._unread_bytes + reply.size > MOST_UNREAD_BYTES:
+            reply.body.close()
+            raise PostgresError(
+                "53100",
+                f"answers that clients have not read take {size(self._unread_bytes)} here",
+                hint="read cursors to their end, and close them: CLOSE ALL",
+            )
+        self._unread_bytes += reply.size
+
+        def give_back() -> None:
+            self._unread_bytes -= reply.size
+
+        return AnswerRows(
+            reply.body,
+            reply.columns,
+            reply.rows,
+            truncated=reply.truncated,
+            on_close=give_back,
+        )
 
     async def pin(self, moment: Past | None) -> TransactionPin:
         """Pins the snapshot of a moment for a transaction. Raises as `pin_at` does."""
@@ -198,8 +227,11 @@ class AnswerRows:
         rows: int,
         *,
         truncated: bool = False,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
+        """Takes the file of the messages; `on_close` is called once."""
         self.body = body
+        self._on_close = on_close
         self.columns = columns
         self.given = 0
         self._rows = rows
@@ -225,7 +257,9 @@ class AnswerRows:
 
     def close(self) -> None:
         """Deletes the file of the answer; a second call does nothing."""
-        self.body.close()
+        if not self.body.closed:
+            self.body.close()
+            self._on_close()
 
 
 def _cut_error(rows: int) -> PostgresError:

@@ -43,9 +43,11 @@ _ELEMENTS = {each.array: each.oid for each in WIRE_TYPES if each.array}
 # The types that are texts; 0 is a type that the client has not said.
 _TEXTS = frozenset({0} | {each.oid for each in WIRE_TYPES if each.category in {"S", "X", "Z"}})
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-# A value of an array's text, up to a comma or the end.
+# A value of an array's text, up to a comma or the end. Nothing that was matched is tried otherwise:
+# a text of blanks would take the square of its length.
 _ARRAY_VALUE = re.compile(
-    r"""\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"\s*|(?P<bare>(?:[^,"{}\\]|\\.)*))(?=,|\Z)""", re.DOTALL
+    r"""\s*+(?:"(?P<quoted>(?:[^"\\]|\\.)*+)"\s*+|(?P<bare>(?:[^,"{}\\]|\\.)*+))(?=,|\Z)""",
+    re.DOTALL,
 )
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 

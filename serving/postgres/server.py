@@ -14,6 +14,7 @@ import secrets
 import socket
 import ssl
 import struct
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -209,6 +210,10 @@ class PostgresServer:
             pass
         except KappaError as error:
             await _say_farewell(writer, PostgresError("58000", error.message, fatal=True))
+        except Exception:  # noqa: BLE001  # whatever it is, it ends this session alone
+            traceback.print_exc()
+            told = "the server failed here, and its log says why: kappa logs http"
+            await _say_farewell(writer, PostgresError("XX000", told, fatal=True))
         finally:
             self._strangers.pop(connection, None)
             self._connections.pop(process, None)

@@ -69,6 +69,8 @@ from kappa.serving.query.sandbox.question import Format, Question
 from kappa.serving.query.statements import split_statements
 
 _TEXT_COLUMN = (TEXT.oid, -1, -1)
+# The protocol counts them so far.
+_MOST_PARAMETERS = (1 << 15) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ class Session:
                 if kind == b"X":
                     return
                 if kind == b"Q":
-                    await self._simple(Fields(content).text())
+                    await self._simple(Fields(content))
                 else:
                     await self._extended(kind, content)
         finally:
@@ -232,9 +234,9 @@ class Session:
 
     # -- the two ways of asking
 
-    async def _simple(self, sql: str) -> None:
+    async def _simple(self, fields: Fields) -> None:
         try:
-            statements = [each.text for each in split_statements(sql).whole]
+            statements = [each.text for each in split_statements(fields.text()).whole]
             if not statements:
                 await self._send(message(b"I"))
             self._transaction.is_implicit = len(statements) > 1
@@ -464,6 +466,10 @@ class Session:
             rows.close()
         found = {int(number): str(kind) for number, kind in described.items()}
         count = max((*placeholders_in(sql), len(oids)), default=0)
+        if count > _MOST_PARAMETERS:
+            raise PostgresError(
+                "54000", f"parameter ${count} is one too many: there are {_MOST_PARAMETERS}"
+            )
         return rows.columns, tuple(
             (oids[number - 1] if number <= len(oids) else 0) or oid_of_name(found.get(number, ""))
             for number in range(1, count + 1)
@@ -498,6 +504,13 @@ class Session:
                 rows = await self._shown(name)
             case _:
                 return
+        if len(portal.formats) not in {0, 1, len(rows.columns)}:
+            rows.close()
+            raise PostgresError(
+                PROTOCOL_VIOLATION,
+                f"{len(portal.formats)} formats came for {len(rows.columns)} columns",
+                hint="send one format for all columns, or one for each",
+            )
         if portal.described is not None and not _are_alike(portal.described, rows.columns):
             rows.close()
             raise PostgresError(
@@ -572,7 +585,7 @@ class Session:
                     moment=self._settings.when(),
                     client=self._client,
                 )
-                return AnswerRows(reply.body, reply.columns, reply.rows, truncated=reply.truncated)
+                return self._answers.rows_of(reply)
             finally:
                 self._client = None
                 if timer is not None:

@@ -21,7 +21,7 @@ from kappa.serving.query.postgres.catalogue_sql import (
     RELATIONS,
     SCHEMA,
 )
-from kappa.serving.query.postgres.placeholders import SqlWord, words_of
+from kappa.serving.query.postgres.placeholders import SqlWord, joined_sql, words_of
 from kappa.serving.query.postgres.wire_types import DUCKDB_TYPES
 
 _NOTHING = SqlWord("space", "")
@@ -67,7 +67,8 @@ def translate(
     """Translates a statement.
 
     `user` and `process` are the session's; `setting` returns a setting, or None for an unknown
-    name; `snapshot` is the text of the function that names the snapshot.
+    name; `snapshot` is the text of the function that names the snapshot. Raises UsageError if the
+    statement would be too long.
     """
     values = {
         **dict.fromkeys(("current_user", "session_user", "current_role"), text(user)),
@@ -80,7 +81,7 @@ def translate(
     }
     work = _Translation(words_of(sql), values, setting)
     work.translate_all()
-    return Translated("".join(work.written), work.catalogue)
+    return Translated(joined_sql(work.written), work.catalogue)
 
 
 @dataclass(slots=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kappa.base.duck import sql_tokens
+from kappa.serving.query.postgres.placeholders import comment_end, words_of
 
-_SEMICOLON = ord(";")
-# White space and whole comments.
-_BLANK = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
+# White space, comments up to the end of their line, and the begin of another comment.
+_SPACE = re.compile(r"(?:\s++|--[^\n]*+)*+(/\*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +40,31 @@ def split_statements(sql: str) -> SqlSplit:
 
     A semicolon in quotes or in a comment ends nothing. Statements without any token are left out.
     """
-    # DuckDB takes no lone surrogates and stops at a NUL; either stands for one character here.
-    whole = sql.replace("\0", "?").encode(errors="replace")
-    begun, has_tokens, statements = 0, False, list[SqlStatement]()
-    for offset, _ in sql_tokens(whole.decode()):
-        if whole[offset] != _SEMICOLON:
-            has_tokens = True
+    begun, line, has_words, statements = 0, 1, False, list[SqlStatement]()
+    for word in words_of(sql):
+        if word.text != ";":
+            has_words = has_words or word.kind != "space"
             continue
-        if has_tokens:
-            statements.append(_statement(sql, whole, begun, offset))
-        begun, has_tokens = offset + 1, False
-    rest = _statement(sql, whole, begun, len(whole))
-    is_blank = _BLANK.fullmatch(rest.text) is not None
-    return SqlSplit(tuple(statements), None if is_blank else rest)
+        text = sql[begun : word.start]
+        if has_words:
+            statements.append(_statement(text, line))
+        begun, line, has_words = word.start + 1, line + text.count("\n"), False
+    rest = _statement(sql[begun:], line)
+    return SqlSplit(tuple(statements), None if _is_blank(rest.text) else rest)
 
 
-def _statement(sql: str, whole: bytes, begin: int, end: int) -> SqlStatement:
-    first, last = (len(whole[:place].decode()) for place in (begin, end))
-    text = sql[first:last]
+def _statement(text: str, line: int) -> SqlStatement:
+    """Returns the statement in a text that begins on a line."""
     stripped = text.strip()
-    first += text.find(stripped)
-    return SqlStatement(stripped, sql.count("\n", 0, first) + 1)
+    return SqlStatement(stripped, line + text.count("\n", 0, text.find(stripped)))
+
+
+def _is_blank(text: str) -> bool:
+    """Returns True if a text is white space and comments that have an end."""
+    place: int | None = 0
+    while place is not None and (found := _SPACE.match(text, place)):
+        place = found.end()
+        if found[1] is None:
+            return place == len(text)
+        place = comment_end(text, place)
+    return False

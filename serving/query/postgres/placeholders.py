@@ -7,9 +7,14 @@ that nest are single words. So no value is ever put into a quote.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kappa.base.errors import UsageError
+from kappa.base.units import size
+
+# A short text may name a long value many thousand times.
+_MOST_BYTES = 8 << 20
 _WORD = re.compile(
     r"""
     (?P<space>\s+|--[^\n]*)
@@ -17,7 +22,7 @@ _WORD = re.compile(
     |(?P<text>[eE]'(?:[^'\\]|''|\\.)*(?:'|\Z)|(?:[uU]&|[bBxX])?'(?:[^']|'')*(?:'|\Z))
     |(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z))
     |(?P<name>[^\W\d][\w$]*|"(?:[^"]|"")*(?:"|\Z))
-    |(?P<parameter>\$\d+)
+    |(?P<parameter>\$[0-9]{1,9}(?![0-9]))
     |(?P<number>\d[\w.]*)
     |(?P<mark>::|:=|.)
     """,
@@ -57,20 +62,21 @@ def _words(sql: str) -> Iterator[SqlWord]:
         assert found is not None, "the last part of the pattern matches any character"
         kind, end = str(found.lastgroup), found.end()
         if kind == "comment":
-            kind, end = "space", _comment_end(sql, end)
+            kind, end = "space", comment_end(sql, end) or len(sql)
         elif kind == "tag":
             kind = "dollar"
         yield SqlWord(kind, sql[place:end], place)
         place = end
 
 
-def _comment_end(sql: str, place: int) -> int:
+def comment_end(sql: str, place: int) -> int | None:
+    """Returns where a comment ends that began right before `place`; None if it has no end."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(sql, place):
         depth += 1 if edge.group() == "/*" else -1
         if not depth:
             return edge.end()
-    return len(sql)
+    return None
 
 
 def placeholders_in(sql: str) -> tuple[int, ...]:
@@ -84,7 +90,19 @@ def fill_placeholders(sql: str, values: Mapping[int, str]) -> str:
     """Returns the text with an expression in place of each parameter that has one."""
     if "$" not in sql:
         return sql
-    return "".join(
-        f" {values.get(int(each.text[1:]), each.text)} " if each.kind == "parameter" else each.text
-        for each in words_of(sql)
-    )
+    parts = list[str]()
+    for each in words_of(sql):
+        # A value that is named often is one text until the parts are joined.
+        value = values.get(int(each.text[1:])) if each.kind == "parameter" else None
+        parts += (each.text,) if value is None else (" ", value, " ")
+    return joined_sql(parts)
+
+
+def joined_sql(parts: Sequence[str]) -> str:
+    """Joins the parts of a text. Raises UsageError if the text would be too long to be run."""
+    if sum(map(len, parts)) > _MOST_BYTES:
+        raise UsageError(
+            f"the query with its values has more than {size(_MOST_BYTES)}",
+            hint="name a long value once: with given as (select $1 as v) select ... from given",
+        )
+    return "".join(parts)

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from kappa.base.duck import Connection
+from kappa.base.errors import UsageError
 from kappa.base.sql import text
 from kappa.declare.values.exact_sql import DuckType
 from kappa.serving.query.postgres.placeholders import fill_placeholders, placeholders_in
 from kappa.serving.query.postgres.wire_types import WireColumn, wire_column, wire_type
 
 _ROWS_AT_ONCE = 256
+# As Postgres bounds them.
+_MOST_COLUMNS = 1664
 # The letter and the length of a message.
 _HEAD = 5
 _NULL = b"\xff\xff\xff\xff"
@@ -52,6 +55,7 @@ def write_rows(
     copy = wire["copy"]
     relation = connection.query(sql)
     names, kinds = list(relation.columns), list(relation.types)
+    described = _described(names, kinds)
     binary = _are_binary(wire["formats"], len(names), copy)
     # The answer's own names are no parts of the expressions: columns may have one name twice.
     columns = [
@@ -79,11 +83,7 @@ def write_rows(
         count += 1
     if copy is not None and copy["form"] == "binary":
         pieces.write(_copied(prefix + _COPY_END))
-    return {
-        "columns": _described(names, kinds),
-        "rows": count,
-        "truncated": truncated,
-    }
+    return {"columns": described, "rows": count, "truncated": truncated}
 
 
 def write_description(connection: Connection, sql: str, pieces: Pieces) -> Mapping[str, Any]:
@@ -138,6 +138,12 @@ def _type_name(kind: Mapping[str, Any]) -> str:
 
 
 def _described(names: Sequence[str], kinds: Sequence[DuckType]) -> list[Mapping[str, Any]]:
+    """Describes the columns of an answer. Raises UsageError if there are too many."""
+    if len(names) > _MOST_COLUMNS:
+        raise UsageError(
+            f"the answer has {len(names):,} columns, and Postgres has {_MOST_COLUMNS:,} at most",
+            hint="select fewer columns, or several values as a list",
+        )
     return [
         {"name": name, "type": str(kind), "wire": wire_type(kind)}
         for name, kind in zip(names, kinds, strict=True)

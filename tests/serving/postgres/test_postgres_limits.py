@@ -19,6 +19,7 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 from kappa.base.sections import Role
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.tokens import TokenFile
+from kappa.serving.postgres import answers
 from kappa.serving.postgres.server import PostgresBounds
 from kappa.serving.postgres.session import SessionBounds
 from kappa.serving.query.sandbox.question import Allowance
@@ -127,6 +128,66 @@ def test_a_message_that_lies_ends_its_sender(
     assert still_answers(server)
 
 
+def test_a_text_that_is_not_utf_8_ends_no_session(server: PostgresThread) -> None:
+    """Its sender is told, as by Postgres, and goes on in the same session."""
+    with logged_in(server) as connection:
+        for content in (b"select '\xff'\0", b"select 7\0"):
+            connection.sendall(b"Q" + struct.pack("!i", len(content) + 4) + content)
+        connection.sendall(b"X" + struct.pack("!i", 4))
+        said = said_by(connection)
+
+    assert b"22021" in said
+    assert b"SELECT 1" in said.partition(b"22021")[2]
+
+
+def framed(kind: bytes, content: bytes = b"") -> bytes:
+    return kind + struct.pack("!i", len(content) + 4) + content
+
+
+def parsed(sql: str) -> bytes:
+    return framed(b"P", b"\0" + sql.encode() + b"\0\0\0")
+
+
+def bound(values: list[bytes] = [], formats: list[int] = []) -> bytes:  # noqa: B006  # never changed
+    packed = b"".join(struct.pack("!i", len(each)) + each for each in values)
+    listed = struct.pack(f"!h{len(formats)}h", len(formats), *formats)
+    return framed(b"B", b"\0\0\0\0" + struct.pack("!h", len(values)) + packed + listed)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "told"),
+    [
+        (parsed("select 1, 2, 3") + bound(formats=[0, 1]) + framed(b"D", b"P\0"), b"08P01", b"2 "),
+        (parsed("select $99999") + framed(b"D", b"S\0"), b"54000", b"$99999"),
+        (parsed("select $999999999") + framed(b"D", b"S\0"), b"54000", b"$999999999"),
+        (parsed("select $" + "1" * 5_000) + bound() + framed(b"D", b"P\0"), b"42000", b"Parameter"),
+        (
+            parsed("select 1" + ", $1" * 40) + bound([b"x" * 300_000]) + framed(b"D", b"P\0"),
+            b"42000",
+            b"has more than 8.4 MB",
+        ),
+        (
+            parsed("select " + ", ".join(f"1 as a{n}" for n in range(2_000)))
+            + framed(b"D", b"S\0"),
+            b"42000",
+            b"2,000 columns",
+        ),
+    ],
+)
+def test_what_a_short_text_makes_large_is_refused(
+    server: PostgresThread, sent: bytes, code: bytes, told: bytes
+) -> None:
+    """A number or a value that is named often takes no memory of the server of all clients."""
+    with logged_in(server) as connection:
+        connection.sendall(sent + framed(b"S") + framed(b"Q", b"select 7\0") + framed(b"X"))
+        said = said_by(connection)
+
+    assert code in said
+    assert told in said
+    assert said.endswith(b"Z\0\0\0\5I")
+    assert b"SELECT 1" in said
+
+
 def test_a_thousand_strangers_hold_nobody_up(server: PostgresThread) -> None:
     """However many connect and say nothing, a client is let in and answered."""
     with contextlib.ExitStack() as opening:
@@ -231,6 +292,23 @@ def test_kept_things_have_a_bound(server: PostgresThread) -> None:
             connection.execute(f"select '{place}{text}' as shown", prepare=True)
         with pytest.raises(psycopg.errors.ProgramLimitExceeded):
             connection.execute(f"select '4{text}' as shown", prepare=True)
+
+
+def test_answers_that_nobody_reads_have_a_bound(
+    server: PostgresThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are files of the server's host: clients could fill its disk."""
+    monkeypatch.setattr(answers, "MOST_UNREAD_BYTES", 100_000)
+    with psycopg.connect(server.dsn) as connection:
+        for name in "ab":
+            sql = f"declare {name} cursor for select repeat('x', 1000) from range(60)"
+            connection.execute(sql)
+        assert len(connection.execute("fetch 1 from a").fetchall()) == 1
+        with pytest.raises(psycopg.errors.DiskFull):
+            connection.execute("fetch 1 from b")
+    with psycopg.connect(server.dsn) as connection:
+        rows = connection.execute("select repeat('x', 1000) from range(90)").fetchall()
+        assert len(rows) == 90
 
 
 def test_guesses_wait_and_the_right_one_does_not(platform: Platform) -> None:

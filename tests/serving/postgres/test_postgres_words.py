@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from decimal import Decimal
 
 import pytest
@@ -153,6 +154,24 @@ def test_values_of_an_array_come_back(values: list[str | None]) -> None:
         for each in values
     )
     assert list(texts_of_array("{" + written + "}")) == values
+
+
+@pytest.mark.parametrize("written", [" " * 60_000 + "{", '"' + "\\" * 60_001, "a" * 60_000 + "{"])
+def test_an_array_of_any_text_is_read_at_once(written: str) -> None:
+    """The server of all clients reads it: a text of blanks held up everybody for minutes."""
+    begun = time.process_time()
+    with pytest.raises(PostgresError):
+        texts_of_array("{" + written + "}")
+
+    assert time.process_time() - begun < 5
+
+
+def test_a_number_of_many_digits_is_no_parameter() -> None:
+    """No number of a client is longer than those that Python reads."""
+    sql = "select $1, $" + "1" * 5_000 + ", $٣"
+
+    assert placeholders_in(sql) == (1,)
+    assert fill_placeholders(sql, {1: "x"}) == sql.replace("$1,", " x ,")
 
 
 @pytest.mark.parametrize("content", [b"\0\0", b"12345678"])

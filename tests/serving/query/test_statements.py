@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kappa.serving.query.statements import SqlStatement, split_statements
@@ -22,6 +24,10 @@ from kappa.serving.query.statements import SqlStatement, split_statements
         ("select 'é;日', 本; x\udcff\0;", ["select 'é;日', 本", "x\udcff\0"], None),
         ("select 1; -- done\n /* all */ ", ["select 1"], None),
         (" \n-- nothing\n", [], None),
+        (" \n-- nothing\n--/* nothing", [], None),
+        ("/* a /* b */ c */ /**/", [], None),
+        ("/* a /* b */", [], "/* a /* b */"),
+        ("/**/*/", [], "/**/*/"),
         ("", [], None),
     ],
 )
@@ -41,3 +47,16 @@ def test_each_statement_has_its_line() -> None:
         SqlStatement("select 3", 5),
         SqlStatement("select 'ä'", 6),
     )
+
+
+@pytest.mark.parametrize(
+    "sql", ["/**/" * 20_000 + "select 1", ";" * 60_000, "1;\n" * 30_000, "--\n" * 30_000 + "x"]
+)
+def test_a_text_of_any_parts_is_split_at_once(sql: str) -> None:
+    """Whoever asks the server of all clients may send such a text."""
+    begun = time.process_time()
+    split = split_statements(sql)
+
+    assert time.process_time() - begun < 5
+    assert len(split.statements) == sql.count("1;")
+    assert (split.rest is None) == sql.endswith((";", ";\n"))
