@@ -33,6 +33,13 @@ def checked_files(given: Mapping[str, str]) -> Mapping[str, str]:
         )
     for path, text in given.items():
         _check_path(path)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{path[:200]} has half of a character, which no file has",
+                hint="give files of text",
+            ) from None
         if "\0" in text:
             raise UsageError(f"{path[:200]} has a NUL character", hint="give files of text")
     return dict(sorted(given.items()))

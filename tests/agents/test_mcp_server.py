@@ -8,10 +8,12 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hostile
 import httpx2
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -21,10 +23,12 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from page_world import World
 
-from kappa.agents.acts import acting_agent, reason_words
+from kappa.agents.acts import AgentCaller, acting_agent, reason_words
 from kappa.agents.desk import DATA, AgentDesk
+from kappa.agents.given_files import checked_files
 from kappa.agents.server import make_server, open_desk, serve_over_http
-from kappa.base.sections import Role
+from kappa.base.errors import KappaError
+from kappa.base.sections import AgentAct, Role
 from kappa.serving.access.roles import Identity, identity_of
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.journal.journal import Journal
@@ -131,6 +135,41 @@ def test_an_answer_is_repeated_by_its_snapshot(world: World, call: Call) -> None
     assert now["snapshot"] != first["snapshot"]
     assert first["note"] == DATA
     assert call("query", sql=sql, at_generation=1).json["generation"] == 1
+
+
+def test_hostile_arguments_are_refused_in_words(desk: AgentDesk) -> None:
+    """Any argument gets an answer or an error of ours, and the next question is answered."""
+    caller = AgentCaller("a\n\u202eb", ADA)
+    calls: list[Callable[[Any], object]] = [
+        lambda each: desk.describe_table(caller, each),
+        lambda each: desk.query(caller, each),
+        lambda each: desk.query(caller, f"select {each}"),
+        lambda each: desk.query(caller, "select 1", snapshot=each),
+        lambda each: desk.query(caller, "select 1", at=each),
+        lambda each: desk.changes(caller, each),
+        lambda each: desk.changes(caller, "page_hits", each),
+        lambda each: desk.history(caller, each),
+        lambda each: desk.rejects(caller, each),
+        lambda each: desk.rejects(caller, reason=each),
+        desk.search_docs,
+        lambda each: desk.project_files(caller, each),
+        lambda each: checked_files({each: "x"}),
+        lambda each: checked_files({"pipelines/web.py": each}),
+        lambda each: desk.stage(caller, each),
+        lambda each: desk.request(caller, AgentAct.PROMOTE, each),
+        reason_words,
+    ]
+    numbers: list[Callable[[int], object]] = [
+        lambda each: desk.query(caller, "select 1", rows=each),
+        lambda each: desk.query(caller, "select 1", at_generation=each),
+        lambda each: desk.history(caller, limit=each),
+        lambda each: desk.rejects(caller, limit=each),
+    ]
+    for call, each in (*product(calls, hostile.TEXTS), *product(numbers, hostile.NUMBERS)):
+        with suppress(KappaError):
+            json.dumps(call(each), default=str).encode()
+
+    assert desk.query(caller, "select 1 as x")["rows"] == [{"x": 1}]
 
 
 def test_a_snapshot_is_let_go_after_sixteen(world: World, call: Call) -> None:

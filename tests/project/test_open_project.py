@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+import hostile
 import pyarrow as pa
 import pytest
 from house import HOUSE
 from page_world import EVIL, World
 
 import kappa
-from kappa.base.errors import Conflict, SettingsError, UsageError
+from kappa.base.errors import Conflict, KappaError, SettingsError, UsageError
 from kappa.commands.app import run_command
 from kappa.project.report import Report
 
@@ -139,6 +145,48 @@ def test_commands_print_what_the_object_gives(
     found = project.query(words[1]).document if look is None else look(project)
 
     assert printed(capsys, world, *words) == json.loads(to_json(found))
+
+
+def test_hostile_arguments_are_refused_in_words(project: kappa.Project) -> None:
+    """Any argument gets an answer or an error of ours."""
+    calls: list[Callable[[Any], object]] = [
+        project.query,
+        lambda each: project.query(f"select {each}"),
+        lambda each: project.query("select 1", at=each),
+        lambda each: project.query("select 1", at_event_time=each),
+        lambda each: project.query("select 1", at_offsets=each),
+        lambda each: project.query("select 1", after=each, timeout=0),
+        project.table,
+        lambda each: list(project.changes(each, follow=False)),
+        lambda each: list(project.changes("page_hits", since=each, follow=False)),
+        lambda each: list(project.changes("page_hits", where=each, follow=False)),
+        lambda each: list(project.changes("page_hits", columns=[each], follow=False)),
+        project.history,
+        project.rejects,
+        lambda each: project.rejects(reason=each),
+        lambda each: project.rejects(build=each),
+        project.diff,
+        lambda each: project.diff("web", each),
+        lambda each: project.diff("web", tables=[each]),
+        lambda each: project.produce(each, [{"a": 1}]),
+        project.read_plan,
+    ]
+    numbers: list[Callable[[Any], object]] = [
+        lambda each: project.query("select 1", at_generation=each),
+        lambda each: project.history(limit=each),
+        lambda each: project.rejects(limit=each),
+        lambda each: project.diff("web", sample=each),
+    ]
+    for call, each in (*product(calls, hostile.TEXTS), *product(numbers, hostile.NUMBERS)):
+        with suppress(KappaError):
+            repr(call(each))
+
+
+def test_a_project_answers_threads_at_once(project: kappa.Project) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        found = threads.map(lambda n: project.query(f"select {n} as n").fetchall(), range(64))
+
+        assert [rows for (rows,) in found] == [(n,) for n in range(64)]
 
 
 def test_changes_go_on_from_a_cursor(world: World, project: kappa.Project) -> None:
