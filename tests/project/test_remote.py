@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -177,7 +178,7 @@ def test_another_server_than_kappas_is_told(status: int, content: bytes) -> None
     """A proxy's page, or another program at that port, is no answer of Kappa."""
     transport = httpx2.MockTransport(lambda _request: httpx2.Response(status, content=content))
 
-    async def ask(scene: Scene) -> None:
+    async def ask(scene: Callable[[RemoteProject], Awaitable[Any]]) -> None:
         client = httpx2.AsyncClient(transport=transport, base_url="http://server")
         async with RemoteProject(client) as project:
             with pytest.raises(KappaError) as told:
@@ -188,7 +189,7 @@ def test_another_server_than_kappas_is_told(status: int, content: bytes) -> None
         async with project.pin():
             pass
 
-    scenes: list[Scene] = [
+    scenes: list[Callable[[RemoteProject], Awaitable[Any]]] = [
         *(RemoteProject.status, RemoteProject.tables, RemoteProject.rejects, pinned),
         *(lambda project: project.query("select 1"), lambda project: project.undo("web")),
         lambda project: anext(project.changes("page_hits")),
