@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,14 @@ class PipelineRun:
 class ProjectRun:
     """A run of all pipelines, and everything that the project's files or functions are refused for.
 
-    The run took `seconds`.
+    The run took `seconds`. `gone` are the pipelines that the run before had, and that no file
+    declares now.
     """
 
     seconds: float
     pipelines: tuple[PipelineRun, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -88,6 +90,8 @@ class SampleRuns:
     samples: Samples
     serving: Mapping[str, Birth] | None = None
     _good: dict[str, _LastRun] = field(default_factory=dict)
+    # The pipelines that some file declared in the last run without a broken file.
+    _declared: frozenset[str] = frozenset()
     _number: int = 0
 
     def forget(self) -> None:
@@ -107,31 +111,31 @@ class SampleRuns:
         """
         began = time.monotonic()
         try:
-            pipelines, refusals = self._run(say)
+            run = self._run(say)
         except KappaError as error:
-            pipelines, refusals = (), (_refusal("", error),)
-        return ProjectRun(time.monotonic() - began, pipelines, refusals)
+            run = ProjectRun(0.0, refusals=(_refusal("", error),))
+        return replace(run, seconds=time.monotonic() - began)
 
-    def _run(
-        self, say: Callable[[str], None]
-    ) -> tuple[tuple[PipelineRun, ...], tuple[Refusal, ...]]:
+    def _run(self, say: Callable[[str], None]) -> ProjectRun:
+        """Runs the project; `seconds` is not set yet."""
         say("reading the project" if self._number else "starting Spark, and reading the project")
         settings = load_settings(self.settings.project, root=self.settings.root)
         scratched = settings_below(settings, self.scratch)
         store = Store(scratched.root, syncs=False)
-        found = declare_each(scratched, store).found
+        project = declare_each(scratched, store)
+        found = project.found
+        # A file that cannot be loaded may declare the pipelines that are missed.
+        gone = () if project.unloadable else tuple(sorted(self._declared - project.names))
+        # A file that an editor has written in part may declare nothing: boards wait for the rest.
+        boards = () if gone else validate_boards(settings.project, found)
         refusals = [
             each
-            for result in (
-                *validate_pipelines(found, Allowances()),
-                *validate_boards(settings.project, found),
-            )
+            for result in (*validate_pipelines(found, Allowances()), *boards)
             for each in result.refused
         ]
+        if not project.unloadable:
+            self._declared = project.names
         declared = {name: each for name, each in found.items() if isinstance(each, Declared)}
-        # A pipeline whose file is broken may come back.
-        for name in self._good.keys() - declared.keys() if not refusals else ():
-            del self._good[name]
         samples = dict[str, tuple[Sample, ...]]()
         for name, each in declared.items():
             say(f"reading samples of {', '.join(topic.name for topic in each.pipeline.topics)}")
@@ -149,7 +153,7 @@ class SampleRuns:
                 runs.append(PipelineRun(name, self._plan(declared[name]), samples[name]))
             else:
                 runs.append(self._compared(declared[name], samples[name], answer))
-        return tuple(runs), tuple(refusals)
+        return ProjectRun(0.0, tuple(runs), tuple(refusals), gone)
 
     def _is_same(self, declared: Declared, samples: tuple[Sample, ...]) -> bool:
         last = self._good.get(declared.pipeline.name)

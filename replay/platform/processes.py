@@ -222,6 +222,18 @@ class Processes:
             self._aligning.add(build)
 
     @property
+    def is_calm(self) -> bool:
+        """True if nobody waits for a JVM: a spare is warm, and no build catches up or verifies."""
+        return (
+            self._spares.is_any_warm
+            and not self._verifications
+            and all(
+                job.leg is LegKind.TAIL and not is_starting(job.child)
+                for job in self._jobs.values()
+            )
+        )
+
+    @property
     def jobs(self) -> frozenset[str]:
         """The builds whose jobs run."""
         return frozenset(self._jobs)

@@ -2,7 +2,7 @@
 
 The archiver, the courier and the collector are programs that get the broker's address: the program
 is ended and started again when the address changes. The keeper of HTTP has no broker. The check of
-maintained views runs once for each build that serves.
+maintained views runs once for each build that serves. Missing class archives are made once.
 
 The keeper of HTTP (replay/platform/http_keeper.py) outlives a supervisor that was killed. The lock
 of the keeper names the process, so the next supervisor, or `kappa down`, finds and ends the keeper.
@@ -24,6 +24,7 @@ from kappa.base.process import LOW_PRIORITY, kill_and_see_gone, send_signal
 from kappa.base.program import error_text, project_options
 from kappa.base.settings import Settings
 from kappa.code.sources import Sources
+from kappa.engine.spark.cds import archives_to_make
 from kappa.replay.platform.child import ChildProcess, ended_text
 from kappa.replay.platform.http_keeper import socket_handed_over
 from kappa.replay.platform.http_port import PORT
@@ -44,6 +45,9 @@ _NAP_SECONDS = 0.02
 # A check begins once slices have kept the views of a build over so many frontiers.
 AFTER_FRONTIERS = 20
 _VIEWS_LOOK_SECONDS = 5.0
+# Class archives take what no other process wants of the processors.
+_LOWEST_PRIORITY = 19
+ARCHIVES_LOG = "archives"
 
 
 class Service:
@@ -325,6 +329,53 @@ class ViewCheckService(Service):
         return is_kept and read_view_check(self._store, build) is None
 
 
+class ClassArchiveService:
+    """The child that makes the class archives which this installation lacks.
+
+    After `pip install` there are none, and JVMs start in twice the time (class_archive.py). The
+    child begins once nobody waits for a JVM; a supervisor tries once.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes a child that does not run yet, as any service is made."""
+        self._settings = settings
+        self._say = say
+        self._child = ChildProcess(
+            "the making of class archives",
+            store.local.path(f"logs/{ARCHIVES_LOG}.log"),
+            say=say,
+            clock=clock,
+            patience_seconds=1.0,
+            nice=_LOWEST_PRIORITY,
+        )
+        self._was_looked_at = False
+
+    def ensure_made(self, *, is_calm: bool) -> None:
+        """Starts the child if the platform `is_calm`, and an archive is missing."""
+        if (code := self._child.reap_exit_code()) is not None:
+            self._say(f"{self._child.what} {ended_text(code)}")
+        if not is_calm or self._was_looked_at:
+            return
+        self._was_looked_at = True
+        if archives_to_make(self._settings):
+            self._child.start("kappa.engine.spark.cds", *project_options(self._settings))
+            self._say(
+                f"{self._child.what} begins, at the lowest priority: then JVMs start in half the "
+                "time"
+            )
+
+    def end(self) -> None:
+        """Ends the child: the next supervisor begins again."""
+        self._child.end()
+
+
 class Services:
     """All services of a supervisor."""
 
@@ -336,22 +387,24 @@ class Services:
             for kind in (ArchiverService, CourierService, CollectorService)
         )
         self._view_check = ViewCheckService(store, settings, say=say)
+        self._class_archives = ClassArchiveService(store, settings, say=say)
 
     def ensure_running(
-        self, bootstrap_servers: str, serving: Iterable[str], *, has_space: bool
+        self, bootstrap_servers: str, serving: Iterable[str], *, has_space: bool, is_calm: bool
     ) -> None:
         """Starts the services that are missing, except HTTP, which needs no broker.
 
         `serving` are the builds that serve. Without space on the disk, services that write much
-        are ended.
+        are ended. `is_calm` means that nobody waits for the start of a JVM.
         """
         for service in self._at_broker:
             service.ensure_running(bootstrap_servers, has_space=has_space)
         self._view_check.ensure_running(serving)
+        self._class_archives.ensure_made(is_calm=is_calm and has_space)
 
     def end_all(self) -> None:
         """Ends all services, and waits for the end of each."""
-        for service in (self.http, *self._at_broker, self._view_check):
+        for service in (self.http, *self._at_broker, self._view_check, self._class_archives):
             service.end()
 
 

@@ -93,6 +93,11 @@ class Spares:
         ):
             self._free.append(self._start_spare())
 
+    @property
+    def is_any_warm(self) -> bool:
+        """True if a spare waits with Spark booted and warm."""
+        return any(spare.is_warm for spare in self._free)
+
     def hand_over(self, task: Task) -> subprocess.Popen[bytes] | None:
         """Gives a task to a spare, whose process ends with the task.
 

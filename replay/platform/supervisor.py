@@ -205,7 +205,10 @@ def _run_loop(
                 serves=bool(controller.state.serving),
             )
             services.ensure_running(
-                kafka.bootstrap_servers, controller.state.serving.values(), has_space=has_space
+                kafka.bootstrap_servers,
+                controller.state.serving.values(),
+                has_space=has_space,
+                is_calm=processes.is_calm,
             )
             before = controller.state
             for line in news_lines(before, controller.tick()):

@@ -126,11 +126,15 @@ def on_terminal(project: Path, temporary: Path) -> Iterator[Terminal]:
 def test_three_saves_on_a_terminal(project: Path, tmp_path: Path) -> None:
     """A good save, a broken one, and a good one, each compared with the last good run.
 
-    Code of a helper and of a Python function is the saved one, in this process and in Spark's. The
-    keys work, nothing is left behind, and no root is made.
+    Code of a helper and of a Python function is the saved one, in this process and in Spark's. A
+    pipeline that is gone is named, and has its last rows when it comes back. The keys work, nothing
+    is left behind, and no root is made.
     """
     temporary = tmp_path / "tmp"
     temporary.mkdir()
+    (project / "boards").mkdir()
+    board = 'title = "Pages"\n[[chart]]\ntitle = "Hits"\nsql = "select hits from page_hits"\n'
+    (project / "boards" / "pages.toml").write_text(board)
     web, helper = project / "pipelines" / "web.py", project / "helper.py"
     with on_terminal(project, temporary) as terminal:
         first = terminal.wait_for(READY)
@@ -155,6 +159,14 @@ def test_three_saves_on_a_terminal(project: Path, tmp_path: Path) -> None:
         again = terminal.wait_for(READY)
         assert "~ page=/: most 6 -> 60" in again
         assert "~ page=/health: most 4 -> 40" in again
+
+        # An editor has written half of the file: the board's tables are not there.
+        web.write_text(PIPELINE.partition("@pipeline")[0])
+        half = terminal.wait_for(READY)
+        assert "web: gone, no file declares it" in half
+        assert "error:" not in half
+        web.write_text(PIPELINE.replace("n * 2", "n * 20"))
+        assert "unchanged: web" in terminal.wait_for(READY)
 
         terminal.press("d")
         assert "~ page=/health: most 4 -> 40" in terminal.wait_for("/health: most 4 -> 40")

@@ -115,6 +115,7 @@ def test_the_lines_of_a_run() -> None:
             PipelineRun("shop", ("new",), (), (), same=True),
         ),
         (Refusal("pipelines/bad.py", "/home/p/pipelines/bad.py:3: this is not Python", "mend it"),),
+        gone=("old",),
     )
 
     assert [*run_lines(run, Path("/home/p"))] == [
@@ -125,6 +126,7 @@ def test_the_lines_of_a_run() -> None:
         (Style.ADDED, "    + x=2"),
         (Style.REMOVED, "    - x=1"),
         (Style.DIM, "  no row changes: a (0 rows)"),
+        (Style.REMOVED, "old: gone, no file declares it; boards are checked at the next run"),
         (Style.REFUSED, "error: pipelines/bad.py:3: this is not Python"),
         (Style.PLAIN, "  hint: mend it"),
         (Style.DIM, "unchanged: shop"),

@@ -1,19 +1,23 @@
 """Class archives (AppCDS): the loaded classes of Kafka or of Spark, stored by a JVM.
 
 With a class archive, a JVM starts in half the time. Archives are optional: without a valid archive,
-a start is only slower. Archives are beside the installed packages. `kappa.setup` makes archives
-from the class lists beside this file, which `make classes` writes.
+a start is only slower. Archives are beside the installed packages. `kappa.setup` and `kappa up` make
+archives from the class lists beside this file, which `make classes` writes.
 See https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
 """
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -68,19 +72,46 @@ class ClassArchive:
             "-XX:ArchiveRelocationMode=0",
         ]
 
+    @property
+    def can_be_made(self) -> bool:
+        """True if this user may write the archive's folder, or make that folder."""
+        folder = self.path.parent
+        return os.access(folder if folder.exists() else folder.parent, os.W_OK)
+
     def make(self) -> None:
         """Makes the archive, and deletes older archives of the same use.
 
-        Raises KappaError, with the JVM's last line, on failure: the caller may continue without it.
+        If another process makes the archive, waits for the end. Raises KappaError, with the JVM's
+        last line, on failure: the caller may continue without the archive.
         """
+        try:
+            with self._alone():
+                if not self.path.exists():
+                    self._make()
+        except OSError as error:
+            raise KappaError(
+                f"the class archive of {self.use} cannot be written: {error}", hint=_HINT
+            ) from error
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Locks out the other makers of this use's archive; a lock ends with its process."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="making-", dir=self.path.parent) as scratch:
+        with (self.path.parent / f"{self.use}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _make(self) -> None:
+        folder, prefix = self.path.parent, f"making-{self.use}-"
+        # A maker that was killed has left its folder.
+        for left in folder.glob(f"{prefix}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as scratch:
             listed, made = Path(scratch, "classes"), Path(scratch, "made.jsa")
             listed.write_bytes(class_list(self.use))
             self._dump(listed, made)
-            for old in self.path.parent.glob(f"{self.use}-*.jsa"):
+            for old in folder.glob(f"{self.use}-*.jsa"):
                 old.unlink(missing_ok=True)
-            # Two set-ups at once both make an archive, and either file will do.
             made.replace(self.path)
 
     def _dump(self, listed: Path, made: Path) -> None:

@@ -1,15 +1,24 @@
-"""The class archives of an installation: finds and makes missing archives."""
+"""The class archives of an installation: finds and makes missing archives.
+
+Run as a program, this module makes the missing archives one after the other: `kappa up` does so
+beside its work.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from kappa.base.errors import ExitCode
 from kappa.base.java.class_archive import ClassArchive
-from kappa.base.java.jars import Jars, spark_home
-from kappa.base.java.java import locate_java
+from kappa.base.java.jars import Jars, ensure_jars, spark_home
+from kappa.base.java.java import find_java, locate_java
+from kappa.base.program import run_program
+from kappa.base.settings import Settings, load_settings
 
 
 def spark_archive(jars: Jars, java: str) -> ClassArchive:
@@ -49,3 +58,29 @@ def ensure_archives(jars: Jars) -> None:
     with ThreadPoolExecutor(max_workers=len(missing) or 1) as beside:
         for made in [beside.submit(archive.make) for archive in missing]:
             made.result()
+
+
+def archives_to_make(settings: Settings) -> list[ClassArchive]:
+    """Returns the archives that do not exist and that this user may write.
+
+    Raises KappaError if Java is missing or jars cannot be fetched.
+    """
+    jars = ensure_jars(
+        find_java(), cache=settings.jars.cache, repository=settings.jars.repository
+    )
+    return [archive for archive in missing_archives(jars) if archive.can_be_made]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Makes the archives that do not exist, and returns the exit code."""
+
+    def work(given: argparse.Namespace) -> ExitCode:
+        for archive in archives_to_make(load_settings(given.project, root=given.root)):
+            archive.make()
+        return ExitCode.OK
+
+    return run_program("kappa.engine.spark.cds", work, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

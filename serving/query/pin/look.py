@@ -324,7 +324,8 @@ def _last_record_since(
         *([next_record] if guesses else []),
     )
     if not numbers:
-        return records.last()
+        # The list may lack a record that is there: nobody goes back to an older one for that.
+        return known if records.get(number) is not None else records.last()
     last = numbers[-1]
     if last == number:
         return known

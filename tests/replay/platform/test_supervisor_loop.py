@@ -40,7 +40,7 @@ def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None, **given)
     said = [] if said is None else said
     well = dict.fromkeys(("ensure_running", "ensure_jobs", "report"), lambda *_, **__: None)
     well |= {"ensure_space": lambda: True, "resting": lambda *_: frozenset()}
-    well |= {"woken": {}, "aligning": frozenset(), "jobs": frozenset()}
+    well |= {"woken": {}, "aligning": frozenset(), "jobs": frozenset(), "is_calm": True}
     platform = SimpleNamespace(**{"bootstrap_servers": "localhost:9092", **well, **given})
     http, running = SimpleNamespace(**well), platform.ensure_running
     services = SimpleNamespace(http=http, ensure_running=running)
@@ -66,7 +66,7 @@ def test_on_a_full_disk_jobs_rest(tmp_path: Path, has_space: bool, monkeypatch) 
     monkeypatch.setattr(State, "wanted_jobs", lambda _state: {"shop-1", "shop-2"})
     run_loop(
         *(tmp_path, Ticks()),
-        ensure_running=lambda *_, has_space: did.append(has_space),
+        ensure_running=lambda *_, has_space, **__: did.append(has_space),
         ensure_jobs=lambda builds, *_, **__: did.append(sorted(builds)),
         ensure_space=lambda: has_space,
         resting=lambda *_: frozenset({"shop-2"}),
