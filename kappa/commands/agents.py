@@ -11,7 +11,7 @@ def mcp(context: typer.Context) -> None:
     """Serve an agent that speaks the Model Context Protocol, on stdin and stdout.
 
     The agent reads tables, plans changes and rehearses them. It asks for your yes before anything
-    serves: agents.may in kappa.toml lists what it does without. Needs kappa[mcp].
+    serves: agents.may in kappa.toml lists the acts that need no yes. It needs kappa[mcp].
     """
     from kappa.agents.server import open_desk, run_on_stdio
 

@@ -44,8 +44,8 @@ def changes(
             "--from",
             metavar="CURSOR",
             show_default=False,
-            help="go on after this cursor, which a change set ended with; without one, all rows "
-            "come first",
+            help="continue after this cursor, the last line of a change set; without a cursor, all "
+            "rows come first",
         ),
     ] = None,
     where: Annotated[
@@ -54,8 +54,8 @@ def changes(
             "--where",
             metavar="CONDITION",
             show_default=False,
-            help="only rows that meet a condition on columns: one that begins to is inserted, one "
-            "that ceases to is deleted",
+            help="only rows that meet a condition on columns; a row that begins to meet it is "
+            "inserted, and a row that ceases to meet it is deleted",
         ),
     ] = None,
     columns: Annotated[

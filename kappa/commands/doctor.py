@@ -46,8 +46,8 @@ def doctor(
     Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
     deletes nothing. A file that Kappa can make again from other files is moved aside and reported
     without --repair. For data files it checks only existence and length: `kappa scrub` reads them.
-    If the broker answers, topics are named that match a pattern and are not read, and what the loss
-    of one broker of a cluster would take.
+    If the broker answers, it also names topics that match a pattern and that nobody reads, and says
+    what would be lost with one broker of a cluster.
     """
     if script and not acls:
         raise UsageError("--script is for --acls", hint="type: kappa doctor --acls --script")

@@ -68,7 +68,7 @@ def history(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", "-n", min=1, help="only the newest", show_default=False),
+        typer.Option("--limit", "-n", min=1, help="only so many, the newest", show_default=False),
     ] = None,
     output: As = Form.TABLE,
 ) -> None:

@@ -36,8 +36,8 @@ def produce(
         typer.Option(
             "--from",
             show_default=False,
-            help="lines, which are records as they are; or events in jsonl, csv with a header, or "
-            "parquet, written as the topic declares. If left out, by the file's name and the topic",
+            help="the form of the file: lines, each of them a record as it is; or events as jsonl, "
+            "csv with a header, or parquet; default: by the file's name and the topic",
         ),
     ] = None,
     envelope: Annotated[

@@ -25,7 +25,7 @@ def copy(
         bool,
         typer.Option(
             "--take-over",
-            help="claim the project's root in a bucket that another host had: once that is gone",
+            help="take the root in a bucket over from another host, once that host is gone",
         ),
     ] = False,
     _quiet: Quiet = False,

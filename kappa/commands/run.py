@@ -27,7 +27,7 @@ def up(
         bool,
         typer.Option(
             "--take-over",
-            help="claim a root in a bucket that another host had: once that is gone",
+            help="take a root in a bucket over from another host, once that host is gone",
         ),
     ] = False,
     _quiet: Quiet = False,
@@ -98,7 +98,7 @@ def serve(
             "--listen",
             metavar="HOST:PORT",
             show_default=False,
-            help="where, instead of serve.listen; port 0: any that is free",
+            help="the address, in place of serve.listen; port 0: any free port",
         ),
     ] = None,
     token: Annotated[
@@ -131,7 +131,7 @@ def collect(
             "--listen",
             metavar="HOST:PORT",
             show_default=False,
-            help="where, instead of collect.listen; port 0: any that is free",
+            help="the address, in place of collect.listen; port 0: any free port",
         ),
     ] = None,
 ) -> None:

@@ -21,7 +21,7 @@ app = Commands(text="List, show, pin and check subjects of the schema registry."
 _Name = Annotated[str, typer.Argument(metavar="SUBJECT", show_default=False, help="its subject")]
 _Version = Annotated[
     int | None,
-    typer.Option("--version", min=1, help="this version; the newest otherwise", show_default=False),
+    typer.Option("--version", min=1, help="the version; default: the newest", show_default=False),
 ]
 
 

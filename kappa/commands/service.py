@@ -22,7 +22,7 @@ def retire(
     reason: Reason = "",
     output: As = Form.TABLE,
 ) -> None:
-    """Take a pipeline out of service: a new generation is without its tables and views.
+    """Take a pipeline out of service: the new generation has none of its tables and views.
 
     It first lists the tables that leave, and their readers. The build is kept for `rollout.soak`:
     within that time `kappa undo` lets the build serve again. Then its data are deleted.

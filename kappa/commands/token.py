@@ -13,7 +13,7 @@ from kappa.commands.terminal.output import print_listing, say
 from kappa.serving.query.render import Form, Listing
 
 app = Commands(
-    text="The tokens by which clients ask over the network: make, list and remove them.",
+    text="Make, list and remove the tokens of clients that ask over the network.",
 )
 
 
@@ -21,19 +21,19 @@ app = Commands(
 def add_token(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", show_default=False, help="whose it is, such as grafana")
+        str, typer.Argument(metavar="NAME", show_default=False, help="the client that gets it, such as grafana")
     ],
     role: Annotated[
         list[Role],
-        typer.Option("--role", help="what it may do; may be given several times"),
+        typer.Option("--role", help="the role of the client; repeat for more"),
     ],
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", help="a table that it may read, and no other; several times"),
+        typer.Option("--table", help="a table that the client may read, and no other; repeat for more"),
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="a topic that it may send to, and no other; several times"),
+        typer.Option("--topic", help="a topic to which the client may send, and no other; repeat for more"),
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
@@ -41,7 +41,8 @@ def add_token(
 
     It works at once, without a restart. Once there is a first token, each request needs a token.
     Roles: read, collect, stage (plan, rehearse, stage, verify), operate (promote, undo, retire,
-    pause, redrive), admin; each of the last three may do what the ones before may, but collect.
+    pause, redrive), admin. Stage, operate and admin may each do all that the roles before may,
+    except collect.
     """
     from kappa.serving.access.accounts import token_file
     from kappa.state.journal.journal import process_user

@@ -76,7 +76,7 @@ PastGeneration = Annotated[
     typer.Option(
         "--at-generation",
         min=1,
-        help="of what that generation showed last, as long as it is kept",
+        help="the tables as this generation showed them last, while they are kept",
         show_default=False,
     ),
 ]
@@ -87,7 +87,7 @@ PastTime = Annotated[
     typer.Option(
         "--at",
         metavar="TIME",
-        help="of what was served then (ISO 8601; UTC without a zone), as long as it is kept",
+        help="the tables as they were served then (ISO 8601; UTC without a zone), while they are kept",
         show_default=False,
     ),
 ]
@@ -98,7 +98,7 @@ PastOffsets = Annotated[
     typer.Option(
         "--at-offsets",
         metavar="TOPIC:PARTITION=OFFSET,...",
-        help="of what serves, as of exactly these offsets, as long as it is kept",
+        help="the tables that serve now, as they were at exactly these offsets, while they are kept",
         show_default=False,
     ),
 ]
@@ -109,9 +109,8 @@ PastEventTime = Annotated[
     typer.Option(
         "--at-event-time",
         metavar="TIME",
-        help="of what serves, as of the slice that folded the records of its log up to that time "
-        "(log time: the running maximum of the records' timestamps), as long as it is "
-        "kept",
+        help="the tables that serve now, as they were once all records up to this log time were "
+        "folded, while they are kept; log time is the running maximum of the records' timestamps",
         show_default=False,
     ),
 ]
@@ -144,7 +143,7 @@ OfBuild = Annotated[
     typer.Option(
         "--build",
         metavar="BUILD|ROLLOUT",
-        help="those of this build, such as a candidate that is on its way, and not of what serves",
+        help="the rejects of this build, such as a candidate, in place of the serving build's",
         show_default=False,
     ),
 ]
