@@ -149,7 +149,7 @@ class AgentDesk:
         when = moment_of(at=at, generation=at_generation)
         if snapshot is not None and when is not None:
             raise UsageError(
-                "a snapshot is of its own moment already",
+                "a snapshot already has its moment, and the call names another one",
                 hint="leave out snapshot, or at and at_generation",
             )
         most = max(0, min(rows, _MOST_ROWS))

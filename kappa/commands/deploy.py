@@ -211,7 +211,7 @@ def _refuse_beside_plan(
 
     if pipelines or accepted != Allowances():
         raise UsageError(
-            "a saved plan itself names what is deployed, and what is let through",
+            "a saved plan already names its pipelines and its allowances",
             hint=f"kappa {command} --plan {saved}; or plan again: kappa plan --out {saved}",
         )
 

@@ -80,7 +80,8 @@ def copy_root(
         lock.acquire()
     except Conflict as error:
         raise Conflict(
-            "kappa is up, and changes what is to be copied", hint="kappa down, and then again"
+            "kappa is up, and changes the root while it would be copied",
+            hint="stop it first, and type the command again: kappa down",
         ) from error
     with ExitStack() as ending:
         ending.callback(lock.release)
@@ -173,7 +174,7 @@ def adopt_copy(store: Store, *, sends: bool) -> Root:
     try:
         lock.acquire()
     except Conflict as error:
-        raise Conflict("kappa is up on this root", hint="kappa down, and then again") from error
+        raise Conflict("kappa is up on this root", hint="stop it first, and type the command again: kappa down") from error
     with ExitStack() as ending:
         ending.callback(lock.release)
         # The claim in a copied bucket is of the host that has claimed the first root.

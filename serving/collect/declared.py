@@ -156,6 +156,6 @@ def ensure_no_sink(names: Iterable[str], pipelines: Iterable[Pipeline]) -> None:
         if name in sinks:
             raise UsageError(
                 f"collect.topics names {name}, which the sink at {sinks[name].source} writes: "
-                f"its records are the rows of {sinks[name].of}, and no others",
+                f"the topic has the rows of {sinks[name].of}, and no other records",
                 hint=f"collect into another topic, or give the sink another one than {name}",
             )

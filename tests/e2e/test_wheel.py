@@ -6,6 +6,7 @@ What it runs is the session of the README, as pasted, and those of all templates
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from generated import generate
 from house import HOUSE
 from pasted import Reader
-from testbed import Testbed
+from testbed import PATIENCE_SECONDS, Testbed
 
 from kappa.base.scratch import user_cache
 from kappa.code.new_project import create_project, next_commands, template_files, template_names
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.long, pytest.mark.jvm]
 # Takes a template's name, and returns the rows of its README's last query.
 Deployed = Callable[[str], list[dict[str, Any]]]
 BESIDE = ("pyproject.toml", "README.md", "LICENSE")
+USES = {"broker", "spark"}
 
 
 class Installed(Testbed):
@@ -59,17 +61,15 @@ def pip(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "pip", *quiet, *arguments], check=True)
 
 
-def installed(folder: Path) -> Path:
-    """A fresh venv with the wheel; the packages that it requires are those of this one."""
+def installed(folder: Path, built: Path) -> Path:
+    """A fresh venv with a wheel; the packages that it requires are those of this one."""
     venv = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     python = str(venv / "bin" / "python")
-    pip("--python", python, "install", "--no-deps", str(wheel(folder)))
+    pip("--python", python, "install", "--no-deps", str(built))
     (site,) = venv.glob("lib/python*/site-packages")
     # A folder that a .pth file names is searched, but what it says of this tree (.pth) is not read.
     (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    # Spark's class archive, which `kappa.setup` records: the one of these very packages.
-    (venv / "kappa").symlink_to(Path(sys.prefix) / "kappa")
     where = [python, "-P", "-c", "import kappa; print(kappa.__file__)"]
     found = subprocess.run(where, env={}, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(site))
@@ -77,8 +77,16 @@ def installed(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed(tmp_path_factory.mktemp("wheel"))
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory, built: Path) -> Path:
+    venv = installed(tmp_path_factory.mktemp("venv"), built)
+    # Class archives, which `kappa.setup` makes: those of these very packages.
+    (venv / "kappa").symlink_to(Path(sys.prefix) / "kappa")
+    return venv
 
 
 def test_pasted_readme_works_with_a_wheel(tmp_path: Path, venv: Path) -> None:
@@ -183,6 +191,31 @@ def test_ads_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 def test_searches_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
     rows = [(row["search"], row["offers"]) for row in deployed("searches")]
     assert rows == [("s2", 20), ("s3", 1), ("s4", 2)]
+
+
+def test_kappa_up_makes_class_archives(tmp_path: Path, built: Path) -> None:
+    """A pip install has none: `kappa up` says that it makes them, and does so with spare time."""
+    venv = installed(tmp_path, built)
+    bed = Installed(tmp_path / "shop", venv, whole=True)
+    try:
+        assert "class archives" in bed.must("up", "-d").err
+        bed.wait(lambda: bed.pids("kappa.engine.spark.cds") != [], "the making")
+        (maker,) = bed.pids("kappa.engine.spark.cds")
+        assert os.getpriority(os.PRIO_PROCESS, maker) == 19
+        bed.wait(
+            lambda: {each.name.split("-")[0] for each in venv.glob("kappa/*.jsa")} == USES,
+            "both archives",
+            2 * PATIENCE_SECONDS,
+        )
+        bed.wait(lambda: "the making of class archives ended" in bed.logs(), "the end")
+        assert sorted(path.suffix for path in (venv / "kappa").iterdir()) == [
+            *(".jsa", ".jsa", ".lock", ".lock"),
+        ]
+        bed.must("down")
+        assert "class archives" not in bed.must("up", "-d").err
+        bed.must("down")
+    finally:
+        bed.ensure_gone()
 
 
 def test_every_template_has_such_a_test() -> None:

@@ -156,8 +156,8 @@ def refuse_numbers(context: typer.Context, given: str | list[str] | None) -> obj
     for name in [given] if isinstance(given, str) else given or ():
         if is_number(name):
             raise UsageError(
-                f"{name} is the number of a rollout, and kappa {context.info_name} is for what "
-                "the project declares: it takes pipelines",
+                f"{name} is the number of a rollout, and kappa {context.info_name} takes names of "
+                "pipelines, as the project declares them",
                 hint="kappa history shows which pipeline that rollout is of",
             )
     return given

@@ -44,12 +44,12 @@ class EventWriter:
         form = topic.format
         if isinstance(form, Text):
             raise UsageError(
-                f"events of topic {topic.name} are lines of text, which nothing is made into",
+                f"events of topic {topic.name} are lines of text: Kappa makes none from other events",
                 hint="give the lines themselves, with --from lines",
             )
         if changes_of(form) is not None:
             raise UsageError(
-                f"topic {topic.name} has a database's changes, whose keys are beside them",
+                f"topic {topic.name} has a database's changes, and a change alone has no key",
                 hint=f"give each its key with --envelope: {EXAMPLE}",
             )
         if is_framed(form) and pin_of(form) is None:

@@ -128,7 +128,7 @@ def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
         return ProducedRecord
     if changes_of(topic.format) is not None:
         raise UsageError(
-            f"topic {topic.name} has a database's changes, whose keys are beside them",
+            f"topic {topic.name} has a database's changes, and a change alone has no key",
             hint=f"give each its key with --envelope: {EXAMPLE}",
         )
     fields_of, key, is_compacted = (

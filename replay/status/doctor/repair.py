@@ -52,7 +52,8 @@ def repair_root(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
                     store.put(name, _copy_of(store, birth_copy(build)))
     except Conflict as error:
         raise Conflict(
-            "kappa is up, and works with what is to be repaired", hint="kappa down, and then again"
+            "kappa is up, and uses the files that a repair would move aside",
+            hint="stop it first: kappa down && kappa doctor --repair",
         ) from error
     return tuple(path for path in moved if path is not None)
 

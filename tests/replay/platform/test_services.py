@@ -13,7 +13,7 @@ from kappa.base.settings import load_settings
 from kappa.kafka.client import Log
 from kappa.replay.platform import services as services_module
 from kappa.replay.platform.child import ChildProcess
-from kappa.replay.platform.services import CollectorService, Services
+from kappa.replay.platform.services import ClassArchiveService, CollectorService, Services
 from kappa.serving.collect.collector import LOCK
 from kappa.state.lock import current_holder
 from kappa.state.store import Store
@@ -67,12 +67,30 @@ def test_full_disk_ends_all_but_collector(tmp_path: Path, monkeypatch: pytest.Mo
     )
     monkeypatch.setattr(ChildProcess, "end", lambda self: did.append(f"{self.what} ends"))
     services = Services(Store(settings.root_url), settings, say=print)
-    services.ensure_running("127.0.0.1:9", (), has_space=True)
+    services.ensure_running("127.0.0.1:9", (), has_space=True, is_calm=False)
     assert {line for line in did if "starts" in line} == {
         *("the archiver starts", "the courier starts", "the collector starts")
     }
     did.clear()
 
-    services.ensure_running("127.0.0.1:9", (), has_space=False)
+    services.ensure_running("127.0.0.1:9", (), has_space=False, is_calm=False)
 
     assert did == ["the archiver ends", "the courier ends", "the collector starts"]
+
+
+def test_class_archives_wait_for_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made once, by a child that begins when nobody waits for a JVM."""
+    (tmp_path / "kappa.toml").touch()
+    settings, begun = load_settings(tmp_path), list[str]()
+    monkeypatch.setattr(services_module, "archives_to_make", lambda _settings: ["spark"])
+    monkeypatch.setattr(ChildProcess, "start", lambda _self, module, *_: begun.append(module))
+    said = list[str]()
+    archives = ClassArchiveService(Store(settings.root_url), settings, say=said.append)
+
+    archives.ensure_made(is_calm=False)
+    assert (begun, said) == ([], [])
+    archives.ensure_made(is_calm=True)
+    archives.ensure_made(is_calm=True)
+
+    assert begun == ["kappa.engine.spark.cds"]
+    assert len(said) == 1
