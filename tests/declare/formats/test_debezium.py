@@ -464,10 +464,10 @@ def test_a_declaration_that_cannot_be_meant_is_refused(wrong: Any, message: str)
 
 
 def test_changes_come_with_their_keys_from_a_database_alone(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="keys are beside them") as refused:
+    with pytest.raises(UsageError, match="a change alone has no key") as refused:
         event_records(topic())
     assert "--envelope" in (refused.value.hint or "")
-    with pytest.raises(UsageError, match="keys are beside them") as refused:
+    with pytest.raises(UsageError, match="a change alone has no key") as refused:
         EventWriter(topic())
     assert "--envelope" in (refused.value.hint or "")
     with pytest.raises(UsageError, match="events are a database's changes, which is not collected"):
