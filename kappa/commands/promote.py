@@ -107,7 +107,7 @@ def undo(
             "--to",
             metavar="GENERATION",
             min=1,
-            help="the build of this generation, if it is kept; default: the build that served before",
+            help="the build of this generation, if it is kept; default: the previous build",
             show_default=False,
         ),
     ] = None,

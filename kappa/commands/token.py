@@ -21,7 +21,10 @@ app = Commands(
 def add_token(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", show_default=False, help="the client that gets it, such as grafana")
+        str,
+        typer.Argument(
+            metavar="NAME", show_default=False, help="the client that gets it, such as grafana"
+        ),
     ],
     role: Annotated[
         list[Role],
@@ -29,11 +32,15 @@ def add_token(
     ],
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", help="a table that the client may read, and no other; repeat for more"),
+        typer.Option(
+            "--table", help="a table that the client may read, and no other; repeat for more"
+        ),
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="a topic to which the client may send, and no other; repeat for more"),
+        typer.Option(
+            "--topic", help="a topic to which the client may send, and no other; repeat for more"
+        ),
     ] = None,
     output: As = Form.TABLE,
 ) -> None:

@@ -44,7 +44,10 @@ def run_lines(run: ProjectRun, folder: Path, *, in_full: bool = False) -> Iterat
         if not pipeline.same or pipeline.name in refused:
             yield from _pipeline_lines(pipeline, in_full=in_full)
     for name in run.gone:
-        yield Style.REMOVED, f"{name}: gone, no file declares it; boards are checked at the next run"
+        yield (
+            Style.REMOVED,
+            f"{name}: gone, no file declares it; boards are checked at the next run",
+        )
     for refusal in run.refusals:
         yield from _refusal_lines(refusal, folder)
     same = [each.name for each in run.pipelines if each.same and each.name not in refused]

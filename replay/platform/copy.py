@@ -174,7 +174,9 @@ def adopt_copy(store: Store, *, sends: bool) -> Root:
     try:
         lock.acquire()
     except Conflict as error:
-        raise Conflict("kappa is up on this root", hint="stop it first, and type the command again: kappa down") from error
+        raise Conflict(
+            "kappa is up on this root", hint="stop it first, and type the command again: kappa down"
+        ) from error
     with ExitStack() as ending:
         ending.callback(lock.release)
         # The claim in a copied bucket is of the host that has claimed the first root.

@@ -432,7 +432,7 @@ def test_a_map_of_protobuf_that_is_no_object_is_named(event: dict[str, Any], pla
 
 def test_topics_whose_events_cannot_be_made_say_why() -> None:
     text = Topic("t", event="at string", format=Text(r"(?P<at>\S+)"))
-    with pytest.raises(UsageError, match="lines of text: Kappa makes none"):
+    with pytest.raises(UsageError, match="lines of text: Kappa makes no line"):
         EventWriter(text)
     with pytest.raises(UsageError, match="no schema whose id"):
         EventWriter(Topic("t", event="at string", format=Json(framed=True)))

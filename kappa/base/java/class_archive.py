@@ -1,8 +1,8 @@
 """Class archives (AppCDS): the loaded classes of Kafka or of Spark, stored by a JVM.
 
 With a class archive, a JVM starts in half the time. Archives are optional: without a valid archive,
-a start is only slower. Archives are beside the installed packages. `kappa.setup` and `kappa up` make
-archives from the class lists beside this file, which `make classes` writes.
+a start is only slower. Archives are beside the installed packages. `kappa.setup` and `kappa up`
+make archives from the class lists beside this file, which `make classes` writes.
 See https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
 """
 

@@ -87,7 +87,7 @@ PastTime = Annotated[
     typer.Option(
         "--at",
         metavar="TIME",
-        help="the tables as they were served then (ISO 8601; UTC without a zone), while they are kept",
+        help="the tables as they were served then, while kept (ISO 8601; in UTC by default)",
         show_default=False,
     ),
 ]
@@ -98,7 +98,7 @@ PastOffsets = Annotated[
     typer.Option(
         "--at-offsets",
         metavar="TOPIC:PARTITION=OFFSET,...",
-        help="the tables that serve now, as they were at exactly these offsets, while they are kept",
+        help="the tables of now, as they were at exactly these offsets, while they are kept",
         show_default=False,
     ),
 ]
@@ -109,7 +109,7 @@ PastEventTime = Annotated[
     typer.Option(
         "--at-event-time",
         metavar="TIME",
-        help="the tables that serve now, as they were once all records up to this log time were "
+        help="the tables of now, as they were once all records up to this log time were "
         "folded, while they are kept; log time is the running maximum of the records' timestamps",
         show_default=False,
     ),

@@ -65,9 +65,7 @@ def archives_to_make(settings: Settings) -> list[ClassArchive]:
 
     Raises KappaError if Java is missing or jars cannot be fetched.
     """
-    jars = ensure_jars(
-        find_java(), cache=settings.jars.cache, repository=settings.jars.repository
-    )
+    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
     return [archive for archive in missing_archives(jars) if archive.can_be_made]
 
 

@@ -44,7 +44,7 @@ class EventWriter:
         form = topic.format
         if isinstance(form, Text):
             raise UsageError(
-                f"events of topic {topic.name} are lines of text: Kappa makes none from other events",
+                f"events of topic {topic.name} are lines of text: Kappa makes no line of fields",
                 hint="give the lines themselves, with --from lines",
             )
         if changes_of(form) is not None:
