@@ -6,6 +6,7 @@ pages into that folder: light, dark and narrow. Needs Chromium.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 import tempfile
@@ -49,6 +50,8 @@ def web(slice):
     hits = slice["visits"]
     return {{"page_hits": hits.select("page", "minute"{more})}}
 """
+# The end of the log of `page_world`, of which partition 1 has half.
+LOG_END = 1234
 SIZES = {
     "light": ({"width": 1200, "height": 800}, "light"),
     "dark": ({"width": 1200, "height": 800}, "dark"),
@@ -56,18 +59,24 @@ SIZES = {
 }
 
 
+def fingerprint(build: str) -> str:
+    """Returns a text that looks as a version does."""
+    return hashlib.sha256(build.encode()).hexdigest()
+
+
 def shop(folder: Path) -> World:
     """Makes a project of one pipeline with a candidate that waits, and much that happened."""
-    world = World(folder)
+    world = World(folder, fingerprint)
     world.build("web-1", evil="cart", code=CODE.format(more=""))
-    world.build("web-2", evil="cart", code=CODE.format(more=""))
-    world.build("web-3", hits=2, evil="cart", code=CODE.format(more=', "visitors"'))
+    world.build("web-2", offset=LOG_END, evil="cart", code=CODE.format(more=""))
+    changed = CODE.format(more=', "visitors"')
+    world.build("web-3", offset=LOG_END, hits=2, evil="cart", code=changed)
     world.goes_live("web-1", 1, ago=5400)
     world.goes_live("web-2", 2, "web-1", reasons=("table page_hits changed",), ago=1800)
-    world.append(Staged("web", "web-f", "version-of-it", ("function web changed",)), ago=1500)
+    world.append(Staged("web", "web-f", fingerprint("web-f"), ("function web changed",)), ago=1500)
     number = max(record.number for record in world.journal.after(0))
     world.append(Failed(number, f"check failed: {ROWS} of {ROWS} rows", "mend it"), ago=1400)
-    world.append(Staged("web", "web-a", "version-of-it", ("function web changed",)), ago=900)
+    world.append(Staged("web", "web-a", fingerprint("web-a"), ("function web changed",)), ago=900)
     number = max(record.number for record in world.journal.after(0))
     world.append(Failed(number, "its job died", "kappa logs web-a"), ago=800)
     world.alerts()
@@ -82,7 +91,7 @@ def shop(folder: Path) -> World:
 
 def many(folder: Path) -> World:
     """Makes a project of 24 pipelines, which the overview lists."""
-    world = World(folder)
+    world = World(folder, fingerprint)
     for number in range(1, 25):
         name = "web" if number == 1 else f"pipeline-{number:02d}"
         world.build(f"b-{number}", offset=400 * number, pipeline=name)

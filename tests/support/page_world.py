@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
@@ -131,8 +131,11 @@ class FakeLog:
 class World:
     """The project, and the answers of its broker."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, version_of: Callable[[str], str] = "version-of-{}".format
+    ) -> None:
         (folder / "kappa.toml").touch()
+        self.version_of = version_of
         self.store = Store(folder / ".kappa")
         self.journal = Journal(self.store)
         self.now = datetime.now(UTC)
@@ -186,7 +189,7 @@ class World:
                 tables,
                 topics=topics,
                 pipeline=pipeline,
-                version=f"version-of-{name}",
+                version=self.version_of(name),
                 parts={"function pipelines/web.py:web": str(hash(code))} if code else {},
                 sources=hash_files(files),
                 views=view,
@@ -249,7 +252,7 @@ class World:
 
         The build begins to serve some seconds `ago`, after a replay of a minute.
         """
-        self.append(Staged(pipeline, build, f"version-of-{build}", reasons), ago=ago + 75)
+        self.append(Staged(pipeline, build, self.version_of(build), reasons), ago=ago + 75)
         rollout = max(record.number for record in self.journal.after(0))
         self.append(CaughtUp(rollout, self._offsets(1000)), ago=ago + 15)
         self.append(self.verified(rollout, before), ago=ago + 3)
@@ -272,7 +275,7 @@ class World:
         if before is not None:
             self.append(Held(rollout, before, 1), ago=ago)
         receipt = Receipt(
-            *(pipeline, build, f"version-of-{build}", self._offsets(1000), before),
+            *(pipeline, build, self.version_of(build), self._offsets(1000), before),
             None if before is None else self._offsets(990),
             reasons=reasons,
             first=before is None,
@@ -286,7 +289,7 @@ class World:
         The candidate is ready since some seconds `ago`, after a replay that took twice as long.
         """
         reasons = (reason or f"function web changed {EVIL}",)
-        candidate = Staged("web", build, f"version-of-{build}", reasons, auto_promote=False)
+        candidate = Staged("web", build, self.version_of(build), reasons, auto_promote=False)
         self.append(candidate, ago=3.2 * ago)
         rollout = max(record.number for record in self.journal.after(0))
         self.append(CaughtUp(rollout, self._offsets(1000)), ago=1.2 * ago)
