@@ -25,6 +25,7 @@ from kappa.engine.read.archived import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.kafka.broker.broker import partition_bytes
 from kappa.kafka.client_options import client_options
+from kappa.replay.status.run_records import running_at
 from kappa.serving.query.render import Listing
 from kappa.state.lock import is_held
 from kappa.state.offsets import Offsets
@@ -107,6 +108,7 @@ def archive_status(
     )
     sizes = partition_bytes(store.local.folder, names) if settings.runs_broker else {}
     follows = is_held(store.local.path(LOCK))
+    is_up = running_at(store) is not None
     found = []
     for topic, fingerprint in sorted({*there, *declared}):
         archive, mark = there.get((topic, fingerprint), (None, None))
@@ -137,7 +139,7 @@ def archive_status(
                 sum(block.bytes for block in blocks),
                 behind,
                 size,
-                _archive_note(state, why),
+                _archive_note(state, why, is_up=is_up),
             )
         )
     return tuple(found)
@@ -249,12 +251,16 @@ def _archive_state(*, declared: bool, follows: bool, why: str | None) -> Archive
     )
 
 
-def _archive_note(state: ArchiveState, why: str | None) -> str:
+def _archive_note(state: ArchiveState, why: str | None, *, is_up: bool) -> str:
     match state:
         case ArchiveState.STOPPED:
             return f"{why}; move its folder away, and it is made again from what the topic has"
         case ArchiveState.WAITING:
-            return "the archiver does not run yet: kappa up -d starts it; see kappa logs archiver"
+            return (
+                "the archiver starts within seconds; see kappa logs archiver"
+                if is_up
+                else "kappa is not up: kappa up -d starts the archiver"
+            )
         case ArchiveState.KEPT:
             return (
                 "of a declaration that is not there any more; kept for what the topic may have lost"

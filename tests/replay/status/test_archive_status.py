@@ -5,6 +5,7 @@ The archiver runs if a topic may be archived.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from kappa import Topic
+from kappa.base.process import process_id
 from kappa.base.settings import Settings, load_settings
 from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archiver import LOCK
@@ -22,6 +24,7 @@ from kappa.kafka.cluster import TopicFacts
 from kappa.records.decode.fate import decoded_columns
 from kappa.replay.platform.services import ArchiverService
 from kappa.replay.status.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status
+from kappa.replay.status.run_records import Running, put_running
 from kappa.state.lock import Lock
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -91,10 +94,16 @@ def test_archive_tells_where_it_is(settings: Settings, any_store: Store) -> None
     archive(store)
 
     waiting = status(settings, store, Log())
+    me = process_id(os.getpid())
+    assert me is not None
+    put_running(store, Running(me.pid, me.born, "127.0.0.1:1", ""))
+    starting = status(settings, store, Log())
     with Lock(store.local.path(LOCK), what="the archive"):
         following = status(settings, store, Log())
 
     assert waiting.state == ArchiveState.WAITING
+    assert waiting.note == "kappa is not up: kappa up -d starts the archiver"
+    assert starting.note == "the archiver starts within seconds; see kappa logs archiver"
     found = (following.state, following.note, following.behind)
     assert found == (ArchiveState.FOLLOWING, "", 10)
     (row,) = archive_listing([following]).row_objects()
