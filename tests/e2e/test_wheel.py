@@ -193,6 +193,7 @@ def test_searches_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
     assert rows == [("s2", 20), ("s3", 1), ("s4", 2)]
 
 
+@pytest.mark.timeout(1800)
 def test_kappa_up_makes_class_archives(tmp_path: Path, built: Path) -> None:
     """A pip install has none: `kappa up` says that it makes them, and does so with spare time."""
     venv = installed(tmp_path, built)
@@ -205,7 +206,8 @@ def test_kappa_up_makes_class_archives(tmp_path: Path, built: Path) -> None:
         bed.wait(
             lambda: {each.name.split("-")[0] for each in venv.glob("kappa/*.jsa")} == USES,
             "both archives",
-            2 * PATIENCE_SECONDS,
+            # At the lowest priority, on a busy machine.
+            5 * PATIENCE_SECONDS,
         )
         bed.wait(lambda: "the making of class archives ended" in bed.logs(), "the end")
         assert sorted(path.suffix for path in (venv / "kappa").iterdir()) == [
