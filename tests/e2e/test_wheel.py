@@ -200,7 +200,10 @@ def test_kappa_up_makes_class_archives(tmp_path: Path, built: Path) -> None:
     bed = Installed(tmp_path / "shop", venv, whole=True)
     try:
         assert "class archives" in bed.must("up", "-d").err
-        bed.wait(lambda: bed.pids("kappa.engine.spark.cds") != [], "the making")
+        # The platform begins with it once a spare is warm.
+        bed.wait(
+            lambda: bed.pids("kappa.engine.spark.cds") != [], "the making", 2 * PATIENCE_SECONDS
+        )
         (maker,) = bed.pids("kappa.engine.spark.cds")
         assert os.getpriority(os.PRIO_PROCESS, maker) == 19
         bed.wait(
