@@ -158,8 +158,7 @@ def blocked(scopes: Scopes, select: Tree, column: Visible, number: int, name: st
             return f"rows are not distinct on {name}"
     windows = [*_window_functions(select)]
     if not all(has(each["partitions"]) for each in windows):
-        hint = "; give by=(...) its columns" if all(each["partitions"] for each in windows) else ""
-        return f"a window is not partitioned by {name}{hint}"
+        return f"a window is not partitioned by {name}"
     return None
 
 

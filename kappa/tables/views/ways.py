@@ -8,13 +8,17 @@ subtracts from both (by_change.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as with_fields
 
 from kappa.base.duck import Connection, open_connection
 from kappa.base.sql import lowered, quoted
+from kappa.declare.values.columns import parse_type
 from kappa.state.table import TableBirth
-from kappa.tables.views.births import make_empty
+from kappa.tables.views.births import can_be_key, make_empty
 from kappa.tables.views.bound import declared_sql, why_not_bound
 from kappa.tables.views.by_change import ByChange, by_change
 from kappa.tables.views.lineage import lineage_of
@@ -55,6 +59,8 @@ class Way:
     reads: tuple[Read, ...]
     whole_after: Mapping[str, str]
     change: ByChange | None = None
+    # The arguments with which a whole view would be kept by touched keys, if there are some.
+    advice: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -65,7 +71,8 @@ class Way:
         if self.change is not None:
             return "by change: its counts and sums take what the slice adds"
         if self.is_whole:
-            return f"whole: {next(iter(self.whole_after.values()), 'it reads no table')}"
+            why = next(iter(self.whole_after.values()), "it reads no table")
+            return f"whole: {why}{'; ' if self.advice else ''}{self.advice}"
         rest = "".join(
             f"; whole when {name} changes: {why}" for name, why in self.whole_after.items()
         )
@@ -89,11 +96,55 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
 
     `duck` has the tables, and reads no rows.
     """
+    way = _way_by(duck, view, tables)
+    if way.change is not None or not way.is_whole:
+        return way
+    return replace(way, advice=_advice(duck, view, tables))
+
+
+def _advice(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> str:
+    """Returns the arguments with which a whole view would be kept by touched keys.
+
+    Returns an empty text if there are none. Only the view's own keys are considered, and for a
+    query with a window function all columns of the query.
+    """
     assert view.view is not None
-    columns = {
+    tree, columns = tree_of(duck, view.view), _columns_read(view, tables)
+    served = [name for name, kind in view.served if can_be_key(parse_type(kind))]
+    found = lineage_of(tree, columns, served)
+    if found.why_not is not None:
+        return ""
+    followed = [name for name in served if all(name in each.by for each in found.readings)]
+    has_windows = any(each.get("class") == "WINDOW" for each in trees(found.tree))
+    by = [name for name in followed if name in (view.keys or view.by)]
+    by = by or [name for name in followed if has_windows]
+    keys = () if not view.keys else tuple(dict.fromkeys((*by, *view.keys)))
+    if not by or _way_by(duck, with_fields(view, keys=keys, by=tuple(by)), tables).is_whole:
+        return ""
+    if {*keys} != {*view.keys}:
+        return f"give keys={_tuple_text(keys)}, by={_tuple_text(by)}"
+    return f"{'add' if keys and view.by == view.keys else 'give'} by={_tuple_text(by)}"
+
+
+def _tuple_text(names: Sequence[str]) -> str:
+    """Returns a tuple of names as Python writes it, with double quotes."""
+    return f"({', '.join(json.dumps(name) for name in names)}{',' * (len(names) == 1)})"
+
+
+def _columns_read(
+    view: TableBirth, tables: Mapping[str, TableBirth]
+) -> Mapping[str, Mapping[str, str]]:
+    """Returns the types of the columns of each table that a view reads, by lower-case name."""
+    return {
         lowered(name): {lowered(column): kind for column, kind in tables[name].served}
         for name in view.reads
     }
+
+
+def _way_by(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
+    """Returns the way of a view with its own keys and `by`, without advice."""
+    assert view.view is not None
+    columns = _columns_read(view, tables)
     tree = tree_of(duck, view.view)
     change = None
     if view.keys:

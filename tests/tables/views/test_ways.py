@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import pytest
 
+from kappa import View
 from kappa.base.duck import open_connection
 from kappa.state.table import TableBirth
-from kappa.tables.views.births import make_empty
-from kappa.tables.views.ways import way_of
+from kappa.tables.views.births import make_empty, view_births
+from kappa.tables.views.ways import Way, way_of, ways_of
 
 TABLES = {
     "auctions": TableBirth(
@@ -71,7 +75,7 @@ WITH_NAMES = """
         (
             "auction",
             "from bids qualify rank() over (partition by bidder order by price) = 1",
-            "whole: a window is not partitioned by auction; give by=(...) its columns",
+            "whole: a window is not partitioned by auction",
         ),
         (
             "auction",
@@ -115,3 +119,61 @@ def test_a_plan_says_the_way_of_a_view_and_why(by: str, sql: str, told: str) -> 
         for query in (way.sql, *(read.reaches for read in way.reads)):
             if query is not None:
                 duck.execute(query)
+
+
+@pytest.mark.parametrize(
+    ("keys", "by", "told"),
+    [
+        (("seller", "id"), (), 'add by=("seller",)'),
+        (("id",), (), 'give keys=("seller", "id"), by=("seller",)'),
+        (("seller", "id"), ("id",), 'give by=("seller",)'),
+        ((), ("id",), 'give by=("seller",)'),
+    ],
+)
+def test_a_plan_says_which_by_keeps_a_window(
+    keys: tuple[str, ...], by: tuple[str, ...], told: str
+) -> None:
+    sql = "select id, seller, rank() over (partition by seller order by id) as n from auctions"
+
+    whole, kept = _told_ways(View("ranked", sql, keys=keys, by=by), told)
+
+    assert whole == f"whole: a window is not partitioned by id; {told}"
+    assert kept == "by touched keys (seller)"
+
+
+@pytest.mark.parametrize(
+    ("keys", "sql"),
+    [
+        (("id",), "select id, rank() over (order by id) as n from auctions"),
+        (("k",), "select id, upper(category) as k from auctions"),
+        # The window's only column is no column of the view.
+        (("id",), "select id, rank() over (partition by seller order by id) as n from auctions"),
+        # A column of this type can be no key.
+        (
+            ("id",),
+            """
+            select id, x, rank() over (partition by x order by id) as n
+            from (select id, seller::double as x from auctions)
+            """,
+        ),
+    ],
+)
+def test_a_plan_advises_no_by_that_would_not_help(keys: tuple[str, ...], sql: str) -> None:
+    (way,) = _ways([View("ranked", sql, keys=keys)]).values()
+
+    assert str(way).startswith("whole: ")
+    assert "by=" not in str(way)
+
+
+def _told_ways(view: View, told: str) -> tuple[str, str]:
+    """Returns the way of a view in words, and that of the view with the arguments that it tells."""
+    given = dict(re.findall(r"(keys|by)=(\([^)]*\))", told))
+    arguments = {name: ast.literal_eval(text) for name, text in given.items()}
+    mended = View(view.name, view.sql, **{"keys": view.keys, **arguments})
+    one, other = (str(_ways([each])[view.name]) for each in (view, mended))
+    return one, other
+
+
+def _ways(views: list[View]) -> dict[str, Way]:
+    tables = tuple(TABLES.values())
+    return ways_of((*tables, *view_births(views, tables)))
