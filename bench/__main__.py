@@ -26,6 +26,7 @@ import formats
 import freshness
 import loop
 import queries
+import rate
 import serve
 import short
 import startup
@@ -52,6 +53,7 @@ from screen import (
     title,
     told,
     versions,
+    with_ages,
 )
 
 from kappa.base.errors import KappaError
@@ -70,6 +72,8 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "loop": (loop.main, "rounds", 20),
     "startup": (startup.main, "rounds", startup.CELL.rounds),
     "freshness": (freshness.main, "events", 5_000_000),
+    # The events are those of a second: the highest rate that is tried.
+    "rate": (rate.main, "events", 200_000),
     "short": (short.main, "events", 1_000_000),
     "day": (day.main, "rounds", 20),
     "tables": (tables.main, "rounds", 60),
@@ -243,14 +247,7 @@ def _tell(
     (report / f"{cell.name}-{cell.events}.md").write_text(written, encoding="utf-8")
     if into is not None:
         picture = into.with_name(f"{into.stem}-{cell.name}.svg")
-        into.write_text(
-            placed(
-                into.read_text(encoding="utf-8"),
-                cell.name,
-                f"![{title(run)}]({picture.name})\n\n{written}",
-            ),
-            encoding="utf-8",
-        )
+        _place(into, cell.name, f"![{title(run)}]({picture.name})\n\n{written}")
         picture.write_text(drawn, encoding="utf-8")
     return 0 if any(figure.rival == KAPPA and figure.rounds for figure in found) else 1
 
@@ -263,10 +260,15 @@ def _reported(cell: str, report: Report | None, home: Path, into: Path | None) -
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{cell}.json").write_text(report.document, encoding="utf-8")
     if into is not None:
-        into.write_text(
-            placed(into.read_text(encoding="utf-8"), cell, report.page), encoding="utf-8"
-        )
+        _place(into, cell, report.page)
     return 0
+
+
+def _place(into: Path, cell: str, section: str) -> None:
+    """Puts the section of a cell into a document, and marks the sections that are older."""
+    document = placed(into.read_text(encoding="utf-8"), cell, section)
+    changelog = (TREE / "CHANGELOG.md").read_text(encoding="utf-8")
+    into.write_text(with_ages(document, changelog), encoding="utf-8")
 
 
 def _parsed() -> argparse.Namespace:

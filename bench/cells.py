@@ -377,11 +377,12 @@ _ALL = (
     "consume-c",
     "consume",
 )
+_PYTHON_RIVALS = ("quix", "pathway")
 CELLS = {
     cell.name: cell
     for cell in (
-        Cell("standard", "totals", 5_000_000, 16_384, 5, _ALL),
-        Cell("keys", "totals", 5_000_000, 500_000, 5, _ALL),
+        Cell("standard", "totals", 5_000_000, 16_384, 5, (*_ALL, *_PYTHON_RIVALS)),
+        Cell("keys", "totals", 5_000_000, 500_000, 5, (*_ALL, *_PYTHON_RIVALS)),
         Cell("warm", "totals", 10_000_000, 100_000, 5, (KAPPA, "spark", "consume-c", "consume")),
         Cell("large", "totals", 20_000_000, 16_384, 3, _ALL),
         Cell("huge", "totals", 50_000_000, 500_000, 2, _ALL),

@@ -5,8 +5,9 @@
 The whole platform runs as users run it, with totals by key: `kappa up`, `kappa deploy`. A producer
 sends at a steady rate, and a probe asks a query again and again, each in a process of its own. The
 cell runs each rate alone, the lowest beside a candidate that replays the whole log, and the highest
-while the topic is archived. A replay alone gives the replay's own rate. What is served in the end
-must equal the oracle.
+while the topic is archived. A replay alone gives the replay's own rate. The cores that each process
+takes show what a replay beside live events can have. What is served in the end must equal the
+oracle.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pyarrow.parquet as pq
 from cells import Cell
 from ground import say, under
 from kappa_job import warm_in
-from living import ASKED, Platform
+from living import ASKED, CANDIDATE, Platform, Taken
 from screen import Report
 
 from demo.judgement.freshness import Freshness, measure
@@ -38,13 +40,15 @@ KEYS = 16_384
 _SECONDS = 60.0
 # From the first event of a producer on, everything is warm.
 _WARM_SECONDS = 15.0
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """One stretch of live running: its rate and company, its freshness, and its costs.
 
-    `job` and `archiver` are CPU seconds per event; `answers` is answers a second.
+    `job` and `archiver` are CPU seconds per event; `answers` is answers a second. `cores` are CPU
+    seconds a second, by role.
     """
 
     rate: int
@@ -53,16 +57,25 @@ class Stretch:
     job: float
     archiver: float
     answers: float
+    cores: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A replay of the whole log: its warm events a second, and its CPU seconds a second."""
+
+    rate: float
+    cores: float
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that was measured; replays are warm, in events a second."""
+    """All that was measured."""
 
     events: int
     stretches: tuple[Stretch, ...]
-    replay_alone: float
-    replay_beside: float
+    alone: Replay
+    beside: Replay
     load: float
 
 
@@ -70,13 +83,13 @@ def main(home: Path, events: int) -> Report | None:
     """Measures all of it; None where the result was not the oracle's."""
     platform = Platform(home, Cell("freshness", "totals", events, KEYS, 1, ()))
     load = os.getloadavg()[0]
-    rates: list[float] = []
+    replays: list[Replay] = []
     with platform.up():
         say(f"{events:,} events serve")
         stretches = [stretch(platform, rate, "nothing") for rate in RATES]
         alone = _replay(platform, 1)
         stretches.append(
-            stretch(platform, RATES[0], "a replay", lambda: rates.append(_replay(platform, 2)))
+            stretch(platform, RATES[0], "a replay", lambda: replays.append(_replay(platform, 2)))
         )
         platform.archive_all()
         stretches.append(stretch(platform, RATES[-1], "the archiver"))
@@ -85,7 +98,7 @@ def main(home: Path, events: int) -> Report | None:
         say(f"no figure: what serves is not the oracle's: {wrong}")
         return None
     shutil.rmtree(platform.folder)
-    found = Found(events, tuple(stretches), alone, rates[0], load)
+    found = Found(events, tuple(stretches), alone, replays[0], load)
     return Report(_line(found), json.dumps(asdict(found), indent=1), _page(found))
 
 
@@ -119,20 +132,39 @@ def stretch(
             f"{events} events were sent, and {0 if fresh is None else fresh.events} of them "
             "seen in an answer"
         )
-    own = {role: (after[role].cpu - before[role].cpu) / events for role in ("job", "archiver")}
-    found = Stretch(rate, beside, fresh, own["job"], own["archiver"], asked / (until - since))
+    used = {
+        role: after[role].cpu - before[role].cpu for role in ("job", "archiver", "broker", "load")
+    }
+    own = {role: used[role] / events for role in ("job", "archiver")}
+    cores = {role: seconds / (until - since) for role, seconds in used.items()}
+    found = Stretch(
+        rate, beside, fresh, own["job"], own["archiver"], asked / (until - since), cores
+    )
     say(
         f"{rate:,} a second beside {beside}: {fresh}, p99 {fresh.p99:.2f} s; CPU us an event: "
-        f"job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}"
+        f"job {own['job'] * 1e6:.0f}, archiver {own['archiver'] * 1e6:.0f}; {_cores_text(cores)}"
     )
     return found
 
 
-def _replay(platform: Platform, number: int) -> float:
-    """Replays the whole log into a candidate, abandons it, and returns its warm events a second."""
+def _cores_text(cores: Mapping[str, float]) -> str:
+    """Returns the cores of each role in words."""
+    return "cores: " + ", ".join(f"{role} {taken:.2f}" for role, taken in cores.items())
+
+
+def _replay(platform: Platform, number: int) -> Replay:
+    """Replays the whole log into a candidate, and abandons the candidate."""
     platform.declare(number)
     platform.kappa("stage", "--yes")
-    platform.kappa("wait")
+    # A process that has ended tells no more what it took, so its job is looked at meanwhile.
+    looks: list[tuple[float, Taken]] = []
+    with ThreadPoolExecutor(1) as beside:
+        waiting = beside.submit(platform.kappa, "wait")
+        while not waiting.done():
+            taken = platform.taken()[CANDIDATE]
+            looks += [(time.monotonic(), taken)] if taken.resident else []
+            time.sleep(_LOOK_SECONDS)
+        waiting.result()
     (rollout,) = [
         each for each in fold_records(Journal(platform.store).after(0)).rollouts if each.waits
     ]
@@ -142,8 +174,12 @@ def _replay(platform: Platform, number: int) -> float:
     )
     if warm is None:
         raise KappaError(f"the replay of {rollout.build} had one slice", hint="give more events")
-    say(f"a replay: {warm.rate:,.0f} events a second, warm")
-    return warm.rate
+    if not looks:
+        raise KappaError("the replay ended before it was looked at", hint="give more events")
+    (begun, first), (ended, last) = looks[0], looks[-1]
+    cores = (last.cpu - first.cpu) / max(ended - begun, _LOOK_SECONDS)
+    say(f"a replay: {warm.rate:,.0f} events a second, warm, on {cores:.2f} cores")
+    return Replay(warm.rate, cores)
 
 
 def _line(found: Found) -> str:
@@ -161,7 +197,7 @@ def _line(found: Found) -> str:
     ]
     ratio = (
         f"p99 beside a replay {beside.freshness.p99 / alone[beside.rate].freshness.p99:.2f}x; the "
-        f"replay keeps {found.replay_beside / found.replay_alone:.2f} of its rate"
+        f"replay keeps {found.beside.rate / found.alone.rate:.2f} of its rate"
     )
     return (
         f"bench freshness, {found.events} events: {'; '.join(parts)}; {ratio}; CPU with the "
@@ -195,12 +231,15 @@ def _page(found: Found) -> str:
         lines.append(
             "| " + " | ".join((f"{each.rate:,}", each.beside, f"{fresh.events:,}", *figures)) + " |"
         )
-    alone, beside = found.replay_alone, found.replay_beside
+    alone, beside = found.alone, found.beside
+    live = next(each for each in found.stretches if each.beside == "a replay")
     lines += [
         "",
         (
-            f"A replay of the whole log, warm: {alone:,.0f} events a second alone, {beside:,.0f} "
-            f"beside live events ({beside / alone:.2f})."
+            f"A replay of the whole log, warm: {alone.rate:,.0f} events a second alone, "
+            f"{beside.rate:,.0f} beside live events ({beside.rate / alone.rate:.2f}), on "
+            f"{alone.cores:.2f} and {beside.cores:.2f} cores. Beside it took "
+            f"{_cores_text(live.cores).removeprefix('cores: ')} (the producer and the probe)."
         ),
         under(found.load),
     ]

@@ -53,7 +53,11 @@ _ROLES = {
     _JOB: "job",
     "kappa.serving.outlets.courier": "courier",
     "kafka.Kafka": "broker",
+    # The bench's own producer and probe.
+    "/bench/scripts/": "load",
 }
+# A job of another build than that which serves.
+CANDIDATE = "candidate"
 # The table's size is in the answer, so all of it is read.
 ASKED = "select count(*), sum(bids)::bigint from totals"
 _SETTINGS = """
@@ -225,12 +229,21 @@ class Platform:
 
     @contextmanager
     def live_events(
-        self, rate: int, ledger: Path, answers: Path, query: str = ASKED
+        self,
+        rate: int,
+        ledger: Path,
+        answers: Path,
+        query: str = ASKED,
+        *,
+        producer: str = "paced",
     ) -> Iterator[None]:
-        """Sends events at a steady rate beside the block, and queries; leaves a file of each."""
+        """Sends events at a steady rate beside the block, and queries; leaves a file of each.
+
+        `producer` is the script that sends.
+        """
         with self.script("probe", str(self.folder), PIPELINE, str(answers), query) as probe:
             with self.script(
-                "paced",
+                producer,
                 self.log.bootstrap_servers,
                 self.cell.topic,
                 str(PARTITIONS),
@@ -273,6 +286,7 @@ class Platform:
 
     def taken(self) -> Mapping[str, Taken]:
         """Returns what living processes take, by role; a reaped child counts for its parent."""
+        live = f"--build {self.live} "
         ticks: Counter[int] = Counter()
         resident: Counter[int] = Counter()
         roles: dict[int, str] = {}
@@ -292,10 +306,11 @@ class Platform:
             resident[session] += member.resident
             role = next((role for word, role in _ROLES.items() if word in member.command), None)
             if role is not None:
-                roles[session] = role
+                is_live = role != "job" or live in member.command
+                roles[session] = role if is_live else CANDIDATE
         own = {
             role: [session for session in ticks if roles.get(session) == role]
-            for role in _ROLES.values()
+            for role in (*_ROLES.values(), CANDIDATE)
         }
         return {
             role: Taken(

@@ -117,11 +117,13 @@ class Project:
         """Waits until a spare is warm."""
         self.wait(lambda: any(spare_sockets(self.store.path(SPARES))), "a spare")
 
-    def seconds_until_seen(self, name: str) -> float:
-        """Sends an event, and returns the seconds until a query's answer has it."""
-        before, begun = self._visits(name), time.monotonic()
-        self.send(name, 1)
-        self.wait(lambda: self._visits(name) > before, "the event's sight")
+    def seconds_until_seen(self, *names: str) -> float:
+        """Sends an event to each, and returns the seconds until queries' answers have them."""
+        before, begun = {name: self._visits(name) for name in names}, time.monotonic()
+        for name in names:
+            self.send(name, 1)
+        for name in names:
+            self.wait(lambda name=name: self._visits(name) > before[name], "the event's sight")
         return time.monotonic() - begun
 
     def wrong(self, name: str) -> str | None:

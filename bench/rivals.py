@@ -293,7 +293,7 @@ class KafkaStreams(Script):
     """A program on Kafka Streams, compiled here."""
 
     _needs = (
-        "org.apache.kafka:kafka-streams:4.1.1",
+        "org.apache.kafka:kafka-streams:4.4.0",
         "com.fasterxml.jackson.core:jackson-core:2.19.2",
         "org.slf4j:slf4j-nop:1.7.36",
     )
@@ -331,6 +331,52 @@ class KafkaStreams(Script):
         return {"totals": f"read_csv('{attempt.folder / 'totals.csv'}')"}
 
 
+class QuixStreams(Script):
+    """A program on Quix Streams, in an environment of its own."""
+
+    _needs = ("quixstreams==3.28.1",)
+
+    def set_up(self, home: Path) -> Mapping[str, str]:
+        self._python = ensure_environment(home / "env" / "quix", self._needs)
+        return dict(each.split("==") for each in self._needs)
+
+    def program(self) -> Sequence[str]:
+        return [str(self._python), str(SCRIPTS / "quix_script.py")]
+
+    def result(self, attempt: Attempt) -> Rows:
+        return {"totals": f"read_csv('{attempt.folder / 'totals.csv'}')"}
+
+
+class Pathway(Script):
+    """A program on Pathway, in an environment of its own, with a thread for each core.
+
+    Its license (BSL 1.1) allows its use here; nothing of it is part of Kappa.
+    """
+
+    _needs = ("pathway==0.33.0",)
+
+    def set_up(self, home: Path) -> Mapping[str, str]:
+        self._python = ensure_environment(home / "env" / "pathway", self._needs)
+        return dict(each.split("==") for each in self._needs)
+
+    def prepare(self, attempt: Attempt) -> Command:
+        command = super().prepare(attempt)
+        return Command(command.arguments, {"PATHWAY_THREADS": str(cores())})
+
+    def program(self) -> Sequence[str]:
+        return [str(self._python), str(SCRIPTS / "pathway_script.py")]
+
+    def result(self, attempt: Attempt) -> Rows:
+        written = attempt.folder / "totals.csv"
+        # Its files say when a row came and went (`diff`): in the end one row of each key is left.
+        return {
+            "totals": (
+                "(select bidder, bids, total, lowest, highest "
+                f"from read_csv('{written}') group by all having sum(diff) > 0)"
+            )
+        }
+
+
 def every_rival() -> Mapping[str, Rival]:
     """Returns all rivals, by name."""
     from kappa_job import FromArchive, KappaJob
@@ -344,6 +390,8 @@ def every_rival() -> Mapping[str, Rival]:
         "flink": FlinkSql(),
         "flink-streaming": FlinkStreaming(),
         "streams": KafkaStreams(),
+        "quix": QuixStreams(),
+        "pathway": Pathway(),
         "consume": Consume(),
         "consume-c": ConsumeC(),
     }

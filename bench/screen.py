@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,14 @@ from figures import Figure, Spread, figures
 from rich.table import Table as Grid
 from rounds import Run
 
+# A release in the changelog, the section of a cell in a document, and the day of its figures.
+_RELEASE = re.compile(r"^## (?P<version>\d\S*) \((?P<day>\d{4}-\d\d-\d\d)\)$", re.MULTILINE)
+_SECTION = re.compile(
+    r"(?P<begin><!-- bench:(?P<cell>\S+) -->\n)(?P<text>.*?)(?P<end><!-- /bench:(?P=cell) -->)",
+    re.DOTALL,
+)
+_DAY = re.compile(r"(\d{4}-\d\d-\d\d)\s+\d\d:\d\d\s+UTC")
+_OLDER = re.compile(r"\*Older than release [^*]*\*\n\n")
 # Absolute figures count below it: above, others were at work on the machine.
 QUIET_LOAD = 0.5
 _HEADINGS = (
@@ -163,3 +172,22 @@ def placed(document: str, cell: str, section: str) -> str:
             f"the document has no place for {cell}: put {begin} and {end} where it shall stand"
         )
     return f"{before}{begin}\n{section.strip()}\n{end}{after}"
+
+
+def with_ages(document: str, changelog: str) -> str:
+    """Returns the document with a mark on each section that is older than the newest release.
+
+    Sections that are not older lose their mark. Raises ValueError if the changelog has no release.
+    """
+    release = _RELEASE.search(changelog)
+    if release is None:
+        raise ValueError("the changelog has no release")
+
+    def marked(section: re.Match[str]) -> str:
+        text = _OLDER.sub("", section["text"], count=1)
+        newest = max(_DAY.findall(text), default=release["day"])
+        mark = f"*Older than release {release['version']}: these figures are of earlier code.*\n\n"
+        is_older = newest < release["day"]
+        return f"{section['begin']}{mark if is_older else ''}{text}{section['end']}"
+
+    return _SECTION.sub(marked, document)

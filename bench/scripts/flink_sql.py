@@ -1,10 +1,12 @@
 """PyFlink SQL: a bounded Kafka table and a query, in batch mode or as a stream.
 
-    python flink_sql.py BOOTSTRAP TOPIC FOLDER CONNECTOR_JAR CORES TASK TABLE [INTO_TOPIC]
+    python flink_sql.py BOOTSTRAP TOPIC FOLDER CONNECTOR_JAR CORES TASK TABLE [INTO_TOPIC | tail]
 
 Batch mode leaves `FOLDER/TABLE/` (lines of JSON). With INTO_TOPIC it streams in mini-batches into
-that topic, the newest row per key. Its options are the fastest found here (object reuse, large
-fetches). https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/kafka/
+that topic, the newest row per key. As a `tail` it appends rows with their place in the topic to
+files, a checkpoint a second, until it is killed. Its options are the fastest found here (object
+reuse, large fetches).
+https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/kafka/
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import sys
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 bootstrap, topic, folder, jar, cores, task, name = sys.argv[1:8]
-into = sys.argv[8] if len(sys.argv) > 8 else None
+is_tail = sys.argv[8:] == ["tail"]
+into = None if is_tail or len(sys.argv) <= 8 else sys.argv[8]
 # What is used of the seven fields, what comes out, and how.
 used, made, query = {
     "totals": (
@@ -36,8 +39,17 @@ used, made, query = {
         ),
     ),
 }[task]
+bounded = "'scan.bounded.mode' = 'latest-offset'"
+if is_tail:
+    place = ", src_partition int{0}, src_offset bigint{1}"
+    used += place.format(" metadata from 'partition' virtual", " metadata from 'offset' virtual")
+    made += place.format("", "")
+    query = query.replace(" from bids", ", src_partition, src_offset from bids")
+    bounded = "'scan.bounded.mode' = 'unbounded'"
 flink = TableEnvironment.create(
-    EnvironmentSettings.in_batch_mode() if into is None else EnvironmentSettings.in_streaming_mode()
+    EnvironmentSettings.in_streaming_mode()
+    if is_tail or into is not None
+    else EnvironmentSettings.in_batch_mode()
 )
 options = {
     "pipeline.jars": f"file://{jar}",
@@ -53,6 +65,11 @@ if into is not None:
         "table.exec.mini-batch.allow-latency": "2 s",
         "table.exec.mini-batch.size": "50000",
     }
+if is_tail:
+    options |= {
+        "execution.checkpointing.interval": "1 s",
+        "execution.checkpointing.dir": f"file://{folder}/checkpoints",
+    }
 for option, value in options.items():
     flink.get_config().set(option, value)
 # Flink's JSON format decodes no other fields than those of the table.
@@ -62,11 +79,18 @@ flink.execute_sql(f"""
         'properties.bootstrap.servers' = '{bootstrap}', 'properties.group.id' = 'flink',
         'properties.max.poll.records' = '20000',
         'properties.max.partition.fetch.bytes' = '16777216',
-        'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset')""")
+        'scan.startup.mode' = 'earliest-offset', {bounded})""")
 if into is None:
+    # Rows are seen once their file is closed and a checkpoint has ended.
+    rolling = (
+        """, 'sink.rolling-policy.rollover-interval' = '200 ms',
+            'sink.rolling-policy.check-interval' = '100 ms'"""
+        if is_tail
+        else ""
+    )
     flink.execute_sql(
         f"create table made ({made}) with ('connector' = 'filesystem', 'path' = "
-        f"'file://{folder}/{name}', 'format' = 'json')"
+        f"'file://{folder}/{name}', 'format' = 'json'{rolling})"
     )
 else:
     flink.execute_sql(f"""

@@ -1,10 +1,11 @@
 """The plain Spark script, as the docs of Spark and Delta advise it.
 
-    python spark_script.py BOOTSTRAP TOPIC FOLDER JARS MEMORY BATCH TASK TABLE
+    python spark_script.py BOOTSTRAP TOPIC FOLDER JARS MEMORY BATCH TASK TABLE [tail]
 
 It uses readStream, from_json and foreachBatch with a MERGE or an append, exactly once by a
 transaction id. BATCH is `maxOffsetsPerTrigger`; 0 is one batch of everything. Leaves
-`FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
+`FOLDER/TABLE` (Delta) and `FOLDER/warm.json`. As a `tail` it goes on until it is killed, and writes
+a line of JSON per batch to `FOLDER/answers.jsonl`: the offsets that are in the table, and when.
 https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
 """
@@ -22,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 bootstrap, topic, folder, jars, memory, batch, task, name = sys.argv[1:9]
+is_tail = sys.argv[9:] == ["tail"]
 cores = len(os.sched_getaffinity(0))
 builder = (
     SparkSession.builder.appName(task)
@@ -103,6 +105,20 @@ def folded(rows: DataFrame) -> DataFrame:
             )
 
 
+def offsets_of(batch: Path) -> dict[str, int]:
+    """Returns the ends of a batch by partition, by the checkpoint."""
+    ends: dict[str, int] = json.loads(batch.read_text(encoding="utf-8").splitlines()[-1])[topic]
+    return ends
+
+
+def commit(rows: DataFrame, number: int) -> None:
+    write(rows, number)
+    if is_tail:
+        ends = {topic: offsets_of(Path(folder, "checkpoint", "offsets", str(number)))}
+        with Path(folder, "answers.jsonl").open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({"at": time.monotonic(), "offsets": ends}) + "\n")
+
+
 def write(rows: DataFrame, number: int) -> None:
     session, made = rows.sparkSession, folded(rows)
     if task not in KEYS:
@@ -145,21 +161,17 @@ events = (
     .select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("bid"), "offset")
     .select("bid.*", "offset")
 )
-query = (
-    events.writeStream.foreachBatch(write)
-    .option("checkpointLocation", f"{folder}/checkpoint")
-    .trigger(availableNow=True)
-    .start()
+writer = events.writeStream.foreachBatch(commit).option(
+    "checkpointLocation", f"{folder}/checkpoint"
 )
+# A tail begins a batch as soon as the one before has ended: that is the default.
+query = (writer if is_tail else writer.trigger(availableNow=True)).start()
 query.awaitTermination()
 # How far each batch went, by the checkpoint: a progress counts rows as often as they are read.
 offsets = sorted(
     Path(folder, "checkpoint", "offsets").glob("[0-9]*"), key=lambda file: int(file.name)
 )
-ends = [
-    sum(json.loads(file.read_text(encoding="utf-8").splitlines()[-1])[topic].values())
-    for file in offsets
-]
+ends = [sum(offsets_of(file).values()) for file in offsets]
 if len(ends) > 1:
     Path(folder, "warm.json").write_text(
         json.dumps({"events": ends[-1] - ends[0], "seconds": ended[-1] - ended[0]}),

@@ -16,7 +16,7 @@ import pytest
 import startup
 from changes import Promoted, Reach, Sending
 from day import Look
-from freshness import Found, Stretch
+from freshness import Found, Replay, Stretch
 from living import SCRIPTS, TREE
 from screen import placed
 from served import DELAYS, ROWS_OF_DELAYS, Platform
@@ -33,10 +33,10 @@ def test_freshness_is_reported_in_seconds_and_beside_a_replay() -> None:
     fresh, fresher = Freshness(60_000, 0.5, 0.9, 2.0), Freshness(6_000, 0.2, 0.3, 1.0)
     stretches = (
         Stretch(1_000, "nothing", fresher, 40e-6, 0.0, 9.5),
-        Stretch(1_000, "a replay", fresh, 90e-6, 0.0, 4.0),
+        Stretch(1_000, "a replay", fresh, 90e-6, 0.0, 4.0, {"job": 0.75, "load": 0.5}),
         Stretch(9_000, "the archiver", fresher, 40e-6, 10e-6, 8.0),
     )
-    found = Found(5_000_000, stretches, 200_000, 150_000, 0.2)
+    found = Found(5_000_000, stretches, Replay(200_000, 1.6), Replay(150_000, 0.9), 0.2)
 
     assert freshness._line(found) == (
         "bench freshness, 5000000 events: "
@@ -48,7 +48,8 @@ def test_freshness_is_reported_in_seconds_and_beside_a_replay() -> None:
     )
     page = freshness._page(found)
     assert "| 9,000 | the archiver | 6,000 | 0.20 | 0.30 | 1.00 | 8.0 | 40 | 10 |" in page
-    assert "150,000 beside live events (0.75)" in page
+    assert "150,000 beside live events (0.75), on 1.60 and 0.90 cores" in page
+    assert "Beside it took job 0.75, load 0.50 (the producer and the probe)" in page
 
 
 def test_changes_are_told_beside_a_query_and_by_rows_a_second() -> None:

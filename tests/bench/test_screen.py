@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -10,7 +11,7 @@ from figures import Round, Warm
 from plot import plot
 from rich.console import Console
 from rounds import Run
-from screen import footing, grid, page, per_core, placed, refusals, title, told
+from screen import footing, grid, page, per_core, placed, refusals, title, told, with_ages
 
 RIVALS = ("kappa", "spark", "flink", "polars")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -125,3 +126,32 @@ def test_a_page_holds_the_section_of_a_cell_and_keeps_all_else() -> None:
     assert placed(once, "quick", "new") == once
     with pytest.raises(ValueError, match="no place for other"):
         placed(document, "other", "new")
+
+
+def test_sections_older_than_the_release_are_marked() -> None:
+    changelog = "# C\n\n## Unreleased\n\n## 0.3.0 (2026-05-02)\n\n## 0.2.0 (2026-01-01)\n"
+    mark = "*Older than release 0.3.0: these figures are of earlier code.*\n\n"
+    begin, end = "<!-- bench:{} -->\n", "<!-- /bench:{} -->"
+
+    def document(old: str) -> str:
+        return "\n".join(
+            f"{begin.format(cell)}{text}\n{end.format(cell)}"
+            for cell, text in (
+                ("old", f"{old}machine; 2026-05-01\n23:59 UTC."),
+                ("new", "begun 2026-05-02 00:00 UTC."),
+                ("none", "Not measured yet."),
+            )
+        )
+
+    assert with_ages(document(""), changelog) == document(mark)
+    # A mark is not put twice, is that of the newest release, and goes with new figures.
+    assert with_ages(document(mark), changelog) == document(mark)
+    assert with_ages(document(mark.replace("0.3", "0.2")), changelog) == document(mark)
+    assert with_ages(document(mark), changelog.replace("05-02", "05-01")) == document("")
+
+
+def test_the_page_marks_each_section_that_is_older() -> None:
+    tree = Path(__file__).resolve().parents[2]
+    document = (tree / "docs" / "performance.md").read_text(encoding="utf-8")
+
+    assert with_ages(document, (tree / "CHANGELOG.md").read_text(encoding="utf-8")) == document
