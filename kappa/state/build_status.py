@@ -277,7 +277,8 @@ class ViewCost(Struct, frozen=True):
     """The cost of a maintained view in the last slice that computed the view, at the time `at`.
 
     `way` is the way of the computation. The slice had `records` offsets, and changed `rows` of the
-    view; computing and committing these rows took `seconds`.
+    view; computing and committing these rows took `seconds`. The rows of `touched` keys were
+    computed, or all rows if that is None.
     """
 
     way: str
@@ -285,13 +286,15 @@ class ViewCost(Struct, frozen=True):
     rows: int
     seconds: float
     at: str
+    touched: int | None = None
 
     @property
     def text(self) -> str:
         """The cost in words."""
         changed, records = count_of(self.rows, "row"), count_of(self.records, "record")
+        touched = "" if self.touched is None else f"{count_of(self.touched, 'key')} computed, "
         return (
-            f"computed {self.way} in {self.seconds * 1000:,.0f} ms: {changed} changed, "
+            f"computed {self.way} in {self.seconds * 1000:,.0f} ms: {touched}{changed} changed, "
             f"by a slice of {records}"
         )
 

@@ -43,7 +43,6 @@ from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 from kappa.serving.query.rejects import RejectFilter, newest_rejects
 from kappa.serving.query.render import to_json
 from kappa.serving.query.tables import tables_listing
-from kappa.state.build_status import read_view_costs
 from kappa.state.frontier import Frontiers
 
 router = APIRouter()
@@ -283,10 +282,6 @@ def metrics(request: Request) -> Response:
         else {},
         here.running is not None,
         {each.name: each.counts for each in alert_statuses(here.store)},
-        {
-            each.build: read_view_costs(here.store, each.tables_of or each.build)
-            for each in status.builds
-        },
         sink_statuses(here.store, time.time()),
     )
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)

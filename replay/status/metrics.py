@@ -15,7 +15,6 @@ from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.serving.http.exposition import family
 from kappa.serving.outlets.sinks.sink_status import SinkStatus
-from kappa.state.build_status import ViewCost
 from kappa.state.frontier import Frontier
 
 
@@ -25,8 +24,7 @@ class MetricFacts:
 
     `frontiers` are the newest two of each build, `rejects` counts the rejects of the builds
     that serve by (pipeline, reason). `alerts` counts, by name, the messages that are delivered,
-    that wait, and that are dead letters. `views` has the costs of the maintained views of each
-    build, by view. `sinks` are the sinks that are served, and the sinks
+    that wait, and that are dead letters. `sinks` are the sinks that are served, and the sinks
     that have ended.
     """
 
@@ -36,7 +34,6 @@ class MetricFacts:
     rejects: Mapping[tuple[str, str], int]
     supervised: bool
     alerts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    views: Mapping[str, Mapping[str, ViewCost]] = field(default_factory=dict)
     sinks: tuple[SinkStatus, ...] = ()
 
 
@@ -180,15 +177,24 @@ def _metric_families(
     for name, what, of_view in (
         ("seconds", "How long the last slice that computed a view took for it.", "seconds"),
         ("changed_rows", "Rows of a view that the last slice that computed it changed.", "rows"),
+        (
+            "touched_keys",
+            "Keys of a view that the last slice that computed it touched; a whole view has none.",
+            "touched",
+        ),
     ):
         yield (
             f"kappa_view_{name}",
             "gauge",
             what,
             [
-                ({**_build_labels(each), "view": view}, float(getattr(cost, of_view)))
+                (
+                    {**_build_labels(each), "view": view, "way": cost.way},
+                    float(getattr(cost, of_view)),
+                )
                 for each in builds
-                for view, cost in seen.views.get(each.build, {}).items()
+                for view, cost in each.view_costs.items()
+                if getattr(cost, of_view) is not None
             ],
         )
     for place, (name, kind, what) in enumerate(

@@ -25,9 +25,11 @@ from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import (
     SliceProgress,
     Stopped,
+    ViewCost,
     read_progress,
     read_stopped,
     read_view_check,
+    read_view_costs,
 )
 from kappa.state.disk_space import why_jobs_rest
 from kappa.state.frontier import Frontier, Frontiers
@@ -95,7 +97,8 @@ class BuildStatus:
     whose tables an overlay serves. `slice` is the progress of the job in the next slice, during a
     replay. `broken` has a sentence for each table and view of the live build that cannot be read,
     and for each view that fails over its rows; `overflows` are the folded values that do not fit
-    now. `rests` is True if the job rests. `pause` and `retirement` are of the pipeline.
+    now. `view_costs` are the last costs of the maintained views, by view. `rests` is True if the
+    job rests. `pause` and `retirement` are of the pipeline.
     """
 
     pipeline: str
@@ -130,6 +133,7 @@ class BuildStatus:
     pause: Pause | None = None
     retirement: Retirement | None = None
     last_record_at: datetime | None = None
+    view_costs: Mapping[str, ViewCost] = field(default_factory=dict)
 
     @property
     def read(self) -> tuple[int, int] | None:
@@ -456,6 +460,9 @@ def _build_status(
         if rollout is None or rollout.phase is not Phase.REPLAYING
         else read_progress(store, build, frontier),
         last_record_at=_last_record_time(frontier),
+        view_costs=read_view_costs(store, birth.folded_by)
+        if any(table.view is not None for table in birth.tables)
+        else {},
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kappa.state.build_status import SliceProgress
 
 _SHOWN_LIBRARIES = 3
+_SHOWN_VIEWS = 3
 
 
 def status_listing(status: Status, now: datetime) -> Listing:
@@ -28,7 +29,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
     machines = (
         *("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds"),
         *("trouble", "verdict", "checks", "libraries", "late", "duplicate", "broken"),
-        *("overflows", "slice", "paused_since"),
+        *("overflows", "slice", "paused_since", "view_costs"),
     )
     columns = (
         *("pipeline", "role", "rollout", "build", "version", "state", "folded", "behind"),
@@ -152,6 +153,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         [{"table": one.table, "column": one.column, "rows": one.rows} for one in build.overflows],
         None if build.slice is None else _slice_document(build.slice),
         None if build.pause is None else build.pause.at,
+        to_builtins(build.view_costs),
         _build_note(build),
     )
 
@@ -206,6 +208,7 @@ def _build_note(build: BuildStatus) -> str:
         for count, what in ((build.late, "late"), (build.duplicate, "duplicate"))
         if count
     ]
+    parts.append(_views_text(build))
     if build.libraries:
         more = (
             f" and {len(build.libraries) - _SHOWN_LIBRARIES} more"
@@ -216,6 +219,18 @@ def _build_note(build: BuildStatus) -> str:
             f"born with other libraries: {', '.join(build.libraries[:_SHOWN_LIBRARIES])}{more}"
         )
     return "; ".join(each for each in parts if each)
+
+
+def _views_text(build: BuildStatus) -> str:
+    """Returns the time of the last slice for each maintained view, the dearest views first."""
+    by_cost = sorted(build.view_costs.items(), key=lambda each: -each[1].seconds)
+    told = [
+        f"{view} {cost.seconds * 1000:,.0f} ms {cost.way}" for view, cost in by_cost[:_SHOWN_VIEWS]
+    ]
+    rest = by_cost[_SHOWN_VIEWS:]
+    if rest:
+        told.append(f"{len(rest)} more {sum(cost.seconds for _, cost in rest) * 1000:,.0f} ms")
+    return f"last slice of views: {', '.join(told)}" if told else ""
 
 
 def _build_state(build: BuildStatus) -> str:

@@ -142,13 +142,14 @@ def test_what_cannot_be_read_or_written_stops_nobody(store: Store, tmp_path: Pat
 
 def test_the_costs_of_views_are_read_as_put(store: Store) -> None:
     assert read_view_costs(store, "b") == {}
-    cost = ViewCost("by touched keys", 1_200, 1, 0.0123, "then")
+    cost = ViewCost("by touched keys", 1_200, 1, 0.0123, "then", 40)
 
     put_view_costs(store, "b", {"busy": cost})
 
     assert read_view_costs(store, "b") == {"busy": cost}
     assert cost.text == (
-        "computed by touched keys in 12 ms: 1 row changed, by a slice of 1,200 records"
+        "computed by touched keys in 12 ms: 40 keys computed, 1 row changed, "
+        "by a slice of 1,200 records"
     )
 
 

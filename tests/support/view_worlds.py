@@ -208,7 +208,7 @@ class _Keeping:
             found, is_whole = None, self._is_first
             try:
                 if not self._is_first:
-                    found = changes_of_slice(
+                    kept = changes_of_slice(
                         self._duck,
                         birth,
                         self._ways[birth.name],
@@ -216,7 +216,7 @@ class _Keeping:
                         changed,
                         since=number,
                     )
-                    is_whole = found is None
+                    found, is_whole = (None, True) if kept is None else (kept.rows, False)
                 if found is None:
                     found = self._whole(birth, number)
             except DUCKDB_ERRORS as error:

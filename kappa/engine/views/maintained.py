@@ -32,7 +32,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.declare.seed import SeedFile, read_seed
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows, QueryRows
-from kappa.engine.views.touched import ViewSource, changes_of_slice
+from kappa.engine.views.touched import SliceChanges, ViewSource, changes_of_slice
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.state.build import Birth
 from kappa.state.build_status import ViewCost
@@ -130,7 +130,7 @@ class MaintainedViews:
                 began = time.monotonic()
                 try:
                     self._ensure_sources(writer.birth, still)
-                    way, rows = self._changes(writer, mark, spark, reads)
+                    way, rows, touched = self._changes(writer, mark, spark, reads)
                     writer.commit(rows, mark)
                 except Unfit as error:
                     if name not in self._computed:
@@ -146,6 +146,7 @@ class MaintainedViews:
                 writer.new_count,
                 round(time.monotonic() - began, 6),
                 now(),
+                touched,
             )
             self._computed.add(name)
             still.pop(name, None)
@@ -173,10 +174,11 @@ class MaintainedViews:
 
     def _changes(
         self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]
-    ) -> tuple[str, ArrowRows | QueryRows]:
+    ) -> tuple[str, ArrowRows | QueryRows, int | None]:
         """Returns the way in which a view is computed, and differences from the stored rows.
 
-        `changed` are the sources of the view that have changed.
+        The last value counts the keys that the slice touched; None means that the view is computed
+        whole. `changed` are the sources of the view that have changed.
         """
         birth, rewriting = writer.birth, writer.rewriting
         assert rewriting is not None, "a view's table is mergeable"
@@ -195,24 +197,23 @@ class MaintainedViews:
                 found = None
             if found is not None:
                 is_by_change = self._ways[birth.name].change is not None
-                return "by change" if is_by_change else "by touched keys", ArrowRows(found)
+                way = "by change" if is_by_change else "by touched keys"
+                return way, ArrowRows(found.rows), found.touched
         relations = {name: self._sources[name].sql() for name in birth.reads}
         query = self._ways[birth.name].whole
         self._stale.discard(birth.name)
-        return "whole", QueryRows(
-            changes_sql(
-                birth,
-                query,
-                relations,
-                self._sources[birth.name].sql(stored_columns(birth)),
-                _since(mark),
-            ),
-            spark,
+        changes = changes_sql(
+            birth,
+            query,
+            relations,
+            self._sources[birth.name].sql(stored_columns(birth)),
+            _since(mark),
         )
+        return "whole", QueryRows(changes, spark), None
 
     def _of_slice(
         self, writer: TableWriter, mark: Mark, changed: set[str], seconds: float
-    ) -> pa.Table | None:
+    ) -> SliceChanges | None:
         """Returns the differences in the rows that the slice touched.
 
         Returns None if the whole view must be computed.

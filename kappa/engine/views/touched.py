@@ -7,6 +7,7 @@ of the source have changed. Appended contributions are the new rows themselves.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -34,6 +35,14 @@ _MOST_KEYS = 100_000
 # More changes are not taken into memory; the whole view is computed into a file.
 _MOST_BYTES = 128 << 20
 _BATCH_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SliceChanges:
+    """The differences that a slice makes in a view's rows, and how many keys the slice touched."""
+
+    rows: pa.Table
+    touched: int
 
 
 class ViewSource:
@@ -116,7 +125,7 @@ def changes_of_slice(
     changed: Collection[str],
     *,
     since: int,
-) -> pa.Table | None:
+) -> SliceChanges | None:
     """Returns the differences from a view's stored rows, in rows that the slice touched.
 
     `sources` are the view's own table and the tables that the view reads; `changed` are the tables
@@ -159,7 +168,8 @@ def changes_of_slice(
             for read in way.reads
         }
     duck.execute(changes_sql(view, query, relations, stored, since))
-    return _few_rows(duck.to_arrow_reader(_BATCH_ROWS))
+    rows = _few_rows(duck.to_arrow_reader(_BATCH_ROWS))
+    return None if rows is None else SliceChanges(rows, count)
 
 
 def _few_rows(reader: pa.RecordBatchReader) -> pa.Table | None:

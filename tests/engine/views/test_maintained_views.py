@@ -163,6 +163,7 @@ def test_a_view_is_its_query_at_each_frontier_whatever_the_slices(
     costs = read_view_costs(whole.store, whole.birth.build)
     assert {*costs} == VIEWS
     assert {each.way for each in costs.values()} <= {"whole", "by change", "by touched keys"}
+    assert all((each.touched is None) is (each.way == "whole") for each in costs.values())
     assert costs["per_bidder"].records == log.end.distance(Offsets())
     assert costs["per_bidder"].rows == whole.table("per_bidder").num_rows
 

@@ -324,7 +324,12 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
     offsets = Offsets({"flights": {0: 40, 1: 7}})
     fresh_at = datetime(2026, 1, 1, 11, 59, 58, tzinfo=UTC)
     live = BuildStatus('fli"ghts\n', "live", "b1", "v1", offsets, 13, fresh_at, 47, 3)
-    live = replace(live, topics=frozenset({"flights"}), duplicate=2)
+    live = replace(
+        live,
+        topics=frozenset({"flights"}),
+        duplicate=2,
+        view_costs={"busy": ViewCost("whole", 9, 3, 0.25, "then")},
+    )
     waits = {"role": "candidate", "build": "b2", "rollout": state.rollout(5), "rate": 12.5}
     candidate = replace(live, folded=30, lag=30, **waits)
     rested = replace(live, role="idle", build="b0", lag=0, pause=Pause("then", "ada"))
@@ -346,7 +351,6 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
             {("flights", "no_json"): 4},
             supervised=True,
             alerts={"late": (5, 1, 2)},
-            views={"b1": {"busy": ViewCost("whole", 9, 3, 0.25, "then")}},
             sinks=(SinkStatus(out, "follows", 2.5), SinkStatus(new, "starts", None)),
         ),
         NOW,
@@ -372,8 +376,8 @@ def test_metrics_have_the_names_and_labels_that_boards_know() -> None:
         "kappa_generation 1",
         'kappa_topics_unread{pipeline="web",pattern="logs.*"} 2',
     }
-    assert 'build="b1",role="live",view="busy"} 0.25\n' in told
-    assert 'build="b1",role="live",view="busy"} 3\n' in told
+    assert 'build="b1",role="live",view="busy",way="whole"} 0.25\n' in told
+    assert 'build="b1",role="live",view="busy",way="whole"} 3\n' in told
     assert 'kappa_sink_failing{sink="out"} 1\nkappa_sink_failing{sink="new"} 0\n' in told
     assert 'topic="other"' not in told
     assert 'kappa_sink_behind_seconds{sink="new"}' not in told

@@ -54,6 +54,7 @@ from kappa.serving.query.render import Form
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state import disk_space
 from kappa.state.build import folder_of_build, put_birth, read_birth
+from kappa.state.build_status import ViewCost, put_view_costs
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
     Abandoned,
@@ -198,6 +199,25 @@ def test_overview_shows_what_sinks_sent_or_why_not(world: World) -> None:
     assert "Sink <b> of page_hits: no <i> answers" in overview.text
     told = [(each["sink"], each["state"], each["written"]) for each in asked]
     assert told == [("<b>", "waits", 0), ("pages", "waits", 1200)]
+
+
+def test_overview_shows_dearest_views(world: World) -> None:
+    world.lives()
+    served = current_state(world.store).serving["web"]
+    birth = read_birth(world.store, served)
+    # A maintained view is stored as a table is.
+    stored = (
+        structs.replace(each, view="from visits" if each.keys else None) for each in birth.tables
+    )
+    world.store.delete(f"{folder_of_build(served)}/birth.json")
+    put_birth(world.store, structs.replace(birth, tables=tuple(stored)))
+    costs = {f"v{n}": ViewCost("whole", 9, 3, n / 10, "2026-01-31T14:00:00Z") for n in range(5)}
+    put_view_costs(world.store, served, costs)
+    with serving(world) as server:
+        overview = got(server, "/")
+
+    shown = [f"v{n}" for n in range(5) if f"View v{n} was last computed whole" in overview.text]
+    assert shown == ["v2", "v3", "v4"]
 
 
 def test_overview_shows_first_build_before_it_serves(world: World) -> None:

@@ -31,6 +31,14 @@ from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.query.overflows import count_overflows
 from kappa.state.build import Base, TopicBirth, put_birth
 from kappa.state.build_status import DECODED, read_counter, watch_slice
+from kappa.state.build import Base, Birth, TopicBirth, folder_of_build, put_birth, read_birth
+from kappa.state.build_status import (
+    DECODED,
+    ViewCost,
+    put_view_costs,
+    read_counter,
+    watch_slice,
+)
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
@@ -263,3 +271,45 @@ def test_a_view_that_fails_over_the_rows_is_told(store: Store) -> None:
 
     assert status.builds[0].broken == (why,)
     assert f"WARNING: {why}" in status_heading(status, None, None)
+
+
+def test_status_tells_what_views_cost_dearest_first(store: Store) -> None:
+    status = observe_status(store, None)
+    costs = {
+        name: ViewCost(way, 900, rows, seconds, "then")
+        for name, way, rows, seconds in (
+            ("a", "by change", 3, 0.0042),
+            ("b", "whole", 70, 1.25),
+            ("c", "by touched keys", 0, 0.1),
+            ("d", "by change", 1, 0.003),
+            ("e", "by change", 1, 0.002),
+        )
+    }
+    seen = replace(status, builds=(replace(status.builds[0], view_costs=costs),))
+
+    (build,) = status_listing(seen, datetime(2026, 1, 1, tzinfo=UTC)).row_objects()
+
+    assert build["note"] == (
+        "last slice of views: b 1,250 ms whole, c 100 ms by touched keys, a 4 ms by change, "
+        "2 more 5 ms"
+    )
+    assert build["view_costs"]["b"] == {
+        "way": "whole",
+        "records": 900,
+        "rows": 70,
+        "seconds": 1.25,
+        "at": "then",
+        "touched": None,
+    }
+
+
+def test_costs_of_a_builds_views_are_read(store: Store) -> None:
+    cost, birth = ViewCost("whole", 9, 3, 0.25, "then"), read_birth(store, "b")
+    view = TableBirth("n", (("k", "string"),), ("k",), view="from t", by=("k",), reads=("t",))
+    store.delete(f"{folder_of_build('b')}/birth.json")
+    put_birth(store, structs.replace(birth, tables=(view,)))
+    put_view_costs(store, "b", {"n": cost})
+
+    (build,) = observe_status(store, None).builds
+
+    assert build.view_costs == {"n": cost}
