@@ -334,7 +334,7 @@ class KafkaStreams(Script):
 class QuixStreams(Script):
     """A program on Quix Streams, in an environment of its own."""
 
-    _needs = ("quixstreams==3.28.1",)
+    _needs = ("quixstreams==3.28.1", "confluent-kafka==2.12.2")
 
     def set_up(self, home: Path) -> Mapping[str, str]:
         self._python = ensure_environment(home / "env" / "quix", self._needs)
