@@ -127,10 +127,19 @@ class Accounts:
         return await asyncio.to_thread(self.issuer.identity, bearer)
 
     def page_key(self) -> bytes:
-        """Returns the key that signs the cookies of browsers: made once, and kept."""
+        """Returns the secret that signs the cookies of browsers: made once, and kept."""
         if not self._key:
             self._key = self._kept_key()
         return self._key
+
+    def salt_of(self, user: str) -> bytes:
+        """Returns the 16 bytes of salt for a user without a token of its own.
+
+        The salt of a user is the same each time, as that of a user with a token is. So a stranger
+        cannot tell from a salt which users have tokens.
+        """
+        name = user.encode(errors="surrogateescape")
+        return hmac.digest(self.page_key(), b"salt of user " + name, "sha256")[:16]
 
     def _kept_key(self) -> bytes:
         made = secrets.token_bytes(_KEY_BYTES)

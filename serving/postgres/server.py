@@ -18,6 +18,7 @@ import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from kappa.base.errors import KappaError, SettingsError
@@ -80,14 +81,20 @@ class Passwords:
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
-        self._owner = verifier_of(accounts.token or secrets.token_hex(32))
+        token = accounts.token or secrets.token_hex(32)
+        # Some rounds of hashing each, and an identity is asked for at each statement.
+        self._shared = lru_cache(maxsize=1024)(
+            lambda user: verifier_of(token, accounts.salt_of(user))
+        )
 
     def check_token(self, user: str) -> Verifier | None:
         """Returns the facts by which a user's token is checked; None if no token is asked for."""
         if not self._accounts.is_guarded:
             return None
         named = self._accounts.named(user)
-        return self._owner if named is None else read_verifier(named.scram)
+        # Made for every user, so that the time does not show who has a token.
+        shared = self._shared(user)
+        return shared if named is None else read_verifier(named.scram)
 
     def identity(self, user: str, verifier: Verifier | None) -> Identity:
         """Returns what a user may do who has shown the token of a verifier.

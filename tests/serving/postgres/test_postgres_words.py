@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kappa.base.section.access import Role
+from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.tokens import named_token
 from kappa.serving.postgres.commands import (
     Begin,
     CopyOut,
@@ -23,7 +27,8 @@ from kappa.serving.postgres.commands import (
 )
 from kappa.serving.postgres.messages import Fields, PostgresError
 from kappa.serving.postgres.parameters import parameter_sql, texts_of_array
-from kappa.serving.postgres.scram import ScramExchange, WrongPassword, verifier_of
+from kappa.serving.postgres.scram import ScramExchange, Verifier, WrongPassword, verifier_of
+from kappa.serving.postgres.server import Passwords
 from kappa.serving.postgres.settings import SessionSettings
 from kappa.serving.postgres.translation import translate
 from kappa.serving.query.pin.moments import AtGeneration, AtTime
@@ -263,3 +268,20 @@ def test_settings_that_would_lie_are_refused(name: str, value: str) -> None:
     """No setting changes how values are written."""
     with pytest.raises(PostgresError):
         SessionSettings("me").put(name, value)
+
+
+def test_salts_do_not_tell_who_has_a_token(tmp_path: Path) -> None:
+    """A user without a token has a salt of its own, after a restart too, as one with a token."""
+    named = named_token("grafana", "kappa_a-token-of-grafana", [Role.READ])
+
+    def salts() -> list[Verifier]:
+        passwords = Passwords(Accounts(token="t" * 32, given=[named], key_file=tmp_path / "key"))
+        found = [passwords.check_token(user) for user in ("grafana", "ada", "bob")]
+        assert passwords.check_token("ada") == found[1]
+        return [each for each in found if each is not None]
+
+    first = salts()
+    assert salts() == first
+    assert len({each.salt for each in first}) == 3
+    assert len({(len(each.salt), each.rounds) for each in first}) == 1
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
