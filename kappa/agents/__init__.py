@@ -13,6 +13,7 @@ order:
     given_files  the files of the project, with those that an agent gives
     rehearsal    a rehearsal of given files: the server's side
     rehearsed    the confined program of a rehearsal
+    keeper       the program that ends and bounds all processes of a rehearsal
     acts         requests of an agent, as commands in a process of their own
     server       the tools as an MCP server, on stdio and over HTTP
 """

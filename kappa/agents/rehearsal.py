@@ -21,12 +21,14 @@ from typing import Any
 
 import msgspec
 
+from kappa.agents import keeper
 from kappa.agents.given_files import checked_files, copy_project, id_of, project_files
 from kappa.base.errors import KappaError, TimedOut
 from kappa.base.java.java import find_java
 from kappa.base.process import tied
 from kappa.base.program import command_of
 from kappa.base.scratch import CHILD, make_folder, user_cache
+from kappa.base.units import size
 from kappa.declare.topic import TOPIC_NAME
 from kappa.develop.sample import read_topic
 from kappa.records.decode.raw import RawRecord
@@ -36,6 +38,7 @@ from kappa.state.build import Birth, read_birth
 # Spark starts in six seconds on a quiet machine, and a run on samples has 120.
 _SECONDS = 600.0
 _MOST_ANSWER, _MOST_SAID = 8 << 20, 2_000
+_MOST_BYTES = 2 << 30
 # Of the machine, a program with a JVM reads libraries, time zones, and the name of this host.
 _OF_THE_MACHINE = (
     *("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime"),
@@ -157,22 +160,32 @@ def _run(scratch: Path) -> dict[str, Any]:
     }
     # The program may put a link in place of any file in its folder: this file has no name there.
     with tempfile.TemporaryFile() as output:
-        try:
-            done = subprocess.run(
-                tied(command_of("kappa.agents.rehearsed", str(scratch)), nice=5),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-                cwd=scratch,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
+        done = subprocess.run(
+            tied(
+                [
+                    *(sys.executable, "-I", "-S", keeper.__file__),
+                    *(str(scratch), str(_MOST_BYTES), str(_SECONDS)),
+                    *command_of("kappa.agents.rehearsed", str(scratch)),
+                ],
+                nice=5,
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            cwd=scratch,
+            check=False,
+        )
+        if done.returncode == keeper.TOO_LONG:
             raise TimedOut(
                 f"the rehearsal did not end within {_SECONDS:g} s",
                 hint="look for a loop without an end in the files",
-            ) from None
+            )
+        if done.returncode == keeper.TOO_LARGE:
+            raise KappaError(
+                f"the rehearsal was ended: it wrote more than {size(_MOST_BYTES)}",
+                hint="look for what the files write: a rehearsal has some thousand records",
+            )
         output.seek(max(0, output.seek(0, os.SEEK_END) - _MOST_SAID))
         said = output.read(_MOST_SAID).decode(errors="replace").strip().splitlines()
     answer = None if done.returncode else _read_plain(scratch / "answer.json", _MOST_ANSWER + 1)

@@ -109,3 +109,43 @@ answer = {{"seconds": 1.0, "refusals": [], "pipelines": [{{**answer, "unchanged"
     found = run_hostile(monkeypatch, tmp_path, hostile)
 
     assert found["pipelines"][0]["plan"] == ["3", "1000"]
+
+
+def test_no_process_outlives_a_rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that has left its parents, its session and its environment."""
+    hostile = """
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        # Of no use to whoever looks for children, sessions or variables.
+        (folder / "pid").write_text(str(os.getpid()))
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {})
+    os._exit(0)
+os.wait()
+import time
+while not (folder / "pid").exists() or not (folder / "pid").read_text():
+    time.sleep(0.01)
+os._exit(3)
+"""
+
+    with pytest.raises(KappaError, match="gave no answer"):
+        run_hostile(monkeypatch, tmp_path, hostile)
+
+    left = int((tmp_path / "scratch" / "pid").read_text())
+    assert not Path(f"/proc/{left}").exists()
+
+
+def test_a_rehearsal_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small files are bounded, too, and the answer says which bound was met."""
+    monkeypatch.setattr(rehearsal, "_MOST_BYTES", 8 << 20)
+    hostile = """
+import time
+for number in range(100_000):
+    (folder / str(number)).write_bytes(bytes(1 << 20))
+    time.sleep(0.1)
+"""
+
+    with pytest.raises(KappaError, match="wrote more than"):
+        run_hostile(monkeypatch, tmp_path, hostile)
+
+    assert sum(each.stat().st_size for each in (tmp_path / "scratch").iterdir()) < 64 << 20
