@@ -1,11 +1,11 @@
-"""Answers over HTTP in a closed loop, beside DuckDB in its own process and PostgreSQL.
+"""Answers over HTTP and to Postgres clients in a closed loop, beside DuckDB and PostgreSQL.
 
     python bench --cell serve
 
 The whole platform runs as users run it. One pipeline folds 1,000 events a second all the while, so
 the frontier moves on; tables of another have 300,000, a million and so many rows by key. 1, 4 and
 16 clients ask for the row of a random key, and for a group by over the million. DuckDB asks the
-same of the same files, and PostgreSQL, if the machine has it, of a copy with an index. All three
+same of the same files, and PostgreSQL, if the machine has it, of a copy with an index. All
 must give the same rows.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import duckdb
+import psycopg
 from cells import PARTITIONS, Cell
 from ground import say, under
 from living import SCRIPTS, Platform
@@ -74,6 +76,8 @@ _GROUPED = "select k % 100 as part, sum(total)::bigint as total from million gro
 class Loop:
     """One closed loop: who answers, what, and to how many clients; latencies in seconds.
 
+    `kappa` answers over HTTP, and `wire` is its server for Postgres clients.
+
     `cpu` are the CPU seconds of an answer, of all processes that answer; None where that is not
     known.
     """
@@ -95,14 +99,17 @@ def main(home: Path, events: int) -> Report | None:
         "large": events,
     }
     cell = Cell("serve", "totals", sizes["small"], sizes["small"], 1, ())
-    platform, load = Platform(home, cell, listen="127.0.0.1:0"), os.getloadavg()[0]
+    port = _free_port()
+    wire = f'[serve.postgres]\nlisten = "127.0.0.1:{port}"\n'
+    platform, load = Platform(home, cell, listen="127.0.0.1:0", root=wire), os.getloadavg()[0]
+    dsn = f"postgresql://bench@127.0.0.1:{port}/kappa"
     loops: list[Loop] = []
     with platform.up():
         _serve_facts(platform, sizes)
         views, url = _views_of(platform, sizes), served_at(platform.store)
         assert url is not None, "the platform serves HTTP"
-        with _postgres(views, sizes) as socket:
-            if wrong := _difference(url, views, socket, sizes):
+        with _postgres(views, sizes) as pg:
+            if wrong := _difference(url, dsn, views, pg, sizes):
                 say(f"no figure: {wrong}")
                 return None
             ledger = platform.folder / "sent.parquet"
@@ -118,7 +125,7 @@ def main(home: Path, events: int) -> Report | None:
                 time.sleep(_SECONDS)
                 for what, keys, sql in _questions(sizes):
                     for clients in CLIENTS:
-                        loops += _all_ways(platform, url, views, socket, what, keys, sql, clients)
+                        loops += _all_ways(platform, url, dsn, views, pg, what, keys, sql, clients)
     shutil.rmtree(platform.folder)
     return _report(sizes, loops, load)
 
@@ -152,7 +159,7 @@ def _views_of(platform: Platform, sizes: Mapping[str, int]) -> str:
     return "; ".join(f"create view {name} as {tables[name].sql}" for name in sizes)
 
 
-def _difference(url: str, views: str, socket: Path | None, sizes: Mapping[str, int]) -> str:
+def _difference(url: str, dsn: str, views: str, pg: Path | None, sizes: Mapping[str, int]) -> str:
     """Compares some rows of all; "" if they are equal."""
     with duckdb.connect() as duck:
         duck.execute(views)
@@ -165,7 +172,8 @@ def _difference(url: str, views: str, socket: Path | None, sizes: Mapping[str, i
                 wanted = [[int(each) for each in row] for row in duck.execute(sql).fetchall()]
                 for who, found in (
                     ("kappa", _asked(url, sql)),
-                    ("postgres", wanted if socket is None else _psql(socket, sql)),
+                    ("kappa's Postgres", _asked_by_wire(dsn, sql)),
+                    ("postgres", wanted if pg is None else _psql(pg, sql)),
                 ):
                     if found != wanted:
                         return f"{who} gives {found} for {wanted}: {sql}"
@@ -179,20 +187,32 @@ def _asked(url: str, sql: str) -> list[list[int]]:
     return [[int(each) for each in row.values()] for row in rows]
 
 
+def _asked_by_wire(dsn: str, sql: str) -> list[list[int]]:
+    with psycopg.connect(dsn) as connection:
+        return [[int(each) for each in row] for row in connection.execute(sql).fetchall()]
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
 def _all_ways(
     platform: Platform,
     url: str,
+    dsn: str,
     views: str,
-    socket: Path | None,
+    pg: Path | None,
     what: str,
     keys: int,
     sql: str,
     clients: int,
 ) -> Iterator[Loop]:
     yield _loop(what, clients, "kappa", url, keys, sql, lambda: _server_cpu(platform))
+    yield _loop(what, clients, "wire", dsn, keys, sql, lambda: _server_cpu(platform))
     yield _loop(what, clients, "duckdb", views, keys, sql)
-    if socket is not None:
-        yield _bench_postgres(socket, what, clients, keys, sql)
+    if pg is not None:
+        yield _bench_postgres(pg, what, clients, keys, sql)
 
 
 def _loop(
@@ -307,9 +327,9 @@ def _postgres(views: str, sizes: Mapping[str, int]) -> Iterator[Path | None]:
         shutil.rmtree(folder)
 
 
-def _psql(socket: Path, sql: str) -> list[list[int]]:
+def _psql(pg: Path, sql: str) -> list[list[int]]:
     done = subprocess.run(
-        ["psql", "-h", str(socket), "-U", "bench", "-d", "postgres", "-qAtc", sql],
+        ["psql", "-h", str(pg), "-U", "bench", "-d", "postgres", "-qAtc", sql],
         check=True,
         capture_output=True,
         text=True,
@@ -317,15 +337,15 @@ def _psql(socket: Path, sql: str) -> list[list[int]]:
     return [[int(each) for each in line.split("|")] for line in done.stdout.splitlines()]
 
 
-def _bench_postgres(socket: Path, what: str, clients: int, keys: int, sql: str) -> Loop:
-    script, log = socket / "script.sql", socket / "took"
+def _bench_postgres(pg: Path, what: str, clients: int, keys: int, sql: str) -> Loop:
+    script, log = pg / "script.sql", pg / "took"
     text = sql.replace("{key}", ":key")
     script.write_text(f"\\set key random(0, {keys - 1})\n{text};\n", encoding="utf-8")
-    for old in socket.glob("took.*"):
+    for old in pg.glob("took.*"):
         old.unlink()
     subprocess.run(
         [
-            *("pgbench", "-h", str(socket), "-U", "bench", "-n", "-M", "prepared"),
+            *("pgbench", "-h", str(pg), "-U", "bench", "-n", "-M", "prepared"),
             *("-c", str(clients), "-T", str(int(_SECONDS)), "-f", str(script)),
             *("-l", "--log-prefix", str(log), "postgres"),
         ],
@@ -334,7 +354,7 @@ def _bench_postgres(socket: Path, what: str, clients: int, keys: int, sql: str) 
     )
     taken = sorted(
         int(line.split()[2]) / 1e6
-        for each in socket.glob("took.*")
+        for each in pg.glob("took.*")
         for line in each.read_text(encoding="utf-8").splitlines()
     )
     found = Loop(
@@ -378,9 +398,9 @@ def _report(sizes: Mapping[str, int], loops: list[Loop], load: float) -> Report:
         cells = (each.what, str(each.clients), each.who, *figures)
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", f"Beside it {RATE:,} events a second. {under(load)}"]
-    kappa = [each for each in loops if each.who == "kappa"]
+    kappa = [each for each in loops if each.who in {"kappa", "wire"}]
     line = "; ".join(
-        f"{each.what}, {each.clients} clients: p50 {each.p50 * 1e3:.1f} ms, p99 "
+        f"{each.who}, {each.what}, {each.clients} clients: p50 {each.p50 * 1e3:.1f} ms, p99 "
         f"{each.p99 * 1e3:.1f} ms, {1 / max(each.cpu or 0.0, 1e-6):.0f}/s of a core"
         for each in kappa
     )

@@ -2,10 +2,10 @@
 
     python ask_load.py WAY TARGET CLIENTS SECONDS KEYS SQL
 
-WAY is `kappa` (TARGET is the URL of the server), `duckdb` (TARGET is a statement that makes the
-views) or `postgres` (TARGET is the folder of the socket). `{key}` in SQL is a random key below
-KEYS. Prints JSON: the answers, the seconds, the latencies of the answers, and the CPU seconds of
-this process, after a second that is not counted.
+WAY is `kappa` (TARGET is the URL of the server), `wire` (TARGET is the address of the server for
+Postgres clients, who prepare their statement) or `duckdb` (TARGET is a statement that makes the
+views). `{key}` in SQL is a random key below KEYS. Prints JSON: the answers, the seconds, the
+latencies of the answers, and the CPU seconds of this process, after a second that is not counted.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from urllib.parse import urlsplit
 WARM_SECONDS = 1.0
 
 
-def kappa_asker(url: str) -> Callable[[], Callable[[str], object]]:
+def kappa_asker(url: str) -> Callable[[], Callable[[str, int], object]]:
     """Returns a maker of clients of Kappa's HTTP server, one connection each."""
 
-    def connect() -> Callable[[str], object]:
+    def connect() -> Callable[[str, int], object]:
         place = urlsplit(url)
         connection = HTTPConnection(place.hostname or "", place.port)
 
-        def ask(sql: str) -> object:
-            connection.request(
-                "POST", "/api/v1/query", sql.encode(), {"Content-Type": "application/sql"}
-            )
+        def ask(sql: str, key: int) -> object:
+            text = sql.replace("{key}", str(key)).encode()
+            connection.request("POST", "/api/v1/query", text, {"Content-Type": "application/sql"})
             answer = connection.getresponse()
             body = answer.read()
             if answer.status != 200:
@@ -44,7 +43,25 @@ def kappa_asker(url: str) -> Callable[[], Callable[[str], object]]:
     return connect
 
 
-def duckdb_asker(views: str) -> Callable[[], Callable[[str], object]]:
+def wire_asker(dsn: str) -> Callable[[], Callable[[str, int], object]]:
+    """Returns a maker of Postgres clients, which prepare their statement and send a parameter."""
+    import psycopg  # other ways need none
+
+    def connect() -> Callable[[str, int], object]:
+        connection = psycopg.connect(dsn, autocommit=True)
+
+        def ask(sql: str, key: int) -> object:
+            given = {"key": key} if "{key}" in sql else None
+            # A per cent sign is a mark to psycopg where there are parameters.
+            text = sql if given is None else sql.replace("%", "%%").replace("{key}", "%(key)s")
+            return connection.execute(text, given, prepare=True).fetchall()
+
+        return ask
+
+    return connect
+
+
+def duckdb_asker(views: str) -> Callable[[], Callable[[str, int], object]]:
     """Returns a maker of connections to a DuckDB in this process."""
     import duckdb  # the client of Kappa needs none
 
@@ -52,9 +69,9 @@ def duckdb_asker(views: str) -> Callable[[], Callable[[str], object]]:
     database.execute("set threads = 2; set parquet_metadata_cache = true")
     database.execute(views)
 
-    def connect() -> Callable[[str], object]:
+    def connect() -> Callable[[str, int], object]:
         cursor = database.cursor()
-        return lambda sql: cursor.execute(sql).fetchall()
+        return lambda sql, key: cursor.execute(sql.replace("{key}", str(key))).fetchall()
 
     return connect
 
@@ -62,7 +79,7 @@ def duckdb_asker(views: str) -> Callable[[], Callable[[str], object]]:
 def main() -> None:
     """Asks, and prints what the answers took."""
     way, target, clients, seconds, keys, sql = sys.argv[1:]
-    connect = (kappa_asker if way == "kappa" else duckdb_asker)(target)
+    connect = {"kappa": kappa_asker, "wire": wire_asker, "duckdb": duckdb_asker}[way](target)
     latencies: list[list[float]] = [[] for _ in range(int(clients))]
     errors: list[str] = []
     begin = time.monotonic() + WARM_SECONDS
@@ -72,7 +89,7 @@ def main() -> None:
         chance, ask = random.Random(seed), connect()
         try:
             while (begun := time.monotonic()) < end:
-                ask(sql.replace("{key}", str(chance.randrange(int(keys)))))
+                ask(sql, chance.randrange(int(keys)))
                 if begun >= begin:
                     mine.append(time.monotonic() - begun)
         except Exception as error:  # noqa: BLE001  # any error is told, and there is no figure
