@@ -83,6 +83,12 @@ def test_the_examples_are_one_program(
 
 def test_an_agent_plans_and_stages(bed: Testbed) -> None:
     """The rollout that it begins is by the agent, and waits for a person's yes."""
+    if "web" not in bed.state().serving:
+        # This test runs alone: the examples of the page have not served anything.
+        bed.must("deploy", "--yes")
+    bed.must(
+        "produce", "visits", "-", "--from", "jsonl", given='{"visitor": "bob", "page": "/x"}\n'
+    )
     bed.declare("web", UPPER)
     program = StdioServerParameters(
         command=sys.executable,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import asyncpg
@@ -25,6 +26,9 @@ from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow
+
+if TYPE_CHECKING:
+    from object_store import ObjectStore
 
 VALUES = """
 select true as b, 1::smallint as i2, 2::int as i4, 3::bigint as i8, 1.5::float as f4,
@@ -417,3 +421,29 @@ def test_dashboards_learn_what_they_ask(
     found = connection.execute(asked.encode()).fetchall()
 
     assert sorted(found, key=str) == sorted(rows, key=str)
+
+
+@pytest.mark.long
+def test_the_catalogue_of_a_root_in_a_bucket(object_store: ObjectStore, tmp_path: Path) -> None:
+    """Names, columns and rows of tables in a bucket are those of tables on a disk."""
+    store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path / "local")
+    Platform(store).serve(
+        "flights",
+        {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES},
+        {"busy": "select carrier, flights * 2 as twice from delays where flights > 3"},
+    )
+    with PostgresThread(store) as server:
+        said = server.psql("\\dt", "\\d delays", "\\dv")
+        assert re.search(r"public \| delays +\| table", said), said
+        assert re.search(r"carrier +\| text", said), said
+        assert re.search(r"public \| busy +\| view", said), said
+        with psycopg.connect(server.dsn) as connection:
+            asked = (
+                "select table_name, column_name, data_type from information_schema.columns "
+                "where table_schema = 'public' order by table_name, ordinal_position"
+            )
+            found = connection.execute(asked).fetchall()
+            assert ("delays", "flights", "bigint") in found
+            assert {name for name, _, _ in found} >= {"busy", "delays", "planes"}
+            rows = connection.execute("select * from delays order by flights").fetchall()
+            assert rows == [("UA", 3), ("ÅÄ", 4), (None, 5)]
