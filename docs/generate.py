@@ -169,8 +169,8 @@ def _declarations() -> str:
 
 def python_entries() -> dict[str, Any]:
     """Returns what the page of `kappa.Project` lists, in the order in which the examples run."""
-    methods = ("open", "deploy", "produce", "query", "pin", "changes", "tables", "table", "status")
-    methods += ("history", "rejects", "plan", "stage", "diff", "promote", "undo")
+    methods = ("open", "deploy", "produce", "query", "pin", "changes", "exporter", "tables")
+    methods += ("table", "status", "history", "rejects", "plan", "stage", "diff", "promote", "undo")
     return {
         **{f"Project.{name}": getattr(Project, name) for name in methods},
         "ProjectPlan": ProjectPlan,

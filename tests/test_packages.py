@@ -58,6 +58,7 @@ DOORS = {
     "numba": ("kappa/base/", "kappa/kafka/", "kappa/records/"),
     "llvmlite": ("kappa/base/", "kappa/kafka/"),
     "deltalake": ("kappa/tables/",),
+    "pyiceberg": ("kappa/tables/",),
     "delta": ("kappa/engine/",),
     # A user's code is Spark's; types of a step's state are written as Spark's DDL.
     "pyspark": ("kappa/engine/", "kappa/records/", "kappa/code/", "kappa/declare/", "pipelines/"),
@@ -275,7 +276,12 @@ def test_each_door_opens_a_package_that_the_project_requires() -> None:
     extras = project["optional-dependencies"]
     required = {
         _plain(each).partition("==")[0]
-        for each in (*project["dependencies"], *extras["client"], *extras["mcp"])
+        for each in (
+            *project["dependencies"],
+            *extras["client"],
+            *extras["mcp"],
+            *extras["iceberg"],
+        )
     }
     # Spark's own way to its JVM, of the version that it says; and a user's own pytest.
     # The SDK's types are a package of their own.

@@ -76,6 +76,7 @@ _EFFECTS = {
     "supervisor": ("ready", "down"),
     "alert": ("take", "send", "settle", "give_up", "delete", "answer"),
     "sink": ("topic", "begin", "position", "commit", "release"),
+    "export": ("commit", "catalog", "record"),
 }
 
 # The names of all failpoints: those at effects, and those inside a birth, a slice and a promote.

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,23 @@ def hand_out(file: Path) -> None:
     """Gives a file or folder that the user has named the mode that the user's umask allows."""
     if _users_umask:
         file.chmod((0o777 if file.is_dir() else 0o666) & ~_users_umask[0])
+
+
+@contextmanager
+def handing_out() -> Iterator[None]:
+    """Gives files that the block makes the mode that the user's umask allows.
+
+    The umask is that of the whole process: no other thread may make files of the root meanwhile
+    but in folders that only the user may enter.
+    """
+    if not _users_umask:
+        yield
+        return
+    before = os.umask(_users_umask[0])
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def command_of(module: str, *options: str) -> list[str]:

@@ -253,8 +253,9 @@ class ChangesSettings(Section, frozen=True):
     ] = 60.0
     sinks_keep: Annotated[
         Duration,
-        "how long a sink's position is kept while no courier runs, at most 30d; after that its "
-        "topic is compared with what is served",
+        "how long the position of a sink is kept while no courier runs, at most 30d; after that "
+        "its topic is compared with what is served; and how long that of an export is kept, after "
+        "which its copies are written anew",
     ] = "1d"
 
     @property

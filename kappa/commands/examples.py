@@ -48,6 +48,7 @@ EXAMPLES: Mapping[str, str] = {
     "query": 'kappa query "select * from page_hits order by hits desc limit 10"',
     "tables": "kappa tables page_hits",
     "changes": "kappa changes page_hits -o jsonl",
+    "export": "kappa export page_hits --to /srv/lake --follow",
     "mcp": "kappa mcp",
     "attach": "kappa attach polars page_hits",
     "status": "kappa status --watch",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kappa.serving.outlets.changes.cursor import Cursor
     from kappa.serving.outlets.changes.filter import Filter
     from kappa.serving.outlets.changes.follower import Follower
+    from kappa.serving.outlets.export.exporter import Exporter
     from kappa.serving.query.pin.moments import Past
     from kappa.serving.query.statements import SqlStatement
     from kappa.state.offsets import Offsets
@@ -454,6 +455,35 @@ class Project:
             keep_seconds=settings.changes.keep_seconds,
             limits=Limits.of(settings.verify, store),
         )
+
+    @contextmanager
+    def exporter(self, *tables: str, to: str | Path, iceberg: bool = False) -> Iterator[Exporter]:
+        """Opens an exporter of served `tables` to the folder `to`, for engines without Kappa.
+
+        `next_switch()` of the exporter copies all tables to one snapshot, as plain Delta tables,
+        and with `iceberg` as Iceberg tables, too. `to` may be `s3://BUCKET/PREFIX`. Raises Conflict
+        if another process exports there, and UsageError if the folder has other files.
+
+        Example:
+            with project.exporter("page_hits", to="export") as exporter:
+                exporter.next_switch()
+                print(exporter.record.tables["page_hits"].version)
+        """
+        from kappa.serving.outlets.export.exporter import open_exporter
+        from kappa.serving.query.reader.reader import Limits
+
+        settings, store = self._here.settings, self._here.store
+        with open_exporter(
+            store,
+            tables,
+            str(to),
+            with_iceberg=iceberg,
+            storage=settings.storage,
+            limits=Limits.of(settings.verify, store),
+            lease_seconds=settings.rollout.lease_seconds,
+            keep_seconds=settings.changes.sinks_keep_seconds,
+        ) as exporter:
+            yield exporter
 
     def status(self) -> Report:
         """Shows serving builds, rollouts on their way, the lag of each build, and processes.

@@ -16,6 +16,8 @@ This package runs no Spark. Read the files in this order:
 - lasting.py: waits until a frontier's tables are on the disk, and takes back later commits.
 - unneeded.py: the files that no version needs any more.
 - branch.py: tables that begin with the rows of another build.
+- plain_table.py: a copy of a served table for other engines, as a plain Delta table.
+- iceberg.py: plain tables as Iceberg tables over the same files; the only door to pyiceberg.
 - views/: maintained views, and parsed queries.
 """
 
@@ -25,10 +27,12 @@ __all__ = [
     "checkpoint",
     "delta",
     "file_list",
+    "iceberg",
     "lasting",
     "merge",
     "mirrored_table",
     "parquet",
+    "plain_table",
     "shape",
     "stored_archive",
     "stored_table",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -40,7 +40,6 @@ from kappa.state.files.address import (
 )
 from kappa.state.files.bucket import is_bucket
 from kappa.state.mark import Mark
-from kappa.tables.archive import ArchiveMark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +48,7 @@ Answer = TypeVar("Answer")
 # Reader 1 and writer 2: both writers can write these tables, and every reader can read them. The
 # job itself checkpoints and cleans up (laws 3 and 11: by file list, never by age), so Delta must
 # not.
-_PROPERTIES = {
+PROPERTIES = {
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
     "delta.enableExpiredLogCleanup": "false",
@@ -74,6 +73,13 @@ _LOOKS = 5
 _under_way: list[str] = []
 
 
+class CommitMark(Protocol):
+    """The mark that a commit carries: of a build's table, of an archive or of a plain copy."""
+
+    def to_json(self) -> str:
+        """Returns the mark as the commit carries it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """A guard of a commit: an application commits each number once, in ascending order."""
@@ -85,7 +91,7 @@ class Guard:
 def create(
     path: str,
     rows: pa.Table,
-    mark: Mark | ArchiveMark,
+    mark: CommitMark,
     otherwise: str,
     *,
     partition_by: list[str] | None = None,
@@ -93,11 +99,11 @@ def create(
     """Creates a table whose version 0 has these rows, or no rows, and carries the mark."""
     attempted(
         lambda: write_deltalake(
-            _url_of(path),
+            url_of(path),
             rows,
             partition_by=partition_by,
             storage_options=delta_options(path),
-            configuration=dict(_PROPERTIES),
+            configuration=dict(PROPERTIES),
             commit_properties=commit_properties(mark, None),
             post_commithook_properties=NO_HOOKS,
         ),
@@ -112,7 +118,7 @@ def open_newest(path: str) -> DeltaTable:
     Raises TableNotFoundError if the table does not exist.
     """
     try:
-        return DeltaTable(_url_of(path), storage_options=delta_options(path))
+        return DeltaTable(url_of(path), storage_options=delta_options(path))
     except TableNotFoundError:
         raise
     except (DeltaError, OSError) as error:
@@ -129,7 +135,7 @@ def open_version(path: str, version: int) -> DeltaTable:
     Raises Damaged if that version does not exist (any more), or if the log is damaged.
     """
     try:
-        return DeltaTable(_url_of(path), version=version, storage_options=delta_options(path))
+        return DeltaTable(url_of(path), version=version, storage_options=delta_options(path))
     except (DeltaError, OSError) as error:
         told = f"version {version} of {path} cannot be opened: {_first_line(error)}"
         failed = _unreadable_error(told, error, hint="a lease may have run out: ask again")
@@ -155,7 +161,7 @@ def may_be_collected(path: str, version: int) -> bool:
     return version < max(checkpoints, default=0) <= newest
 
 
-def commit_properties(mark: Mark | ArchiveMark, guard: Guard | None) -> CommitProperties:
+def commit_properties(mark: CommitMark, guard: Guard | None) -> CommitProperties:
     """Returns the properties of a commit: the mark and the transaction."""
     # Spark's Delta keeps the mark in `userMetadata` too, so both writers' commits are read alike. A
     # table has only one writer, so there are no retries.
@@ -305,7 +311,8 @@ def _unreadable_error(message: str, error: Exception, *, hint: str) -> KappaErro
     return unreadable(message, error, hint=hint)
 
 
-def _url_of(path: str) -> str:
+def url_of(path: str) -> str:
+    """Returns a table's address as delta-rs takes it. Raises UsageError for a per cent sign."""
     if is_bucket(path):
         return path
     if "%" in path:

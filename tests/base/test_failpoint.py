@@ -25,6 +25,7 @@ KILLING = (
     *("tests/state/files/test_claim.py", "tests/engine/job/test_job.py"),
     *("tests/engine/archive/test_archive.py", "tests/engine/write/test_recent.py"),
     *("tests/e2e/test_rollouts.py", "tests/serving/outlets/test_alert_crashes.py"),
+    "tests/serving/outlets/test_exports.py",
 )
 # Each of these kills a process by SIGKILL: a job, what drains beside it, a supervisor, a courier,
 # commands, who delivers alerts, claims a root, keeps a proof or takes a lock, and who
@@ -36,6 +37,7 @@ REAL = (
     *("tests/serving/outlets/test_alert_crashes.py", "tests/state/files/test_claim.py"),
     *("tests/engine/job/test_splits.py", "tests/state/test_lock.py"),
     *("tests/replay/rollout/test_prove.py", "tests/replay/platform/test_crashes.py"),
+    "tests/serving/outlets/test_exports.py",
 )
 # An archiver is killed for real at one of these; at all of them a test dies by an exception.
 IN_ONE_PROCESS = {

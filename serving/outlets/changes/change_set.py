@@ -190,6 +190,24 @@ class ChangeSet:
             f"(select {row} as key, after from ({self._ordered_sql(chosen)}))"
         )
 
+    def merged_rows(self, gone: str) -> Any:
+        """Returns batches of the new rows of changed keys, and of the last rows of deleted keys.
+
+        The boolean column `gone` is true for a deleted row. The table must have keys, and both
+        points the same columns.
+        """
+        return self._reader.arrow_batches(
+            f"select unnest(coalesce(after, before)), after is null as {quoted(gone)} "
+            f"from {CHANGES}"
+        )
+
+    def inserted_rows(self) -> Any:
+        """Returns batches of the inserted rows, each row as often as the change set has the row."""
+        return self._reader.arrow_batches(
+            f"select unnest(after) from (select after, unnest(range(times)) from {CHANGES} "
+            "where op = 'insert')"
+        )
+
     def _shown_columns(
         self, columns: tuple[tuple[str, str], ...], chosen: Filter | None
     ) -> tuple[tuple[str, str], ...]:

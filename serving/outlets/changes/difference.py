@@ -420,6 +420,21 @@ def open_change_set(
     return ChangeSet(head, after, reader, (earlier or after).table.served), reader
 
 
+def open_served_rows(store: Store, point: Point, limits: Limits | None) -> tuple[Reader, str]:
+    """Opens a reader for the served rows of a point, and returns the reader and the query.
+
+    The caller keeps the point, and closes the reader. Raises Damaged if a file is not as it was
+    written.
+    """
+    vouched = file_list_sums(store, point)
+
+    def list_files(path: str, version: int) -> Mapping[str, int]:
+        return file_sizes_at(path, version, vouched.get((path, version)))
+
+    ensure_whole(store, point.birth.build, paths_of(store, point, list_files))
+    return open_reader(limits, served=True), _served_rows_sql(store, point, list_files)
+
+
 def drop_changes(reader: Reader) -> None:
     """Drops the relation of all changes.
 

@@ -45,6 +45,8 @@ from kappa.tables.views.exact_rows import ExactQuery, arrow_query, python_query
 from kappa.tables.views.trees import tables_in
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kappa.base.sections import VerifySettings
 
 
@@ -64,6 +66,7 @@ _PIVOT = "name them: pivot ... on kind in ('a', 'b')"
 # How often a late query is interrupted: an interrupt before the query's start is lost.
 _AGAIN_SECONDS = 0.1
 _ROWS_AT_ONCE = 1024
+_ARROW_ROWS_AT_ONCE = 32_768
 # The most connections to keep for later readers.
 _MOST_IDLE = 16
 # The most readers of a connection: DuckDB remembers each file of a bucket.
@@ -293,6 +296,21 @@ class Reader:
         while batch := self._run_on_connection(lambda: result.fetchmany(_ROWS_AT_ONCE)):
             yield from map(query.row, batch)
         self._failed = failed
+
+    def arrow_batches(self, sql: str) -> pa.RecordBatchReader:
+        """Returns the rows of a query as Arrow's batches, which come as DuckDB computes them.
+
+        The batches end with the reader. Raises the errors of `rows`.
+        """
+        query = self._examine_query(
+            sql,
+            lambda each: arrow_query(self._connection, each, parquet=False, names=distinct_names),
+        )
+        # The result may be read in part: no other reader gets the connection.
+        self._failed = True
+        return self._run_on_connection(
+            lambda: self._connection.execute(query.sql).to_arrow_reader(_ARROW_ROWS_AT_ONCE)
+        )
 
     def save_parquet(self, sql: str, file: Path) -> None:
         """Writes the rows of a query to a Parquet file. Raises the errors of `rows`."""
