@@ -11,17 +11,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pytest
-from births import make_birth
 from deltalake import write_deltalake
 from journals import at, staged
 from msgspec.structs import replace
 
-from kappa.base.errors import Conflict, TimedOut, Unreachable, UsageError, VerificationFailed
+from kappa.base.errors import (
+    Conflict,
+    TimedOut,
+    Unreachable,
+    UsageError,
+    VerificationFailed,
+)
 from kappa.base.sections import RolloutSettings
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.job.align import Aligner
@@ -39,10 +42,10 @@ from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.verify import VerificationMeans, ensure_verified
 from kappa.replay.status.follow import follow_rollout, raise_unless_served
 from kappa.state.alignment import Alignments
-from kappa.state.build import TopicBirth, put_birth, read_birth, table_path
+from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
 from kappa.state.build_status import Stopped
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import Abandoned, SwitchAsked
+from kappa.state.journal.events import Abandoned, Served, Staged, SwitchAsked
 from kappa.state.journal.journal import Journal
 from kappa.state.lease import Lease, Pin, ensure_lease, ensure_released, read_lease
 from kappa.state.lock import Lock
@@ -124,27 +127,44 @@ class Platform:
         auto_promote: bool = True,
         tables_of: str | None = None,
     ) -> None:
-        columns = (("carrier", "string"), ("flights", "bigint"))
-        table = TableBirth("delays", columns, keys=("carrier",), checks=checks)
-        topics = (TopicBirth("flights", self.topic_id, self.kind, 1),)
-        born = make_birth(
-            build,
-            sources={"pipelines/flights.py": build},
-            topics=topics,
-            tables=(table, REJECTS_BIRTH),
-            views=views or {},
-            origin={"flights": {"0": 0}},
-            tables_of=tables_of,
+        table = TableBirth(
+            "delays",
+            (("carrier", "string"), ("flights", "bigint")),
+            keys=("carrier",),
+            checks=checks,
         )
-        put_birth(self.store, born)
-        event = staged(build, auto_promote=auto_promote, tables_of=tables_of)
-        assert self.journal.append(self.controller.tick().last + 1, event)
+        topics = (TopicBirth("flights", self.topic_id, self.kind, 1),)
+        put_birth(
+            self.store,
+            Birth(
+                build,
+                "flights",
+                "v",
+                {},
+                1,
+                {"pipelines/flights.py": build},
+                "flights",
+                topics,
+                (table, REJECTS_BIRTH),
+                views or {},
+                {"flights": {"0": 0}},
+                {},
+                "then",
+                "ada",
+                tables_of=tables_of,
+            ),
+        )
         if tables_of is not None:
+            self.append_staged(staged(build, auto_promote=auto_promote, tables_of=tables_of))
             return
         rows = pa.table({"carrier": ["UA", "AA", None], "flights": [3, 0, None]}, schema=SCHEMA)
         write_deltalake(table_path(self.store, build, "delays"), rows)
         write_deltalake(table_path(self.store, build, "rejects"), REJECTS.empty_table())
+        self.append_staged(staged(build, auto_promote=auto_promote))
         self.running.add(build)
+
+    def append_staged(self, event: Staged) -> None:
+        assert self.journal.append(self.controller.tick().last + 1, event)
 
     def fold_to(self, build: str, offset: int, *, hold: int | None = None) -> None:
         frontiers = Frontiers(self.store, build)
@@ -165,27 +185,13 @@ class Platform:
     def last(self) -> Rollout:
         return self.controller.tick().rollouts[-1]
 
-    @property
-    def state(self) -> State:
-        return self.controller.state
-
-    @property
-    def serving(self) -> str:
-        (build,) = self.state.serving.values()
-        return build
-
-    def catch_up(self, build: str, *, offset: int | None = None, **staged: Any) -> None:
-        """Stages a build whose job reads up to an offset, by default the log's end."""
-        self.stage(build, **staged)
-        self.fold_to(build, self.end_of_log if offset is None else offset)
+    def serve(self, build: str) -> None:
+        """Brings a build to serve: its own job and the live one do their part."""
+        self.stage(build)
+        self.fold_to(build, self.end_of_log)
         self.begin_tail(build)
-
-    def serve(self, *builds: str) -> None:
-        """Brings each build to serve: its own job and the live one do their part."""
-        for build in builds:
-            self.catch_up(build)
-            self.switch()
-            assert self.serving == build
+        self.switch()
+        assert self.controller.state.serving["flights"] == build
 
     def switch(self) -> None:
         for _ in range(12):
@@ -201,7 +207,9 @@ def platform(tmp_path: Path) -> Platform:
     return Platform(Store(tmp_path))
 
 
-def test_caught_up_is_tail_at_the_logs_former_end(platform: Platform) -> None:
+def test_a_candidate_has_caught_up_when_its_tail_reaches_the_logs_former_end(
+    platform: Platform,
+) -> None:
     platform.stage("a")
     platform.fold_to("a", 10)
     platform.tick(3)
@@ -218,11 +226,14 @@ def test_caught_up_is_tail_at_the_logs_former_end(platform: Platform) -> None:
 
 
 def test_the_first_build_serves_with_its_checks_in_the_receipt(platform: Platform) -> None:
-    platform.catch_up("a", checks=("carrier is null or flights >= 0",))
+    platform.stage("a", checks=("carrier is null or flights >= 0",))
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
 
     platform.tick(6)
 
-    (record,) = platform.state.served
+    (record,) = platform.controller.state.served
+    assert isinstance(record.event, Served)
     assert record.event.receipt.first
     assert [(check.rows, check.failing) for check in record.event.receipt.checks] == [(3, 0)]
 
@@ -231,7 +242,11 @@ def test_the_first_build_serves_with_its_checks_in_the_receipt(platform: Platfor
     ("check", "verdict", "reason"),
     [
         ("flights > 0", "failed", "2 of 3 rows of table delays do not satisfy: flights > 0"),
-        ("flights > 0 -- and why", "failed", "2 of 3 rows of table delays do not satisfy: fl"),
+        (
+            "flights > 0 -- and why",
+            "failed",
+            "2 of 3 rows of table delays do not satisfy: flights > 0 -- and why",
+        ),
         ("flihgts > 0", "inconclusive", "a check of table delays could not be run"),
         ("flights >= 0) and (flights > 0", "failed", "2 of 3 rows of table delays do not satisfy"),
         ("carrier = 'UA' or true", "passed", ""),
@@ -241,19 +256,24 @@ def test_a_check_is_true_of_every_row_or_nothing_is_swapped(
     platform: Platform, check: str, verdict: str, reason: str
 ) -> None:
     platform.serve("a")
-    platform.catch_up("b", checks=(check,))
+    platform.stage("b", checks=(check,))
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
 
     platform.tick(4)
 
-    rollout = platform.last
+    rollout = platform.controller.state.rollouts[-1]
+    assert rollout.verified is not None
     assert rollout.verified.verdict == verdict
     assert rollout.reason.startswith(reason)
-    assert platform.serving == "a"
+    assert platform.controller.state.serving == {"flights": "a"}
     assert rollout.active == (verdict == "passed")
 
 
 def test_a_view_that_its_tables_do_not_bear_is_not_promoted(platform: Platform) -> None:
-    platform.catch_up("a", views={"busy": "select nothing from delays"})
+    platform.stage("a", views={"busy": "select nothing from delays"})
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
 
     platform.tick(4)
 
@@ -262,15 +282,18 @@ def test_a_view_that_its_tables_do_not_bear_is_not_promoted(platform: Platform) 
 
 
 def test_a_second_build_takes_over_and_the_first_is_kept(platform: Platform) -> None:
-    platform.serve("a", "b")
+    platform.serve("a")
+    platform.serve("b")
 
     state = platform.tick()
     assert (state.serving, state.idle, state.generation) == ({"flights": "b"}, {"flights": "a"}, 2)
     # The record itself names the generation before, and the codes that were compared.
     event = state.served[-1].event
-    codes = [read_birth(platform.store, build).code_sha256 for build in "ba"]
-    assert event.previous_generation == 1
-    assert [event.receipt.code, event.receipt.live_code] == codes
+    assert isinstance(event, Served)
+    assert (event.previous_generation, event.receipt.code, event.receipt.live_code) == (
+        1,
+        *(read_birth(platform.store, build).code_sha256 for build in "ba"),
+    )
     assert platform.store.path("builds/a/tables").exists()
 
 
@@ -284,42 +307,61 @@ def test_a_candidate_is_verified_at_a_frontier_of_the_live_build(platform: Platf
     platform.tick(2)
 
     alignment = Alignments(platform.store, "b").last()
-    assert alignment.live.build == "a"
-    assert alignment.live.offsets == alignment.candidate.offsets == at(10)
-    assert platform.last.caught_up == at(10)
+    assert alignment is not None
+    assert (alignment.live.build, alignment.live.offsets, alignment.candidate.offsets) == (
+        "a",
+        at(10),
+        at(10),
+    )
+    assert platform.controller.state.rollouts[-1].caught_up == at(10)
 
 
-def test_candidate_of_other_topics_is_checked_and_serves(platform: Platform) -> None:
-    """A candidate that shares no topic with the live build cannot be aligned with it."""
+def test_a_candidate_that_shares_no_topic_with_the_live_build_is_checked_and_serves(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     platform.topic_id = "id-of-the-new-one"
     platform.serve("b")
 
     assert platform.aligned == []
-    verified = platform.last.verified
-    assert (verified.verdict, verified.live_build) == ("passed", "a")
-    assert verified.incomparable_topics == ("flights",)
+    verified = platform.controller.state.rollouts[-1].verified
+    assert verified is not None
+    assert (verified.verdict, verified.live_build, verified.incomparable_topics) == (
+        "passed",
+        "a",
+        ("flights",),
+    )
 
 
-def test_lost_alignment_is_made_again_before_verification(platform: Platform) -> None:
+def test_an_alignment_that_was_lost_is_made_again_before_anything_is_verified(
+    platform: Platform,
+) -> None:
     platform.serve("a")
-    platform.catch_up("b")
+    platform.stage("b")
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.tick(2)
     first = Alignments(platform.store, "b").last()
-    assert platform.last.phase is Phase.VERIFYING
+    assert first is not None
+    assert platform.controller.state.rollouts[-1].phase is Phase.VERIFYING
     ensure_released(platform.store, first.lease)
 
     platform.tick(3)
 
-    assert Alignments(platform.store, "b").last().number == 2
-    assert platform.last.verified is not None
+    second = Alignments(platform.store, "b").last()
+    assert second is not None
+    assert second.number == 2
+    assert platform.controller.state.rollouts[-1].verified is not None
 
 
 def test_an_alignment_is_kept_as_long_as_its_rollout_is_on_its_way(platform: Platform) -> None:
     platform.serve("a")
-    platform.catch_up("b", auto_promote=False)
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.tick(4)
     alignment = Alignments(platform.store, "b").last()
+    assert alignment is not None
     for _ in range(10):
         platform.now += 30
         platform.tick()
@@ -334,14 +376,19 @@ def test_an_alignment_is_kept_as_long_as_its_rollout_is_on_its_way(platform: Pla
 
 def test_without_a_yes_a_candidate_that_passed_waits(platform: Platform) -> None:
     platform.serve("a")
-    platform.catch_up("b", auto_promote=False)
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.tick(8)
-    assert (platform.last.phase, platform.serving) == (Phase.READY, "a")
+    assert (platform.last.phase, platform.controller.state.serving) == (
+        Phase.READY,
+        {"flights": "a"},
+    )
 
     ask_promote(platform.store, "flights")
     platform.switch()
 
-    assert platform.serving == "b"
+    assert platform.controller.state.serving == {"flights": "b"}
 
 
 @pytest.mark.parametrize("kind", ["retained", "compacted"])
@@ -350,7 +397,9 @@ def test_a_candidate_of_a_compacted_topic_serves_past_all_that_may_hide_a_key(
 ) -> None:
     platform.kind = kind
     platform.serve("a")
-    platform.catch_up("b", auto_promote=False)
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.tick(6)
     assert platform.last.waits
 
@@ -364,10 +413,13 @@ def test_a_candidate_of_a_compacted_topic_serves_past_all_that_may_hide_a_key(
     assert platform.tick(2).rollouts[-1].phase is Phase.HOLDING
 
 
-def test_verified_once_more_it_waits_for_a_new_yes(platform: Platform) -> None:
-    """It is aligned once more, too."""
+def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes(
+    platform: Platform,
+) -> None:
     platform.serve("a")
-    platform.catch_up("b", auto_promote=False)
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.tick(5)
     platform.end_of_log = 12
     for build in ("a", "b"):
@@ -377,18 +429,23 @@ def test_verified_once_more_it_waits_for_a_new_yes(platform: Platform) -> None:
     platform.tick(4)
 
     assert platform.last.phase is Phase.READY
+    assert platform.last.verified is not None
     assert platform.last.verified.offsets == at(12)
     assert not platform.last.approved
 
 
 @pytest.mark.parametrize(("reached", "phase"), [(12, Phase.FAILED), (10, Phase.READY)])
-def test_stopped_build_is_not_waited_for(platform: Platform, reached: int, phase: Phase) -> None:
+def test_an_alignment_with_a_build_that_has_stopped_behind_it_is_not_waited_for(
+    platform: Platform, reached: int, phase: Phase
+) -> None:
     """Law 13: the alignment ends, and a new build is brought to the live one's end.
 
     The live one has stopped behind the candidate, so the new build ends exactly at its frontier.
     """
     platform.serve("a")
-    platform.catch_up("b", auto_promote=False)
+    platform.stage("b", auto_promote=False)
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.tick(5)
     platform.fold_to("b", reached)
     platform.stopped["a"] = Stopped("the sum of n does not fit", "", "then")
@@ -398,20 +455,29 @@ def test_stopped_build_is_not_waited_for(platform: Platform, reached: int, phase
 
     assert platform.last.phase is phase
     if phase is Phase.FAILED:
-        past = "it is past where that one stopped: the sum of n does not fit"
-        assert platform.last.reason.endswith(past)
+        assert platform.last.reason.endswith(
+            "it is past where that one stopped: the sum of n does not fit"
+        )
         assert platform.last.hint.startswith("kappa retry flights")
 
 
-def test_verification_that_keeps_dying_is_inconclusive(platform: Platform) -> None:
-    died = "the verification died 3 times"
-    platform.ensure_verifying = lambda _rollout: died
-    platform.catch_up("a")
+def test_a_verification_that_dies_again_and_again_has_concluded_nothing(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        platform, "ensure_verifying", lambda _rollout: "the verification died 3 times"
+    )
+    platform.stage("a")
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
 
     platform.tick(3)
 
+    assert platform.last.verified is not None
     assert (platform.last.phase, platform.last.verified.verdict) == (Phase.FAILED, "inconclusive")
-    with pytest.raises(VerificationFailed, match=f"{died}; see kappa logs verification") as told:
+    with pytest.raises(
+        VerificationFailed, match="the verification died 3 times; see kappa logs verification"
+    ) as told:
         raise_unless_served(platform.last)
     assert "kappa retry flights" in told.value.hint
 
@@ -422,26 +488,32 @@ def test_a_yes_to_what_is_not_ready_is_refused(platform: Platform) -> None:
         ask_promote(platform.store)
     platform.stage("b")
 
-    for ask in (ask_promote, ask_verify):
-        with pytest.raises(Conflict, match="is replaying, and not ready"):
-            ask(platform.store, "flights")
+    with pytest.raises(Conflict, match="is replaying, and not ready"):
+        ask_promote(platform.store, "flights")
+    with pytest.raises(Conflict, match="is replaying, and not ready"):
+        ask_verify(platform.store, "flights")
 
 
 def test_an_undo_and_a_redo_need_no_replay(platform: Platform) -> None:
-    platform.serve("a", "b")
+    platform.serve("a")
+    platform.serve("b")
 
     ask_undo(platform.store, None)
     platform.switch()
-    assert platform.serving == "a"
+    assert platform.controller.state.serving == {"flights": "a"}
     ask_undo(platform.store, "flights")
     platform.switch()
 
-    assert (platform.serving, platform.state.generation) == ("b", 4)
+    assert (platform.controller.state.serving, platform.controller.state.generation) == (
+        {"flights": "b"},
+        4,
+    )
 
 
 def test_an_undo_goes_to_a_generation_whose_build_is_kept(platform: Platform) -> None:
-    platform.serve("a", "b", "c")
-    state = platform.state
+    for build in ("a", "b", "c"):
+        platform.serve(build)
+    state = platform.controller.state
 
     assert undo_target(state, None, 2) == undo_target(state, "flights") == ("flights", "b")
     for to, what in (
@@ -457,7 +529,8 @@ def test_an_undo_goes_to_a_generation_whose_build_is_kept(platform: Platform) ->
 
 
 def test_of_two_who_ask_at_once_the_second_is_told_who_and_what_now(platform: Platform) -> None:
-    platform.serve("a", "b")
+    platform.serve("a")
+    platform.serve("b")
     ask_undo(platform.store, None)
 
     with pytest.raises(Conflict, match="rollout 3 of pipeline flights has not ended"):
@@ -467,18 +540,19 @@ def test_of_two_who_ask_at_once_the_second_is_told_who_and_what_now(platform: Pl
 def test_what_cannot_be_undone_or_abandoned_is_said(platform: Platform) -> None:
     platform.serve("a")
 
-    for ask, pipeline, what in (
-        (ask_undo, None, "no build has served before"),
-        (ask_undo, "flights", "pipeline flights has no build"),
-        (abandon_rollout, None, "no rollout is active"),
-        (abandon_rollout, "flights", "pipeline flights has no active rollout"),
-    ):
-        with pytest.raises(UsageError, match=what):
-            ask(platform.store, pipeline)
+    with pytest.raises(UsageError, match="no build has served before"):
+        ask_undo(platform.store, None)
+    with pytest.raises(UsageError, match="pipeline flights has no build"):
+        ask_undo(platform.store, "flights")
+    with pytest.raises(UsageError, match="no rollout is active"):
+        abandon_rollout(platform.store, None)
+    with pytest.raises(UsageError, match="pipeline flights has no active rollout"):
+        abandon_rollout(platform.store, "flights")
 
 
 def test_an_abandon_ends_a_rollout_and_the_hold_with_it(platform: Platform) -> None:
-    platform.serve("a", "b")
+    platform.serve("a")
+    platform.serve("b")
     ask_undo(platform.store, None)
     platform.tick(2)
     assert platform.last.phase is Phase.HOLDING
@@ -487,7 +561,7 @@ def test_an_abandon_ends_a_rollout_and_the_hold_with_it(platform: Platform) -> N
     platform.fold_to("b", 99)
 
     assert platform.last.phase is Phase.ABANDONED
-    assert platform.serving == "b"
+    assert platform.controller.state.serving == {"flights": "b"}
 
 
 def test_a_candidate_whose_job_stopped_has_failed_with_its_words(platform: Platform) -> None:
@@ -496,9 +570,11 @@ def test_a_candidate_whose_job_stopped_has_failed_with_its_words(platform: Platf
 
     platform.tick()
 
-    last = platform.last
-    assert (last.phase, last.hint) == (Phase.FAILED, "kappa deploy")
-    assert last.reason == "the job of build a stopped: topic flights was created again"
+    assert (platform.last.phase, platform.last.reason) == (
+        Phase.FAILED,
+        "the job of build a stopped: topic flights was created again",
+    )
+    assert platform.last.hint == "kappa deploy"
 
 
 def test_a_candidate_whose_job_dies_again_and_again_fails_in_the_end(platform: Platform) -> None:
@@ -512,27 +588,33 @@ def test_a_candidate_whose_job_dies_again_and_again_fails_in_the_end(platform: P
 
 def test_a_live_job_that_is_dead_is_acted_for(platform: Platform) -> None:
     platform.serve("a")
-    platform.catch_up("b")
+    platform.stage("b")
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.running.discard("a")
 
     platform.tick(8)
 
-    assert platform.serving == "b"
+    assert platform.controller.state.serving == {"flights": "b"}
 
 
 def test_while_its_lock_is_held_nobody_acts_for_a_job(platform: Platform) -> None:
     platform.serve("a")
-    platform.catch_up("b")
+    platform.stage("b")
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.running.discard("a")
 
     with Lock(platform.store.path("builds/a/lock"), what="build a"), pytest.raises(Conflict):
         platform.tick(8)
 
-    assert platform.serving == "a"
+    assert platform.controller.state.serving == {"flights": "a"}
 
 
 def test_without_the_broker_nothing_is_decided_and_nothing_is_lost(platform: Platform) -> None:
-    platform.catch_up("a")
+    platform.stage("a")
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
     platform.broker_is_away = True
     with pytest.raises(Unreachable):
         platform.tick()
@@ -541,11 +623,19 @@ def test_without_the_broker_nothing_is_decided_and_nothing_is_lost(platform: Pla
     assert platform.tick(6).serving == {"flights": "a"}
 
 
-def test_failed_fork_keeps_back_nothing_else_of_the_tick(platform: Platform) -> None:
-    platform.serve("a", "b", "c")
-    no_fork = OSError(11, "Resource temporarily unavailable")
-    platform.ensure_verifying = mock.Mock(side_effect=no_fork)
-    platform.catch_up("d")
+def test_a_failed_fork_keeps_nothing_else_of_the_tick_back(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for build in "abc":
+        platform.serve(build)
+
+    def fail_to_fork(_rollout: int) -> str | None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(platform, "ensure_verifying", fail_to_fork)
+    platform.stage("d")
+    platform.fold_to("d", 10)
+    platform.begin_tail("d")
     with pytest.raises(OSError, match="Resource"):
         platform.tick(9)
     platform.running.discard("a")
@@ -557,7 +647,9 @@ def test_failed_fork_keeps_back_nothing_else_of_the_tick(platform: Platform) -> 
 
 
 def test_a_topic_created_anew_fails_the_rollout(platform: Platform) -> None:
-    platform.catch_up("a")
+    platform.stage("a")
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
     platform.tick(2)
     platform.topic_id = "another"
 
@@ -568,20 +660,26 @@ def test_a_topic_created_anew_fails_the_rollout(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("ticks", range(8))
-def test_next_controller_goes_on_from_a_killed_one(platform: Platform, ticks: int) -> None:
+def test_a_controller_that_was_killed_is_gone_on_from_by_the_next(
+    platform: Platform, ticks: int
+) -> None:
     platform.serve("a")
-    platform.catch_up("b")
+    platform.stage("b")
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.tick(ticks)
 
     platform.controller = platform.new_controller()
     platform.switch()
 
-    assert platform.serving == "b"
+    assert platform.controller.state.serving == {"flights": "b"}
 
 
-def test_retired_build_goes_when_nobody_is_on_it(platform: Platform) -> None:
-    """It is deleted when its job is gone, and no reader is on it."""
-    platform.serve("a", "b")
+def test_a_retired_build_is_deleted_when_its_job_is_gone_and_no_reader_is_on_it(
+    platform: Platform,
+) -> None:
+    platform.serve("a")
+    platform.serve("b")
     lease = Lease(os.getpid(), "ada", platform.now + 60, {"a": Pin(1, {"delays": 0})})
     ensure_lease(platform.store, lease)
     platform.serve("c")
@@ -601,12 +699,14 @@ def test_retired_build_goes_when_nobody_is_on_it(platform: Platform) -> None:
 
 def test_a_rejected_candidate_is_retired_and_nothing_else_is(platform: Platform) -> None:
     platform.serve("a")
-    platform.catch_up("b", checks=("false",))
+    platform.stage("b", checks=("false",))
+    platform.fold_to("b", 10)
+    platform.begin_tail("b")
     platform.running.discard("b")
 
     platform.tick(5)
 
-    assert platform.state.retired == {"b"}
+    assert platform.controller.state.retired == {"b"}
     assert platform.store.path("builds/a/tables/delays").exists()
     assert not platform.store.path("builds/b/tables").exists()
 
@@ -629,7 +729,7 @@ def test_who_follows_sees_each_phase_and_the_end(platform: Platform) -> None:
     platform.stage("a")
     seen = []
     for progress in follow_rollout(platform.store, 1, timeout=60, supervised=lambda: True):
-        seen.append((progress.rollout.phase, progress.done_and_total(at(10))))
+        seen.append(progress)
         if progress.rollout.phase is Phase.REPLAYING and progress.folded is None:
             platform.fold_to("a", 4)
         elif progress.rollout.phase is Phase.REPLAYING:
@@ -637,8 +737,11 @@ def test_who_follows_sees_each_phase_and_the_end(platform: Platform) -> None:
             platform.begin_tail("a")
             platform.tick(6)
 
-    replaying = [(Phase.REPLAYING, (0, 10)), (Phase.REPLAYING, (4, 10))]
-    assert seen == [*replaying, (Phase.SERVED, (4, 10))]
+    assert [(progress.rollout.phase, progress.done_and_total(at(10))) for progress in seen] == [
+        (Phase.REPLAYING, (0, 10)),
+        (Phase.REPLAYING, (4, 10)),
+        (Phase.SERVED, (4, 10)),
+    ]
 
 
 def test_who_follows_is_told_when_time_is_over_and_the_rollout_goes_on(platform: Platform) -> None:
@@ -650,7 +753,7 @@ def test_who_follows_is_told_when_time_is_over_and_the_rollout_goes_on(platform:
     assert platform.last.active
 
 
-def test_follower_is_told_when_nobody_is_there(
+def test_who_follows_is_told_when_nobody_is_there(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     platform.stage("a")
@@ -661,7 +764,8 @@ def test_follower_is_told_when_nobody_is_there(
 
 
 def test_after_the_soak_the_idle_build_is_retired_and_an_undo_says_so(platform: Platform) -> None:
-    platform.serve("a", "b")
+    platform.serve("a")
+    platform.serve("b")
     platform.running.discard("a")
     platform.now += HOUR - 60
     assert platform.tick().idle == {"flights": "a"}
@@ -669,25 +773,29 @@ def test_after_the_soak_the_idle_build_is_retired_and_an_undo_says_so(platform: 
     platform.now += 120
     platform.tick(2)
 
-    assert (platform.state.idle, platform.state.retired) == ({}, {"a"})
-    left = sorted(path.name for path in platform.store.path("builds/a").iterdir())
-    assert left == ["birth.json", "lock"]
-    retired = "build a, which served pipeline flights before, is retired"
+    assert (platform.controller.state.idle, platform.controller.state.retired) == ({}, {"a"})
+    assert sorted(path.name for path in platform.store.path("builds/a").iterdir()) == [
+        "birth.json",
+        "lock",
+    ]
     for name in (None, "flights"):
-        with pytest.raises(UsageError, match=retired):
+        with pytest.raises(
+            UsageError, match="build a, which served pipeline flights before, is retired"
+        ):
             ask_undo(platform.store, name)
 
 
 def test_an_undo_under_way_outlives_the_soak(platform: Platform) -> None:
-    platform.serve("a", "b")
+    platform.serve("a")
+    platform.serve("b")
     ask_undo(platform.store, None)
     platform.now += 2 * HOUR
     platform.tick()
-    assert platform.state.retired == frozenset()
+    assert platform.controller.state.retired == frozenset()
 
     platform.switch()
 
-    assert platform.serving == "a"
+    assert platform.controller.state.serving == {"flights": "a"}
 
 
 def test_a_soak_of_no_seconds_retires_at_once(platform: Platform) -> None:
@@ -701,17 +809,20 @@ def test_a_soak_of_no_seconds_retires_at_once(platform: Platform) -> None:
 
 
 def test_a_deploy_of_the_kept_version_is_a_switch(platform: Platform) -> None:
-    platform.serve("a", "b")
-    asked = SwitchAsked("flights", "a", "its version was deployed")
-    assert platform.journal.append(platform.tick().last + 1, asked)
+    platform.serve("a")
+    platform.serve("b")
+    assert platform.journal.append(
+        platform.tick().last + 1, SwitchAsked("flights", "a", "its version was deployed")
+    )
 
     platform.switch()
 
-    assert platform.serving == "a"
+    assert platform.controller.state.serving == {"flights": "a"}
 
 
-def test_overlay_needs_no_job_and_no_broker(platform: Platform) -> None:
-    """It serves and is undone while neither runs."""
+def test_an_overlay_serves_and_is_undone_while_no_job_and_no_broker_runs(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     platform.running.clear()
     platform.broker_is_away = True
@@ -722,7 +833,9 @@ def test_overlay_needs_no_job_and_no_broker(platform: Platform) -> None:
     state = platform.tick(6)
 
     assert state.serving == {"flights": "b"}
-    receipt = state.served[-1].event.receipt
+    served = state.served[-1].event
+    assert isinstance(served, Served)
+    receipt = served.receipt
     assert (receipt.tables_of, receipt.live_build, receipt.differences) == ("a", "a", ())
     assert [(check.rows, check.failing) for check in receipt.checks] == [(3, 0)]
     assert not platform.aligned
@@ -751,24 +864,28 @@ def test_an_overlay_that_is_not_verified_leaves_what_serves(
     platform.tick(6)
 
     assert platform.last.phase is Phase.FAILED
+    assert platform.last.verified is not None
     assert platform.last.verified.verdict == verdict
-    assert platform.serving == "a"
-    assert platform.state.retired == {"b"}
+    assert platform.controller.state.serving == {"flights": "a"}
+    assert platform.controller.state.retired == {"b"}
 
 
-def test_replay_replaces_an_overlay_by_a_hold_below(platform: Platform) -> None:
-    """The hold is of the build whose tables the overlay shows."""
+def test_a_replay_takes_the_place_of_an_overlay_by_a_hold_of_the_build_below(
+    platform: Platform,
+) -> None:
     platform.serve("a")
     platform.stage("b", tables_of="a")
     platform.tick(6)
     platform.serve("c")
 
-    assert platform.serving == "c"
-    assert platform.state.idle == {"flights": "b"}
+    assert platform.controller.state.serving == {"flights": "c"}
+    assert platform.controller.state.idle == {"flights": "b"}
     assert Frontiers(platform.store, "b").newest() == Frontiers(platform.store, "a").newest()
-    assert Frontiers(platform.store, "a").newest().hold is not None
+    acknowledged = Frontiers(platform.store, "a").newest()
+    assert acknowledged is not None
+    assert acknowledged.hold is not None
     platform.running.clear()
     platform.now += 2 * HOUR
     platform.tick(3)
-    assert platform.state.retired == {"a", "b"}
+    assert platform.controller.state.retired == {"a", "b"}
     assert not platform.store.path("builds/a/tables").exists()
