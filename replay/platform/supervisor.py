@@ -38,10 +38,8 @@ from kappa.replay.platform.services import Services, ensure_no_keeper
 from kappa.replay.platform.start import SUPERVISOR_LOG
 from kappa.replay.platform.stop_request import StopRequest, StopRequested
 from kappa.replay.rollout.supervisor_report import ReportWriter, ensure_no_report
-from kappa.replay.status.run_records import RUNNING, Running, put_running, running_at
-from kappa.state.disk_space import DiskReserve
-from kappa.state.files.bucket import is_bucket
 from kappa.replay.status.run_records import RUNNING, Running, put_running
+from kappa.state.disk_space import DiskReserve
 from kappa.state.lock import current_holder, holding_process
 from kappa.state.root import LOCK, ensure_root, lock_of, why_silent
 from kappa.state.store import Store, open_store

@@ -25,10 +25,8 @@ from msgspec import Struct
 from kappa.base.clock import now
 from kappa.base.disk import put_file
 from kappa.base.errors import Conflict, Damaged, KappaError, SettingsError, UsageError, near_or_all
-from kappa.base.sections import Role
-from kappa.base.errors import Conflict, Damaged, KappaError, UsageError, near_or_all
 from kappa.base.sealed import sealed, unsealed
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.serving.access.roles import Identity, ensure_grant, identity_of
 
 # By which scanners of secrets know a token in a text.

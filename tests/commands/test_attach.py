@@ -17,9 +17,7 @@ import pytest
 from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 from typing_in import Kappa
 
-from kappa.commands.app import run_command
 from kappa.commands.attach import DBT, ENTRY, READERS, Tool, snippet_of
-from kappa.commands.snippets import DBT, ENTRY, READERS, Tool, snippet_of
 from kappa.state.store import Store
 
 if TYPE_CHECKING:

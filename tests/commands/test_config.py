@@ -18,9 +18,6 @@ from kappa.base.settings import (
     load_settings,
     setting_origins,
 )
-from kappa.commands.app import run_command
-from kappa.base.setting_origins import HIDDEN, changed_settings, file_settings, setting_origins
-from kappa.base.settings import load_settings
 from kappa.replay.status.run_records import Running, put_running
 from kappa.state.store import Store
 

@@ -12,9 +12,7 @@ import pytest
 from rich.console import Console
 from typing_in import Kappa
 
-from kappa.commands.app import run_command
 from kappa.commands.terminal.moving import bar
-from kappa.commands.terminal.bar import bar
 from kappa.kafka.client import Log
 
 PIPELINE = """

@@ -18,7 +18,7 @@ from kappa.base.clock import now
 from kappa.base.errors import UsageError
 from kappa.base.failpoint import failpoint
 from kappa.base.program import handing_out
-from kappa.base.section.storage import StorageSettings
+from kappa.base.sections import StorageSettings
 from kappa.declare.options import REJECTS
 from kappa.serving.outlets.changes.change_set import ChangeKind
 from kappa.serving.outlets.changes.cursor import Cursor

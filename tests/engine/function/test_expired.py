@@ -18,7 +18,6 @@ from kappa import Table, Topic, View, count, pipeline, set_, sum_, tumble
 from kappa.base.duck import open_connection
 from kappa.base.errors import Broken
 from kappa.declare.table import Expiry
-from kappa.declare.expiry import Expiry
 from kappa.declare.values.arrow import arrow_schema
 from kappa.state.build import table_path
 from kappa.state.log_clock import log_clock

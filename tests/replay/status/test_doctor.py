@@ -11,8 +11,6 @@ from served import PLANES, ROWS_OF_PLANES, Platform
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.base.sealed import encoded
 from kappa.base.sections import Role
-from kappa.replay.status.doctor.examine import count_set_aside, examine_root
-from kappa.base.section.access import Role
 from kappa.replay.status.doctor.examine import Damage, count_set_aside, examine_root
 from kappa.replay.status.doctor.repair import repair_root
 from kappa.replay.status.status import observe_status

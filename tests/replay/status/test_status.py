@@ -29,9 +29,7 @@ from kappa.replay.status.shared_looks import moving_parts
 from kappa.replay.status.status import HeldBack, held_back, observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.query.overflows import count_overflows
-from kappa.state.build import Base, TopicBirth, put_birth
-from kappa.state.build_status import DECODED, read_counter, watch_slice
-from kappa.state.build import Base, Birth, TopicBirth, folder_of_build, put_birth, read_birth
+from kappa.state.build import Base, TopicBirth, folder_of_build, put_birth, read_birth
 from kappa.state.build_status import (
     DECODED,
     ViewCost,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.base.section.access import Role
+from kappa.base.sections import Role
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.tokens import named_token
 from kappa.serving.postgres.commands import (

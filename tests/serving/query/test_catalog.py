@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from births import make_birth
 from examples import examples
 from hypothesis import HealthCheck, given
-from births import make_birth
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kappa.base.errors import Conflict, Damaged, KappaError
