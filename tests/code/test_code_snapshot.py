@@ -64,7 +64,9 @@ def born(store: Store, tree: Path, pipeline: str = "orders") -> Birth:
     module = project.places[pipeline].module
     contents = snapshot_files(module, functools.cache(project.sources.find))
     ensure_snapshot(store, f"{pipeline}-1", contents)
-    return make_birth(f"{pipeline}-1", pipeline, sources=hash_files(contents), module=module)
+    return make_birth(
+        f"{pipeline}-1", pipeline=pipeline, sources=hash_files(contents), module=module
+    )
 
 
 def test_a_snapshot_holds_what_importing_the_pipeline_reads(store: Store, tree: Path) -> None:

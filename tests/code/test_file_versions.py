@@ -88,7 +88,7 @@ def test_a_build_reads_the_file_of_its_snapshot(tmp_path: Path) -> None:
     module = project.places["web"].module
     contents = snapshot_files(module, functools.cache(project.sources.find))
     ensure_snapshot(store, "web-1", contents)
-    birth = make_birth("web-1", "web", sources=hash_files(contents), module=module)
+    birth = make_birth("web-1", pipeline="web", sources=hash_files(contents), module=module)
     (tree / "pipelines" / "rates.csv").unlink()
 
     found = load_snapshot(store, birth).tables[1].file

@@ -46,7 +46,7 @@ def at(offset: int) -> Offsets:
 
 
 def birth(build: str, base: Base | None = None) -> Birth:
-    return make_birth(build, "shop", tables=TABLES, origin=at(0).plain(), base=base)
+    return make_birth(build, pipeline="shop", tables=TABLES, origin=at(0).plain(), base=base)
 
 
 class Folded:

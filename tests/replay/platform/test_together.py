@@ -89,7 +89,7 @@ class World:
         topics = (TopicBirth(pipeline, f"id-of-{pipeline}", "retained", 1),)
         return make_birth(
             build,
-            pipeline,
+            pipeline=pipeline,
             version=f"version-of-{build}",
             topics=topics,
             origin={pipeline: {"0": 0}},

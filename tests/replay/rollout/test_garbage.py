@@ -64,7 +64,10 @@ class House:
         self.object_files = object_files
         self.slices: dict[str, int] = {}
         for build in "abc":
-            put_birth(store, make_birth(build, version=f"version-of-{build}", tables=TABLES))
+            put_birth(
+                store,
+                make_birth(build, pipeline="flights", version=f"version-of-{build}", tables=TABLES),
+            )
             self.fold(build, 6)
         ready = [CaughtUp(10, NOWHERE), verified(10), held(10, "b")]
         self.append(*B_SERVES, staged("c"), *ready, served(10, 3, "c", live="b"), Retired("a"))
@@ -77,7 +80,7 @@ class House:
     def fold(self, build: str, count: int) -> Frontier:
         kept = kept_frontiers_of(self.store, build)
         writers = [self.writer(build, table) for table in TABLES]
-        birth = make_birth(build, tables=TABLES)
+        birth = make_birth(build, TABLES, pipeline="flights")
         publisher = Publisher(self.store, birth, hold_seconds=10)
         versions = dict.fromkeys((table.name for table in TABLES), 0)
         publisher.begin(Frontier(1, build, 1, Offsets(), versions, ""))

@@ -30,7 +30,7 @@ from kappa.state.store import Store
 def store(tmp_path: Path) -> Store:
     store = Store(tmp_path)
     for build in "ab":
-        put_birth(store, make_birth(build))
+        put_birth(store, make_birth(build, pipeline="flights"))
     return store
 
 

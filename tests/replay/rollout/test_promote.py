@@ -176,7 +176,7 @@ def test_acting_for_a_dead_job_moves_no_offset_and_fences_it(any_store: Store) -
 def birth(build: str) -> Birth:
     topics = (TopicBirth("flights", "id-of-flights", "retained", 1),)
     version, origin = f"version-of-{build}", {"flights": {"0": 0}}
-    return make_birth(build, version=version, topics=topics, origin=origin)
+    return make_birth(build, pipeline="flights", version=version, topics=topics, origin=origin)
 
 
 class World:

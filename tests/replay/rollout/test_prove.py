@@ -490,7 +490,7 @@ ORIGIN = {"flights": {"0": 5}}
 
 
 def birth(**other: Any) -> Birth:
-    born = make_birth("b", "web", semantics=SEMANTICS, module="pipelines.p", origin=ORIGIN)
+    born = make_birth("b", pipeline="web", semantics=SEMANTICS, module="pipelines.p", origin=ORIGIN)
     return structs.replace(born, topics=(FLIGHTS, PLANES), **other)
 
 

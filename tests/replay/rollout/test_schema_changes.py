@@ -29,7 +29,7 @@ from kappa.state.table import TableBirth
 
 
 def born(*tables: TableBirth, views: dict[str, str] | None = None) -> Birth:
-    return make_birth("a", tables=tables, views=views or {})
+    return make_birth("a", pipeline="flights", tables=tables, views=views or {})
 
 
 def table(*columns: tuple[str, str], name: str = "t", keys: tuple[str, ...] = ()) -> TableBirth:

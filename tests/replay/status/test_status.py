@@ -70,7 +70,7 @@ def born_at_frontier(store: Store, build: str, pipeline: str = "flights", **give
     """Makes a build of two partitions that has folded all that it may read."""
     born = {"topics": (TopicBirth("flights", "id", "retained", 2),), "semantics": SEMANTICS}
     origin = {"flights": {"0": 0, "1": 0}}
-    put_birth(store, make_birth(build, pipeline, origin=origin, **born, **given))
+    put_birth(store, make_birth(build, pipeline=pipeline, origin=origin, **born, **given))
     Frontiers(store, build).publish(Frontier(1, build, 1, FLIGHTS, {}, "2026-01-01T00:00:00Z"))
 
 
