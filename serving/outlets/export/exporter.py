@@ -279,7 +279,7 @@ class Exporter:
             self.record.root,
             str(point.cursor),
             point.birth.pipeline,
-            point.frontier.offsets.plain(),
+            point.frontier.offsets.next,
         )
 
     def _switch(self, points: Mapping[str, Point]) -> None:
@@ -302,7 +302,7 @@ class Exporter:
                     str(point.cursor),
                     point.birth.pipeline,
                     self.copies[name].version,
-                    point.frontier.offsets.plain(),
+                    point.frontier.offsets.next,
                     snapshots[name],
                 )
                 for name, point in points.items()
