@@ -9,7 +9,7 @@ from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 
 # Python reads no number of thousands of digits.
-_MOST_DIGITS = 15
+_MOST_DIGITS = 100
 
 
 def rollout_of_number(state: State, number: int) -> Rollout:
@@ -29,7 +29,7 @@ def rollout_of_number(state: State, number: int) -> Rollout:
 
 
 def is_number(text: str) -> bool:
-    """Returns whether an argument is a rollout's number: digits only, and not more than 15."""
+    """Returns whether an argument is a rollout's number: digits only, and not more than 100."""
     return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
 
 

@@ -203,7 +203,7 @@ def test_no_name_or_text_of_a_stranger_runs_or_breaks_a_page(
 
 @pytest.mark.long
 def test_board_follows_its_tables_alone(chromium: Browser, tmp_path: Path) -> None:
-    """What is the same is left alone."""
+    """The page leaves alone all that is the same."""
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server)) as (page, _):
         page.goto("/boards/pages")
@@ -619,7 +619,7 @@ def test_stages_of_a_rollout_move_nothing(chromium: Browser, tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) -> None:
-    """What to type is said."""
+    """The page says the command to type."""
     with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
         page.goto("/rollouts/5")
         page.get_by_role("link", name="Show some of each kind").click()

@@ -138,7 +138,7 @@ def visits(visits):
 
 
 def test_schema_files_are_kept_as_read(store: Store, tmp_path: Path) -> None:
-    """When importing the pipeline reads them."""
+    """Files that the pipeline's import reads are in the snapshot."""
     tree = write(tmp_path / "tree", SCHEMAS)
 
     birth = born(store, tree, "visits")

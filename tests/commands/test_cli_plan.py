@@ -450,7 +450,7 @@ def test_a_plan_that_was_applied_is_stale(web: Project) -> None:
 def test_a_saved_plan_says_itself_what_is_deployed(web: Project, flags: tuple[str, ...]) -> None:
     web.kappa("plan", "--out", "plan.json")
 
-    says = "a saved plan itself names"
+    says = "a saved plan already names"
     web.refuses("deploy", "--plan", "plan.json", *flags, code=2, err=says)
 
 

@@ -133,7 +133,7 @@ def test_nonsense_is_refused_without_secrets(tmp_path: Path, auth: str, expected
     ],
 )
 def test_missing_files_and_secrets_are_named(tmp_path: Path, auth: str, expected: str) -> None:
-    """When a client is made."""
+    """The options are refused when a client is made."""
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "lines").write_text("hunter2\nhunter3\n")
     (tmp_path / "raw").write_bytes(b"hunter2\xff")

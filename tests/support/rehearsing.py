@@ -1,4 +1,4 @@
-"""What tests of rehearsed builds share; Spark is imported by the first of them that runs."""
+"""Fixtures of tests of rehearsed builds; Spark is imported by the first test that runs."""
 
 from __future__ import annotations
 

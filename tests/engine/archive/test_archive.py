@@ -61,7 +61,8 @@ def visits_topic(*, event: str = EVENT, key: str | None = "visitor", **more: Any
 VISITS = visits_topic(archive=True)
 ID = "topic-1"
 FAILPOINTS = [
-    f"archive.{when}_{what}" for what in ("create", "append") for when in ("before", "after")
+    *("archive.before_create", "archive.after_create"),
+    *("archive.before_append", "archive.after_append"),
 ]
 
 

@@ -303,7 +303,7 @@ def test_of_many_partitions_the_first_are_read(world: World) -> None:
 def test_samples_are_found_once_and_block_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who comes while samples are being found waits for nobody."""
+    """A reader who comes while samples are being found waits for nobody."""
     world.lives()
     samples._lock.acquire()
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from journals import NOWHERE, at, frontier, held, numbered, served, staged, switch_asked, verified
 from msgspec.structs import replace
-from plans import B_SERVES, birth, declared, log
+from plans import birth, declared, log
 from test_controller import Platform
 
 from kappa.base.errors import Conflict, ExitCode, KappaError
@@ -29,14 +29,14 @@ from kappa.replay.rollout.operator_requests import (
     ask_undo,
     ask_verify,
 )
-from kappa.replay.rollout.plan.facts import Declared, Observed
+from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State, soaked_builds
 from kappa.replay.status.follow import raise_unless_served
 from kappa.state.alignment import Alignments
-from kappa.state.build import Birth, put_birth, read_birth
+from kappa.state.build import put_birth, read_birth
 from kappa.state.build_status import Stopped
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
@@ -57,10 +57,23 @@ pytestmark = pytest.mark.slow
 
 V1, V2, V3 = declared(), declared(code="2"), declared(code="3")
 # Build b serves and a is kept; rollout 3, which record 10 began, is on its way with build c.
-SERVING = B_SERVES
+SERVING = (
+    staged("a"),
+    CaughtUp(1, NOWHERE),
+    verified(1),
+    served(1, 1, "a"),
+    staged("b"),
+    CaughtUp(5, NOWHERE),
+    verified(5),
+    held(5, "a"),
+    served(5, 2, "b", live="a"),
+)
 ON_ITS_WAY = (
-    *(staged("c", auto_promote=False), CaughtUp(10, NOWHERE), verified(10)),
-    *(PromoteAsked(10), held(10, "b")),
+    staged("c", auto_promote=False),
+    CaughtUp(10, NOWHERE),
+    verified(10),
+    PromoteAsked(10),
+    held(10, "b"),
 )
 PHASES = {
     "nothing on its way": SERVING,
@@ -92,33 +105,32 @@ class Operator:
     def __post_init__(self) -> None:
         self.seen = state(self.store)
         births = {build: read_birth(self.store, build) for build in self.seen.versions}
-        self.plan, self.kept = (
-            make_plan(observed(births, self.seen, version)) for version in (V3, V1)
+        self.plan = make_plan(
+            Observed(frozenset({"flights"}), {"flights": V3}, self.seen, births, log())
+        )
+        self.kept = make_plan(
+            Observed(frozenset({"flights"}), {"flights": V1}, self.seen, births, log())
         )
 
     def does(self, what: str) -> KappaError | None:
         """Acts, and returns the error; None if it is done."""
         self.monkeypatch.setenv("KAPPA_BY", self.name)
-        seen, store = self.seen, self.store
-        active = seen.active("flights")
-        ids = [active.id] if active else []
+        active = self.seen.active("flights")
         acts: dict[str, Callable[[], object]] = {
-            "deploys": lambda: stage_plan(store, self.plan),
-            "deploys what is kept": lambda: stage_plan(store, self.kept),
-            "undoes": lambda: ask_undo(store, "flights", seen=seen),
-            "promotes": lambda: ask_promote(store, "flights", seen=ids),
-            "verifies": lambda: ask_verify(store, "flights"),
-            "abandons": lambda: abandon_rollout(store, "flights"),
+            "deploys": lambda: stage_plan(self.store, self.plan),
+            "deploys what is kept": lambda: stage_plan(self.store, self.kept),
+            "undoes": lambda: ask_undo(self.store, "flights", seen=self.seen),
+            "promotes": lambda: ask_promote(
+                self.store, "flights", seen=[active.id] if active else []
+            ),
+            "verifies": lambda: ask_verify(self.store, "flights"),
+            "abandons": lambda: abandon_rollout(self.store, "flights"),
         }
         try:
             acts[what]()
         except KappaError as error:
             return error
         return None
-
-
-def observed(births: dict[str, Birth], seen: State, version: Declared) -> Observed:
-    return Observed(frozenset({"flights"}), {"flights": version}, seen, births, log())
 
 
 INTENTS = ("deploys", "deploys what is kept", "undoes", "promotes", "verifies", "abandons")
@@ -146,10 +158,9 @@ def house(tmp_path: Path) -> Store:
 @pytest.mark.parametrize(
     ("phase", "intent"), list(product(PHASES, INTENTS)), ids=lambda each: each.replace(" ", "-")
 )
-def test_alone_an_operator_gets_what_the_phase_allows(
+def test_alone_an_operator_gets_what_the_phase_allows_and_else_is_told_what_is_now(
     house: Store, phase: str, intent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the operator is told what is now."""
     put(house, *PHASES[phase])
     before = state(house)
     error = Operator("bob", house, monkeypatch).does(intent)
@@ -159,25 +170,24 @@ def test_alone_an_operator_gets_what_the_phase_allows(
         assert state(house) == before
         assert "kappa " in error.hint
         # If nothing is on its way, nobody was first: it is a slip.
-        slip = phase == "nothing on its way"
-        assert error.exit_code == (ExitCode.USAGE if slip else ExitCode.CONFLICT)
-
-
-def pairs(*, none_of: Callable[[str, str], bool]) -> list[tuple[str, str, str]]:
-    """Lists each phase with two intents that it allows, without those that are no race."""
-    both = [(phase, *two) for phase in PHASES for two in product(sorted(POSSIBLE[phase]), repeat=2)]
-    return [(phase, first, second) for phase, first, second in both if not none_of(first, second)]
+        assert error.exit_code == (
+            ExitCode.USAGE if phase == "nothing on its way" else ExitCode.CONFLICT
+        )
 
 
 @pytest.mark.parametrize(
     ("phase", "first", "second"),
-    pairs(none_of=lambda _first, second: second in {"abandons", "verifies"}),
+    [
+        (phase, first, second)
+        for phase in PHASES
+        for first, second in product(sorted(POSSIBLE[phase]), repeat=2)
+        if second not in {"abandons", "verifies"}
+    ],
     ids=lambda each: each.replace(" ", "-"),
 )
-def test_of_two_operators_one_wins_and_the_other_is_told(
+def test_of_two_operators_one_wins_and_the_other_learns_who_and_what_to_type(
     house: Store, phase: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other learns who won, and what to type."""
     put(house, *PHASES[phase])
     ada, bob = (Operator(name, house, monkeypatch) for name in ("ada@home", "bob@work"))
 
@@ -209,14 +219,24 @@ class OtherFirst(Store):
 
 @pytest.mark.parametrize(
     ("phase", "first", "second"),
-    pairs(none_of=lambda first, second: (first, second) in NO_CONFLICT),
+    [
+        (phase, first, second)
+        for phase in PHASES
+        for first, second in product(sorted(POSSIBLE[phase]), repeat=2)
+        if (first, second) not in NO_CONFLICT
+    ],
     ids=lambda each: each.replace(" ", "-"),
 )
-def test_who_is_overtaken_between_look_and_record_is_told(
-    house: Store, phase: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+def test_who_is_overtaken_between_look_and_record_is_refused_and_told(
+    house: Store,
+    tmp_path: Path,
+    phase: str,
+    first: str,
+    second: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     put(house, *PHASES[phase])
-    slow = OtherFirst(house.folder)
+    slow = OtherFirst(tmp_path)
     ada, bob = Operator("ada@home", house, monkeypatch), Operator("bob@work", slow, monkeypatch)
     slow.other = lambda: ada.does(first)
 
@@ -229,26 +249,35 @@ def test_who_is_overtaken_between_look_and_record_is_told(
     assert [record.by for record in Journal(house).after(len(PHASES[phase]))] == ["ada@home"]
 
 
-SWITCH = (PromoteAsked(10), held(10, "b"))
-
-
 @pytest.mark.parametrize(
     ("ending", "says"),
     [
         (
-            (*SWITCH, served(10, 3, "c", live="b")),
-            "ada@home was first: {} has served, as generation 3, with build c",
+            (PromoteAsked(10), held(10, "b"), served(10, 3, "c", live="b")),
+            (
+                "ada@home was first: rollout 3 of pipeline flights has served, "
+                "as generation 3, with build c"
+            ),
         ),
-        ((Abandoned(10, "not good"),), "ada@home was first: {} was given up: not good"),
+        (
+            (Abandoned(10, "not good"),),
+            "ada@home was first: rollout 3 of pipeline flights was given up: not good",
+        ),
         (
             (Abandoned(10, "no"), staged("d"), CaughtUp(14, NOWHERE), verified(14)),
             "given up: no; rollout 4, begun by ada@home, is ready now, with build d",
         ),
-        ((Failed(10, "its job stopped"),), "{}, begun by test, has failed: its job stopped"),
+        (
+            (Failed(10, "its job stopped"),),
+            "rollout 3 of pipeline flights, begun by test, has failed: its job stopped",
+        ),
         ((VerifyAsked(10, 1),), "is verifying, and not ready: ada@home asked for that"),
         (
-            (*SWITCH, Released(10, "b", 14, "too long")),
-            "ada@home was first: {}, begun by test, is on its way to serve",
+            (PromoteAsked(10), held(10, "b"), Released(10, "b", 14, "too long")),
+            (
+                "ada@home was first: rollout 3 of pipeline flights, begun by test, "
+                "is on its way to serve"
+            ),
         ),
     ],
 )
@@ -265,11 +294,13 @@ def test_a_yes_is_to_the_rollout_that_was_looked_at_and_to_no_other(
     told = bob.does("promotes")
 
     assert isinstance(told, Conflict)
-    assert says.format("rollout 3 of pipeline flights") in told.message
+    assert says in told.message
     assert state(house) == before
 
 
-def test_undo_of_an_undone_is_no_redo(house: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undo_of_what_somebody_else_has_undone_is_no_redo(
+    house: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(house, *SERVING)
     bob = Operator("bob@work", house, monkeypatch)
     monkeypatch.setenv("KAPPA_BY", "ada@home")
@@ -278,17 +309,18 @@ def test_undo_of_an_undone_is_no_redo(house: Store, monkeypatch: pytest.MonkeyPa
     told = bob.does("undoes")
 
     assert isinstance(told, Conflict)
-    served_by = "pipeline flights is served by build a now, and not by build b"
-    assert told.message == f"ada@home was first: {served_by}"
+    assert (
+        told.message
+        == "ada@home was first: pipeline flights is served by build a now, and not by build b"
+    )
     assert state(house).active("flights") is None
 
 
-def test_abandon_ends_the_rollout_that_was_there(
-    house: Store, monkeypatch: pytest.MonkeyPatch
+def test_an_abandon_ends_the_rollout_that_was_there_and_not_the_next(
+    house: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not the next one."""
     put(house, *PHASES["ready"])
-    slow = OtherFirst(house.folder)
+    slow = OtherFirst(tmp_path)
 
     def ada() -> None:
         monkeypatch.setenv("KAPPA_BY", "ada@home")
@@ -303,8 +335,9 @@ def test_abandon_ends_the_rollout_that_was_there(
     assert state(house).rollout(14).active
 
 
-def test_deploy_after_abandon_begins_anew(house: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The follower learns who abandoned."""
+def test_a_deploy_after_an_abandon_begins_anew_and_the_follower_learns_by_whom(
+    house: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(house, *SERVING)
     ada = Operator("ada@home", house, monkeypatch)
     assert ada.does("deploys") is None
@@ -341,13 +374,22 @@ def test_of_eight_who_promote_at_once_one_says_yes_and_seven_are_told(house: Sto
         thread.join()
 
     assert outcomes.count(ExitCode.CONFLICT) == 7
-    records = Journal(house).after(len(PHASES["ready"]))
-    assert [type(record.event) for record in records] == [PromoteAsked]
+    assert [type(record.event) for record in Journal(house).after(len(PHASES["ready"]))] == [
+        PromoteAsked
+    ]
 
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Platform:
     return Platform(Store(tmp_path), rules=RolloutSettings(hold_attempts=2))
+
+
+def candidate(
+    platform: Platform, build: str, *, offset: int = 10, auto_promote: bool = True
+) -> None:
+    platform.stage(build, auto_promote=auto_promote)
+    platform.fold_to(build, offset)
+    platform.begin_tail(build)
 
 
 def come_to_hold(platform: Platform) -> None:
@@ -358,27 +400,32 @@ def come_to_hold(platform: Platform) -> None:
     raise AssertionError(f"it is {platform.last.phase}")
 
 
-def test_former_jobs_deaths_and_end_are_its_own(platform: Platform) -> None:
+def test_deaths_and_the_end_of_a_former_builds_job_are_not_the_next_ones(
+    platform: Platform,
+) -> None:
     platform.serve("a")
-    platform.catch_up("b")
-    platform.deaths["b"] = 100
-    platform.stopped["b"] = Stopped("its function raised", "mend it", "then")
+    candidate(platform, "b")
+    platform.deaths["b"], platform.stopped["b"] = (
+        100,
+        Stopped("its function raised", "mend it", "then"),
+    )
     assert platform.last.phase is Phase.FAILED
 
     platform.serve("c")
 
-    assert platform.serving == "c"
+    assert platform.controller.state.serving == {"flights": "c"}
 
 
 def test_an_alignment_of_a_former_build_verifies_no_other(platform: Platform) -> None:
     platform.serve("a")
-    platform.catch_up("b", auto_promote=False)
+    candidate(platform, "b", auto_promote=False)
     platform.tick(4)
     alignment = Alignments(platform.store, "b").last()
+    assert alignment is not None
     assert platform.last.phase is Phase.READY
     abandon_rollout(platform.store, "flights")
 
-    platform.catch_up("c", offset=3)
+    candidate(platform, "c", offset=3)
     platform.tick(4)
 
     # Its offsets are not the live build's, and the alignment of b does not matter to it.
@@ -386,18 +433,23 @@ def test_an_alignment_of_a_former_build_verifies_no_other(platform: Platform) ->
     assert read_lease(platform.store, alignment.lease) is None
     platform.fold_to("c", 10)
     platform.switch()
-    assert platform.last.verified is not None
-    assert platform.serving == "c"
+    assert platform.controller.state.rollouts[-1].verified is not None
+    assert platform.controller.state.serving == {"flights": "c"}
 
 
-def test_former_builds_aim_is_not_the_next_ones(platform: Platform) -> None:
-    platform.catch_up("a")
+def test_what_a_former_build_had_to_reach_is_not_what_the_next_one_has_to(
+    platform: Platform,
+) -> None:
+    platform.stage("a")
+    platform.fold_to("a", 10)
+    platform.begin_tail("a")
+    platform.end_of_log = 10
     platform.tick()
     assert platform.last.phase is Phase.VERIFYING
     abandon_rollout(platform.store, "flights")
     platform.end_of_log = 20
 
-    platform.catch_up("b", offset=15)
+    candidate(platform, "b", offset=15)
     platform.tick(3)
 
     assert platform.last.phase is Phase.REPLAYING
@@ -405,9 +457,11 @@ def test_former_builds_aim_is_not_the_next_ones(platform: Platform) -> None:
     assert platform.tick().rollouts[-1].phase is Phase.VERIFYING
 
 
-def test_former_builds_yes_and_holds_are_its_own(platform: Platform) -> None:
+def test_a_yes_to_a_former_build_is_none_to_the_next_and_its_holds_are_not_counted(
+    platform: Platform,
+) -> None:
     platform.serve("a")
-    platform.catch_up("b", auto_promote=False)
+    candidate(platform, "b", auto_promote=False)
     platform.tick(4)
     ask_promote(platform.store, "flights")
     platform.tick()
@@ -415,25 +469,28 @@ def test_former_builds_yes_and_holds_are_its_own(platform: Platform) -> None:
     assert (held_by.phase, held_by.attempts) == (Phase.HOLDING, 1)
     abandon_rollout(platform.store, "flights")
 
-    platform.catch_up("c", auto_promote=False)
+    candidate(platform, "c", auto_promote=False)
     platform.tick(6)
 
-    last = platform.last
-    assert (last.phase, last.approved) == (Phase.READY, False)
-    assert (last.attempts, last.hold) == (0, None)
-    assert platform.serving == "a"
+    assert (
+        platform.last.phase,
+        platform.last.approved,
+        platform.last.attempts,
+        platform.last.hold,
+    ) == (Phase.READY, False, 0, None)
+    assert platform.controller.state.serving == {"flights": "a"}
 
 
 def test_an_acknowledgement_of_a_former_rollouts_hold_is_none_of_the_next_ones(
     platform: Platform,
 ) -> None:
     platform.serve("a")
-    platform.catch_up("b")
+    candidate(platform, "b")
     come_to_hold(platform)
     platform.fold_to("a", 10, hold=platform.last.hold)
     abandon_rollout(platform.store, "flights")
 
-    platform.catch_up("c")
+    candidate(platform, "c")
     come_to_hold(platform)
     platform.tick(3)
 
@@ -443,9 +500,16 @@ def test_an_acknowledgement_of_a_former_rollouts_hold_is_none_of_the_next_ones(
 
 def test_the_soak_of_a_former_build_is_not_the_next_ones() -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    events = (*SERVING, *ON_ITS_WAY, served(10, 3, "c", live="b"))
+    events = (
+        *SERVING,
+        staged("c"),
+        CaughtUp(10, NOWHERE),
+        verified(10),
+        held(10, "b"),
+        served(10, 3, "c", live="b"),
+    )
     # a has been idle since noon, and an hour later, when its soak would be over, b is in its place.
-    served_at = {9: noon, 15: noon + timedelta(minutes=59)}
+    served_at = {9: noon, 14: noon + timedelta(minutes=59)}
     state = fold_records(
         replace(record, at=served_at.get(record.number, noon).isoformat())
         for record in numbered(*events)
@@ -457,7 +521,7 @@ def test_the_soak_of_a_former_build_is_not_the_next_ones() -> None:
 
 def test_a_frontier_of_a_former_build_is_no_frontier_of_the_next(platform: Platform) -> None:
     platform.serve("a")
-    platform.catch_up("b")
+    candidate(platform, "b")
     abandon_rollout(platform.store, "flights")
     Frontiers(platform.store, "b").publish(replace(frontier("b", 1000), number=2))
 

@@ -236,7 +236,7 @@ def test_approximations_are_equal_where_ranges_meet(store: Store) -> None:
 def test_changed_value_is_one_changed_row(
     store: Store, kind: str, one: object, other: object, change: object
 ) -> None:
-    """How much a number changed is told."""
+    """The diff tells by how much a number changed."""
     table = folded(columns=f"carrier string, value {kind}")
     difference = changed_value(store, table, one, other)
 

@@ -89,7 +89,7 @@ def status(settings: Settings, store: Store, log: Log | None, topic=VISITS) -> A
 
 
 def test_archive_tells_where_it_is(settings: Settings, any_store: Store) -> None:
-    """How far it is, and how far behind."""
+    """The status tells how far the archive is, and how far behind."""
     store = any_store
     archive(store)
 

@@ -100,7 +100,7 @@ def test_a_record_that_no_list_has_is_not_lost(
     newest: Callable[[Store], int],
     first: int,
 ) -> None:
-    """What put it has noted its number: it is read by its name, and is no damage."""
+    """Its writer has noted its number: it is read by its name, and is no damage."""
     for number in range(1, first + 1):
         put(store, number)
     with lists.behind(store.url):
