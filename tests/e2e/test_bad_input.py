@@ -30,18 +30,23 @@ ORDER = {
     },
 }
 # And each order is noted with the time at which it was folded.
-IMPORTS = "from pathlib import Path\nfrom pyspark.sql import functions as F\nfrom kappa"
-CUSTOMERS = (
-    'key="customer", event="customer string not null, item string, amount bigint, at timestamp"'
-)
-BUYERS = 'key="buyer", event=Path("schemas/order.json"), was={"buyer": "customer"}'
-RETURNS = '    orders = orders.withColumnRenamed("buyer", "customer")\n    return {'
-NOTED = '"amount", "at", "channel", F.current_timestamp().alias("noted"))}'
 RENAMED = (
-    LEAN_1.replace(CUSTOMERS, BUYERS)
-    .replace("from kappa", IMPORTS, 1)
-    .replace("    return {", RETURNS)
-    .replace('"amount", "at")}', NOTED)
+    LEAN_1.replace(
+        'key="customer", '
+        'event="customer string not null, item string, amount bigint, at timestamp"',
+        'key="buyer", event=Path("schemas/order.json"), was={"buyer": "customer"}',
+    )
+    .replace(
+        "from kappa",
+        "from pathlib import Path\nfrom pyspark.sql import functions as F\nfrom kappa",
+        1,
+    )
+    .replace(
+        "    return {", '    orders = orders.withColumnRenamed("buyer", "customer")\n    return {'
+    )
+    .replace(
+        '"amount", "at")}', '"amount", "at", "channel", F.current_timestamp().alias("noted"))}'
+    )
 )
 
 
@@ -63,11 +68,14 @@ def bed(tmp_path_factory: pytest.TempPathFactory, lent: str) -> Iterator[Testbed
 def assert_tally_adds_up(bed: Testbed) -> None:
     """I6: per partition, what became of the offsets adds up to their number."""
     frontier = bed.frontier(bed.live("shop"))
+    assert frontier is not None
     for topic, partition, offset in frontier.offsets.items():
         if offset:
-            told = frontier.tally[topic][partition]
-            accepted = told.decoded + told.duplicate
-            assert accepted + told.rejected + told.tombstone + told.absent == offset
+            tally = frontier.tally[topic][partition]
+            assert (
+                tally.decoded + tally.duplicate + tally.rejected + tally.tombstone + tally.absent
+                == offset
+            )
 
 
 def _mended_and_redriven_it_is_folded_once(bed: Testbed) -> None:
@@ -96,11 +104,14 @@ def _mended_and_redriven_it_is_folded_once(bed: Testbed) -> None:
     bed.wait_until_folded("shop", bed.log.end(TOPICS))
     assert bed.rows(mine) == [{"orders": 1, "amount": 7}]
     frontier = bed.frontier(bed.live("shop"))
+    assert frontier is not None
     assert frontier.tally["orders"][bad["partition"]].duplicate == 1
     assert_tally_adds_up(bed)
 
 
-def test_invalid_is_rejected_and_the_rest_is_folded(bed: Testbed) -> None:
+def test_what_is_not_valid_is_rejected_with_its_reason_and_the_rest_is_folded(
+    bed: Testbed,
+) -> None:
     wrong = {
         "malformed_json": b'{"customer": "a"',
         "not_an_object": b"[1, 2]",
@@ -114,9 +125,15 @@ def test_invalid_is_rejected_and_the_rest_is_folded(bed: Testbed) -> None:
     }
     assert bed.rows("select count(*) as n from by_customer") == [{"n": 0}]
     log = bed.log
-    a = b'{"customer": "a"}'
-    keyed = [ProducedRecord(value, key=b"a") for value in (*wrong.values(), None)]
-    log.produce([*keyed, ProducedRecord(a), ProducedRecord(a, key=b"b")], "orders")
+    log.produce([ProducedRecord(value, key=b"a") for value in wrong.values()], "orders")
+    log.produce(
+        [
+            ProducedRecord(b'{"customer": "a"}'),
+            ProducedRecord(None, key=b"a"),
+            ProducedRecord(b'{"customer": "a"}', key=b"b"),
+        ],
+        "orders",
+    )
     same = 1_700_000_000_000
     valid = [
         ProducedRecord(record.value, key=record.key, timestamp_ms=same)
@@ -141,8 +158,9 @@ def test_invalid_is_rejected_and_the_rest_is_folded(bed: Testbed) -> None:
         (2, "served before", ["undo", "--yes"]),
         (7, "--yes", ["replay", "shop"]),
     ]
-    answers = bed.at_once(*(command for _, _, command in slips), given="{}\n")
-    for (code, said, command), told in zip(slips, answers, strict=True):
+    for (code, said, command), told in zip(
+        slips, bed.at_once(*(command for _, _, command in slips), given="{}\n"), strict=True
+    ):
         assert told.code == code, (command, told)
         assert said in told.err, (command, told)
     assert bed.state().generation == 1
@@ -151,8 +169,9 @@ def test_invalid_is_rejected_and_the_rest_is_folded(bed: Testbed) -> None:
 @pytest.mark.long
 def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
     before, folded = bed.log.end(["orders"]), bed.rows("select count(*) as n from order_log")
-    options = {"bootstrap.servers": bed.log.bootstrap_servers, "transactional.id": "shop"}
-    producer = Producer({**options, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": bed.log.bootstrap_servers, "transactional.id": "shop", "log_level": 0}
+    )
     producer.init_transactions()
     producer.begin_transaction()
     for _ in range(3):
@@ -164,12 +183,16 @@ def test_an_open_transaction_is_waited_for_and_named(bed: Testbed) -> None:
 
     (status,) = bed.must("status", "-o", "json").json()["builds"]
     assert status["behind"] == 3
-    held = "3 offsets of orders partition 1 are held back by a transaction that is open since"
-    assert f"{held} offset {before.at('orders', 1)}" in status["note"]
+    assert (
+        "3 offsets of orders partition 1 are held back by a transaction that is open since offset "
+        f"{before.at('orders', 1)}" in status["note"]
+    )
 
     producer.abort_transaction()
-    log = bed.log
-    bed.wait(lambda: log.end(TOPICS).equals(log.high_watermark(TOPICS)), "the transaction's end")
+    bed.wait(
+        lambda: bed.log.end(TOPICS).equals(bed.log.high_watermark(TOPICS)),
+        "the end of the transaction",
+    )
     bed.wait_until_folded("shop", bed.log.end(TOPICS))
     (status,) = bed.must("status", "-o", "json").json()["builds"]
     assert status["behind"] == 0
@@ -199,16 +222,21 @@ def test_a_candidate_that_rejects_too_much_is_stopped_and_what_serves_goes_on(be
 def test_old_events_are_read_with_the_new_declaration(bed: Testbed) -> None:
     """A finding of the plan's samples, and one of a clock, are allowed by name."""
     log, before = bed.log, sum(row["orders"] for row in bed.rows("select orders from by_customer"))
-    log.produce([order(3, customer="old")] * 20, "orders")
-    log.produce([ProducedRecord(b"{", key=b"old")] * 30, "orders")
+    log.produce(
+        [
+            *(order(3, customer="old") for _ in range(20)),
+            *(ProducedRecord(b"{", key=b"old") for _ in range(30)),
+        ],
+        "orders",
+    )
     newer = {"buyer": "new", "item": "x", "amount": 1, "at": 1_700_000_000_000}
-
-    def produce(**more: object) -> None:
-        event = json.dumps({**newer, **more}).encode()
-        log.produce([ProducedRecord(event, key=b"new")], "orders")
-
-    for more in ({}, {"channel": "web"}, {"customer": "other"}, {"channel": "fax"}):
-        produce(**more)
+    log.produce(
+        [
+            ProducedRecord(json.dumps({**newer, **more}).encode(), key=b"new")
+            for more in ({}, {"channel": "web"}, {"customer": "other"}, {"channel": "fax"})
+        ],
+        "orders",
+    )
     bed.wait_until_folded("shop", log.end(TOPICS))
     (bed.folder / "schemas").mkdir()
     (bed.folder / "schemas" / "order.json").write_text(json.dumps(ORDER), encoding="utf-8")
@@ -225,25 +253,40 @@ def test_old_events_are_read_with_the_new_declaration(bed: Testbed) -> None:
     half = ("--allow", "unreadable:orders=half of them were a mistake of ours")
     refused = bed.kappa("deploy", "--yes", *half)
     assert refused.code == 1
-    clock = "pyspark.sql.functions.current_timestamp, which reads the clock"
-    assert f"{clock_of(RENAMED)} uses {clock}" in refused.out
+    assert (
+        f"{clock_of(RENAMED)} uses pyspark.sql.functions.current_timestamp, which reads the clock"
+        in refused.out
+    )
     bed.must("deploy", "--yes", *half, "--allow", f"{clock_of(RENAMED)}=it is for people to read")
 
     # Those that were rejected for their names are read by the new declaration, and the fax is not.
-    folded = bed.rows("select sum(orders)::bigint as n from by_customer")
-    assert folded == [{"n": before + 20 + 3}]
-    by_channel = bed.rows("select channel, count(*) as n from order_log group by all order by all")
-    assert [(row["channel"], row["n"]) for row in by_channel] == [("shop", before + 22), ("web", 1)]
-    rejects = bed.must("rejects", "shop", "-o", "json").json()
-    faxes = [row["detail"] for row in rejects if row["reason"] == "against_schema"]
-    assert faxes == ['channel is the text "fax", and the schema says enum ["shop", "web"]']
+    assert (
+        sum(row["orders"] for row in bed.rows("select orders from by_customer")) == before + 20 + 3
+    )
+    assert {
+        row["channel"]: row["n"]
+        for row in bed.rows("select channel, count(*) as n from order_log group by channel")
+    } == {"shop": before + 20 + 2, "web": 1}
+    faxes = [
+        row
+        for row in bed.must("rejects", "shop", "-o", "json").json()
+        if row["reason"] == "against_schema"
+    ]
+    assert [row["detail"] for row in faxes] == [
+        'channel is the text "fax", and the schema says enum ["shop", "web"]'
+    ]
     accepted = bed.must("history", "-o", "json").json()[-1]["accepted"]
-    reasons = [each.rpartition(": ")[2] for each in accepted]
-    assert reasons == ["half of them were a mistake of ours", "it is for people to read"]
+    assert [each.rpartition(": ")[2] for each in accepted] == [
+        "half of them were a mistake of ours",
+        "it is for people to read",
+    ]
     assert any(each.startswith(clock_of(RENAMED)) for each in accepted)
     # Small slices share a plan that is made once, and each of them has its own time all the same.
     for number in range(2):
-        produce(amount=number)
+        bed.log.produce(
+            [ProducedRecord(json.dumps({**newer, "amount": number}).encode(), key=b"new")], "orders"
+        )
         bed.wait_until_folded("shop", bed.log.end(["orders"]))
-    (row,) = bed.rows("select count(distinct noted) as times from order_log")
-    assert row["times"] >= 3
+    assert bed.rows("select count(distinct noted) >= 3 as apart from order_log") == [
+        {"apart": True}
+    ]

@@ -181,8 +181,9 @@ def test_a_server_that_is_killed_and_started_again_costs_time_alone(shop: Shop, 
     assert_right(shop.bed, version=version_of(shop.bed, shop.bed.live("shop")))
 
 
-def test_replay_and_switch_past_a_failing_bucket(shop: Shop) -> None:
-    """Answers are lost, and requests too many."""
+def test_a_replay_and_a_switch_past_answers_that_are_lost_and_too_many_requests(
+    shop: Shop,
+) -> None:
     shop.between.losing_each, shop.between.refused = 60, 20
     try:
         shop.replay()

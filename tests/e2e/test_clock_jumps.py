@@ -166,7 +166,9 @@ def job_of(bed: Testbed) -> int:
 
 
 @pytest.mark.timeout(1800)
-def test_clock_jumps_break_and_stop_nothing(clock: jumping_clock.Clock, tmp_path: Path) -> None:
+def test_whenever_the_clock_jumps_nothing_is_wrong_and_all_goes_on(
+    clock: jumping_clock.Clock, tmp_path: Path
+) -> None:
     with platform(tmp_path / "shop", SETTINGS, shop=V1) as bed:
         bed.log.produce((order(number) for number in range(500)), "orders")
         bed.must("deploy", "--yes")

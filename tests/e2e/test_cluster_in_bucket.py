@@ -40,7 +40,9 @@ def shop(
         yield bed, cluster
 
 
-def test_workers_that_see_the_bucket_alone_fold(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_a_build_is_folded_by_workers_that_see_the_bucket_alone(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     bed, cluster = shop
 
     assert_right(bed)
@@ -51,7 +53,9 @@ def test_workers_that_see_the_bucket_alone_fold(shop: tuple[Testbed, RunningClus
 
 
 @pytest.mark.fault
-def test_killed_executor_costs_and_leaves_nothing(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_an_executor_that_is_killed_costs_no_record_and_leaves_nothing(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     bed, cluster = shop
 
     replay_past_a_killed_executor(bed, lambda: cluster.kill_executor(0))

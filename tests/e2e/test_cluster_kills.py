@@ -48,7 +48,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Testbed, Ru
         yield bed, cluster
 
 
-def test_catch_up_gives_executors_back(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_executors_are_taken_for_a_catch_up_and_given_back(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     bed, cluster = shop
     before, ended = bed.live("shop"), len(cluster.applications(ended=True))
 
@@ -60,11 +62,15 @@ def test_catch_up_gives_executors_back(shop: tuple[Testbed, RunningCluster]) -> 
     assert (cluster.applications(ended=False), cluster.cores_used()) == ([], 0)
 
 
-def test_killed_worker_costs_and_doubles_nothing(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_a_worker_that_is_killed_costs_no_record_and_doubles_none(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     kill_a_worker(*shop)
 
 
-def test_executors_dying_in_each_slice_cost_nothing(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_executors_that_die_in_each_slice_cost_no_record_and_double_none(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     """Now one of this worker, now one of the other."""
     bed, cluster = shop
     before = bed.live("shop")
@@ -92,19 +98,27 @@ def test_executors_dying_in_each_slice_cost_nothing(shop: tuple[Testbed, Running
     assert {each for executors in earlier for each in executors} <= given_up(bed, build)
 
 
-def test_killed_driver_is_followed_by_another(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_a_driver_that_is_killed_is_followed_by_one_that_goes_on(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     kill_the_driver(*shop)
 
 
-def test_worker_back_in_a_later_slice_is_harmless(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_a_worker_that_comes_back_in_a_later_slice_changes_nothing(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     stop_a_worker_for_a_slice(*shop)
 
 
-def test_worker_back_after_the_replay_is_harmless(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_a_worker_that_comes_back_after_the_replay_changes_nothing(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     stop_a_worker_past_the_replay(*shop)
 
 
-def test_absent_master_is_named_and_waited_for(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_a_master_that_is_away_is_named_and_waited_for(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     bed, cluster = shop
     before = bed.live("shop")
     cluster.end_master()

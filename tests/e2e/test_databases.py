@@ -118,8 +118,9 @@ def debezium(database: RunningDatabase, jars: Jars, tmp_path: Path) -> Iterator[
         pytest.skip("not run: no debezium, since its jars cannot be fetched")
     folder = tmp_path / "connect"
     folder.mkdir()
-    settings = connector(database, "app.orders,app.plain", HOW_WRITTEN)
-    made = Connect(program, folder, jars, "", settings)
+    made = Connect(
+        program, folder, jars, "", connector(database, "app.orders,app.plain", HOW_WRITTEN)
+    )
     yield made
     made.kill()
 
@@ -128,11 +129,12 @@ def ensure_same(
     bed: Testbed, database: RunningDatabase, here: str = HERE, there: str = THERE
 ) -> None:
     """Waits until the table is the source's, and fails with both if it does not become it."""
-    ours, theirs = (
-        f"select {columns} from {table} order by id"
-        for columns, table in ((here, "orders"), (there, "app.orders"))
+    ensure_rows(
+        bed,
+        f"select {here} from orders order by id",
+        database,
+        f"select {there} from app.orders order by id",
     )
-    ensure_rows(bed, ours, database, theirs)
 
 
 def told(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
@@ -141,10 +143,15 @@ def told(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
 
 def ensure_changes(bed: Testbed, database: RunningDatabase) -> None:
     """Holds the appended table to have each change that the database made, once."""
-    columns = "id, customer, amount::{} as amount"
-    ours = f"select change_op as op, {columns.format('varchar')} from order_changes"
-    theirs = f"select op, {columns.format('text')} from app.done"
-    assert told(bed.rows(f"{ours} where change_op <> 'r'")) == told(database.rows(theirs))
+    found = told(
+        bed.rows(
+            "select change_op as op, id, customer, amount::varchar as amount from order_changes"
+            " where change_op <> 'r'"
+        )
+    )
+    assert found == told(
+        database.rows("select op, id, customer, amount::text as amount from app.done")
+    )
 
 
 def count(bed: Testbed) -> int:

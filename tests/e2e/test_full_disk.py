@@ -35,8 +35,9 @@ def fill(folder: Path) -> Path:
     return path
 
 
-def test_full_disk_is_told_and_queries_are_answered(disk: ext4.Ext4) -> None:
-    """All goes on once there is space."""
+def test_a_full_disk_is_told_queries_are_answered_and_all_goes_on_with_space(
+    disk: ext4.Ext4,
+) -> None:
     with platform(disk.folder / "shop", listen="127.0.0.1:0", shop=V1) as bed:
         bed.log.produce((order(number) for number in range(200)), "orders")
         bed.must("deploy", "--yes")

@@ -44,7 +44,9 @@ def lose(bed: Testbed, topic: str, partition: int, before: int) -> None:
         deleted.result(20)
 
 
-def test_lost_beginning_needs_a_yes_and_is_told(tmp_path: Path, lent: str, broker: Broker) -> None:
+def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
+    tmp_path: Path, lent: str, broker: Broker
+) -> None:
     """So many events are replayed within bounded memory, from the log and from an archive."""
     # What served before a change is of no use here.
     with platform(tmp_path / "gaps", lent + '[rollout]\nsoak = "0s"\n', bidding=BIDDING) as bed:
@@ -92,8 +94,11 @@ def test_lost_beginning_needs_a_yes_and_is_told(tmp_path: Path, lent: str, broke
         log, end = bed.log, bed.log.end(["bids"])
         bed.wait(lambda: archived(bed, log, end), "the archive of bids")
         (status,) = bed.must("archive", "status", "-o", "json").json()
-        assert (status["state"], status["behind"]) == ("following", 0)
-        assert status["records"] == EVENTS - 4 + 5
+        assert (status["state"], status["behind"], status["records"]) == (
+            "following",
+            0,
+            EVENTS - 4 + 5,
+        )
         partitions = bed.must("archive", "verify", "-o", "json").json()
         assert [each["found"] for each in partitions] == ["as it should be"] * 4
         end = ensure_a_killed_tail_goes_on_without_what_it_has_folded(bed, log, end, wanted)
@@ -138,6 +143,7 @@ def produce_and_want(bed: Testbed, numbers: range, wanted: dict[int, list[int]])
 def assert_all_is_served(bed: Testbed, wanted: dict[int, list[int]], events: int) -> None:
     assert bidders(bed) == wanted
     frontier = bed.frontier(bed.live("bidding"))
+    assert frontier is not None
     assert sum(tally.decoded for tally in frontier.tally["bids"].values()) == events
 
 
@@ -157,7 +163,9 @@ def archived(bed: Testbed, log: Log, end: Offsets) -> bool:
 
 
 @pytest.mark.fault
-def test_absent_broker_is_waited_for_and_told(tmp_path: Path, jars: Jars, java: Java) -> None:
+def test_a_broker_that_is_away_for_a_minute_is_waited_for_and_status_says_so(
+    tmp_path: Path, jars: Jars, java: Java
+) -> None:
     given = Broker.start(tmp_path / "theirs", jars, java)
     try:
         with platform(

@@ -134,8 +134,9 @@ COMMANDS: dict[str, tuple[list[str], Prepare]] = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.timeout(1200)
-def test_command_whose_calls_fail_says_so(bed: Testbed, tmp_path: Path, name: str) -> None:
-    """It is typed again then."""
+def test_a_command_whose_calls_fail_says_so_and_is_typed_again(
+    bed: Testbed, tmp_path: Path, name: str
+) -> None:
     command, prepare = COMMANDS[name]
     # What it calls if nothing fails.
     prepare(bed, 0)
@@ -188,12 +189,15 @@ CALLS = {
 
 @pytest.mark.parametrize("whom", CALLS)
 @pytest.mark.timeout(1200)
-def test_process_with_failing_calls_heals(bed: Testbed, tmp_path: Path, whom: str) -> None:
+def test_a_process_whose_calls_fail_for_a_while_heals(
+    bed: Testbed, tmp_path: Path, whom: str
+) -> None:
     supervisor, struck = bed.supervisor_pid, 0
     for turn in range(ATTACHED):
         draw = random.Random(f"{SEED} {whom} {turn}")
         pid = pid_of(bed, whom)
         named = process_id(pid)
+        assert named is not None
         call = CALLS[whom][turn % len(CALLS[whom])]
         # On and on, but not each: it would be a machine on which nothing can run.
         when = f"{draw.randrange(1, 4)}+{draw.randrange(2, 7)}"

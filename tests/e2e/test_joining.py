@@ -69,7 +69,10 @@ def test_a_topic_that_is_new_is_reported_and_joins_by_a_deploy(tmp_path: Path) -
         # Of a later slice of Spark's, the column that is not used is left out, of each topic.
         produce(bed, "logs.a", *range(200, 230))
         bed.wait_until_folded("web", bed.log.end(["logs.a", "logs.b"]))
-        served = [total("logs.a", *range(40), *range(200, 230)), total("logs.b", *range(7), 100)]
+        served = [
+            total("logs.a", *range(40), *range(200, 230)),
+            total("logs.b", *range(7), 100),
+        ]
         assert bed.rows(SOME) == served
         bed.wait(lambda: "logs.out" in bed.log.topics(), "the sink's topic")
 

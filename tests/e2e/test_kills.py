@@ -187,8 +187,9 @@ def ensure_up(bed: Testbed) -> None:
 
 
 @pytest.mark.parametrize(("at", "victim"), CASES, ids=[f"{at}-{who}" for at, who in CASES])
-def test_rollout_ends_well_whoever_is_killed(shop: Shop, at: At, victim: str) -> None:
-    """In whichever phase."""
+def test_a_rollout_ends_well_whoever_is_killed_in_whichever_phase(
+    shop: Shop, at: At, victim: str
+) -> None:
     bed, before, live = shop.bed, shop.bed.state(), shop.bed.live("shop")
     bed.wait(lambda: all(pids_of(bed, each, {}) for each in (ARCHIVER, HTTP, BROKER)), "all of it")
     began = time.monotonic()

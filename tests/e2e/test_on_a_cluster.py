@@ -28,7 +28,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Testbed, Ru
         yield bed, cluster
 
 
-def test_cluster_folds_a_build_and_is_free_then(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_a_build_is_folded_on_the_cluster_which_is_free_again_then(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     bed, cluster = shop
 
     assert_right(bed)
@@ -39,8 +41,9 @@ def test_cluster_folds_a_build_and_is_free_then(shop: tuple[Testbed, RunningClus
 
 
 @pytest.mark.fault
-def test_executor_killed_in_a_slice_costs_nothing(shop: tuple[Testbed, RunningCluster]) -> None:
-    """No record is lost, and none doubled."""
+def test_an_executor_that_is_killed_in_a_slice_costs_no_record_and_doubles_none(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     bed, cluster = shop
 
     replay_past_a_killed_executor(bed, lambda: cluster.kill_executor(0))
@@ -57,7 +60,9 @@ def test_the_fold_of_a_proof_runs_on_the_cluster(shop: tuple[Testbed, RunningClu
 
 
 @pytest.mark.sweep
-def test_base_of_a_branch_is_folded_by_old_code(shop: tuple[Testbed, RunningCluster]) -> None:
+def test_the_base_of_a_branch_is_folded_on_the_cluster_by_the_code_before(
+    shop: tuple[Testbed, RunningCluster],
+) -> None:
     """No frontier that is kept is at the base, and what comes after it is folded there, too."""
     bed, cluster = shop
     ends = bed.log.end(["orders"])

@@ -24,7 +24,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Testbed, Ru
         yield bed, yarn
 
 
-def test_yarn_folds_a_build_and_is_free_then(shop: tuple[Testbed, RunningYarn]) -> None:
+def test_a_build_is_folded_on_yarn_which_is_free_again_then(
+    shop: tuple[Testbed, RunningYarn],
+) -> None:
     bed, yarn = shop
 
     assert_right(bed)
@@ -35,8 +37,9 @@ def test_yarn_folds_a_build_and_is_free_then(shop: tuple[Testbed, RunningYarn]) 
 
 
 @pytest.mark.fault
-def test_executor_killed_in_a_slice_costs_nothing(shop: tuple[Testbed, RunningYarn]) -> None:
-    """No record is lost, and none doubled."""
+def test_an_executor_that_is_killed_in_a_slice_costs_no_record_and_doubles_none(
+    shop: tuple[Testbed, RunningYarn],
+) -> None:
     bed, yarn = shop
 
     replay_past_a_killed_executor(bed, yarn.kill_executor)

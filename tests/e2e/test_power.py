@@ -49,7 +49,9 @@ class Producer(threading.Thread):
             self.ended = error
 
 
-def test_power_loss_keeps_what_was_acknowledged(disk: ext4.Ext4) -> None:
+def test_whenever_power_is_lost_acknowledged_orders_and_answers_are_there(
+    disk: ext4.Ext4,
+) -> None:
     """The platform comes up again by one command, and its jobs go on."""
     draw = random.Random(26)
     with platform(disk.folder / "a shop", SETTINGS, shop=V1) as bed:
@@ -77,6 +79,8 @@ def test_power_loss_keeps_what_was_acknowledged(disk: ext4.Ext4) -> None:
             # Before anything runs again, readers have what they had.
             for build, frontier in seen.items():
                 now = bed.frontier(build)
+                assert frontier is not None
+                assert now is not None
                 assert now.offsets.covers(frontier.offsets)
             assert bed.rows("select count(*) as n from order_log")[0]["n"] >= 0
             bed.must("up", "-d")

@@ -115,6 +115,7 @@ def test_what_rests_can_be_replaced_and_what_was_kept_has_all_after_an_undo(bed:
     bed.wait_until_folded("shop", acknowledged.offsets)
     # The build that is kept for an undo leaves a few records unread.
     kept = bed.frontier(first)
+    assert kept is not None
     assert not kept.offsets.covers(acknowledged.offsets)
     assert not bed.pids("kappa.engine.job.job", first)
     status = {each["build"]: each for each in bed.must("status", "-o", "json").json()["builds"]}
@@ -124,6 +125,7 @@ def test_what_rests_can_be_replaced_and_what_was_kept_has_all_after_an_undo(bed:
     # A comparison has it fold what there is.
     bed.must("diff", "shop")
     kept = bed.frontier(first)
+    assert kept is not None
     assert kept.offsets.covers(acknowledged.offsets)
     wait_until_at_rest(bed)
     acknowledged = bed.log.produce((order(number) for number in range(80, 85)), "orders")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -21,7 +20,14 @@ from pathlib import Path
 import pytest
 from broker_options import clean_eagerly
 from e2e_shop import V1, V2, item, order
-from reading import assert_right, how_long, producing, readers, the_same_all_the_while, version_of
+from reading import (
+    assert_right,
+    how_long,
+    producing,
+    readers,
+    the_same_all_the_while,
+    version_of,
+)
 from testbed import Testbed, platform
 from victims import jobs_of, kill, standing_still
 
@@ -51,8 +57,10 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     folder = tmp_path_factory.mktemp("rollouts") / "laden é"
     with platform(folder, SETTINGS, shop=V1) as bed:
         bed.log.produce((order(number) for number in range(2_000)), "orders")
-        titles = (f"title {number}" if number % 4 else None for number in range(40))
-        bed.log.produce((item(number % 9, title) for number, title in enumerate(titles)), "items")
+        bed.log.produce(
+            (item(number % 9, f"title {number}" if number % 4 else None) for number in range(40)),
+            "items",
+        )
         yield bed
 
 
@@ -74,25 +82,13 @@ def assert_served(bed: Testbed, *, version: int) -> None:
     assert_right(bed, version=version)
 
 
-def wait_until_at_the_end(bed: Testbed, *builds: str) -> None:
-    end = bed.log.end(["orders", "items"])
-
-    def folded(build: str) -> bool:
-        found = bed.frontier(build)
-        return found is not None and found.offsets.covers(end)
-
-    bed.wait(lambda: all(map(folded, builds)), f"{' and '.join(builds)} at the end")
-
-
-def ensure_done(bed: Testbed, typed: subprocess.Popen[str]) -> None:
-    """Waits for a command that was typed, and asserts that it did what it says."""
-    out, err = typed.communicate(timeout=300)
-    assert typed.returncode == 0, (out, err, bed.logs())
-
-
 def assert_right_at_the_end(bed: Testbed, build: str) -> None:
     """A build folds the log to its end, and its tables are what plain Python makes of it (I1)."""
-    wait_until_at_the_end(bed, build)
+    end = bed.log.end(["orders", "items"])
+    bed.wait(
+        lambda: (found := bed.frontier(build)) is not None and found.offsets.covers(end),
+        f"{build} at the end",
+    )
     assert_right(bed, version=version_of(bed, build), build=build)
 
 
@@ -133,7 +129,9 @@ def assert_gone_on_from(bed: Testbed, before: State) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("command", ["deploy", pytest.param("replay", marks=pytest.mark.sweep)])
-def test_rollout_goes_on_whoever_is_killed(empty: Testbed, command: str) -> None:
+def test_a_rollout_goes_on_whoever_is_killed_in_each_of_its_phases(
+    empty: Testbed, command: str
+) -> None:
     """Kills who deploys, the broker and the supervisor: at first, and beside what serves."""
     bed, before = empty, empty.state()
     asked = bed.start(command, "shop", "--yes")
@@ -171,12 +169,14 @@ def test_rollout_goes_on_whoever_is_killed(empty: Testbed, command: str) -> None
     assert bed.state().generation == before.generation
 
     assert_gone_on_from(bed, before)
-    wait_until_at_the_end(bed, *bed.state().idle.values())
-
-
-def wait_until_gone(bed: Testbed, build: str) -> None:
-    tables = bed.store.path(f"builds/{build}/tables")
-    bed.wait(lambda: not tables.exists() and not bed.pids(build), "the end of the candidate")
+    end = bed.log.end(["orders", "items"])
+    for idle in bed.state().idle.values():
+        bed.wait(
+            lambda idle=idle: (
+                (found := bed.frontier(idle)) is not None and found.offsets.covers(end)
+            ),
+            "the build that served",
+        )
 
 
 def deploy_twice_at_once(bed: Testbed) -> None:
@@ -191,16 +191,21 @@ def deploy_twice_at_once(bed: Testbed) -> None:
     ((_, told),) = [words for words, each in zip(said, both, strict=True) if each.returncode == 6]
     assert "shop" in told
     assert bed.state().generation == generation + 1
-    (deployed,) = [words for words, each in zip(said, both, strict=True) if each.returncode == 0]
-    cost = r"cost: [\d,]+ records in 5 partitions, [\d.]+ [kM]B; disk about [\d.]+ [kM]B \("
-    assert re.search(cost, "".join(deployed)), deployed
+    (deployed,) = [
+        "".join(words) for words, each in zip(said, both, strict=True) if each.returncode == 0
+    ]
+    assert re.search(
+        r"cost: [\d,]+ records in 5 partitions, [\d.]+ [kM]B; disk about [\d.]+ [kM]B \(", deployed
+    ), deployed
 
 
 @pytest.mark.parametrize(
     ("switches", "count"), [(2, 2), pytest.param(200, 16, marks=pytest.mark.sweep)]
 )
 @pytest.mark.timeout(7200)
-def test_switches_are_seamless(bed: Testbed, tmp_path: Path, switches: int, count: int) -> None:
+def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches(
+    bed: Testbed, tmp_path: Path, switches: int, count: int
+) -> None:
     """Under load a change is deployed, undone and redone, and each time the tables are right."""
     one = bed.state().rollouts[0].build
     with (
@@ -269,9 +274,16 @@ def test_a_failed_check_swaps_nothing_and_the_exit_code_says_so(bed: Testbed) ->
     assert said.code == 4
     assert "most < 0" in said.err
     after = bed.state()
-    assert (after.serving, after.idle) == (before.serving, before.idle)
-    assert after.generation == before.generation
-    wait_until_gone(bed, last(bed).build)
+    assert (after.serving, after.idle, after.generation) == (
+        before.serving,
+        before.idle,
+        before.generation,
+    )
+    failed = last(bed).build
+    bed.wait(
+        lambda: not bed.store.path(f"builds/{failed}/tables").exists() and not bed.pids(failed),
+        "the end of the candidate",
+    )
     produce(bed)
     assert_served(bed, version=version_served(bed))
 
@@ -288,7 +300,12 @@ def test_an_abandoned_candidate_leaves_nothing_and_the_live_build_goes_on(bed: T
     deploying.communicate(timeout=120)
 
     assert deploying.returncode == 6
-    wait_until_gone(bed, candidate)
+    bed.wait(
+        lambda: (
+            not bed.store.path(f"builds/{candidate}/tables").exists() and not bed.pids(candidate)
+        ),
+        "the end of the candidate",
+    )
     assert bed.state().serving == before.serving
     produce(bed)
     assert_served(bed, version=version_served(bed))
@@ -303,7 +320,9 @@ def offsets_of_item(bed: Testbed, number: int, end: Offsets) -> list[int]:
 
 
 @pytest.mark.long
-def test_a_key_whose_record_was_cleaned_away_is_set_aside_then_right(bed: Testbed) -> None:
+def test_a_key_whose_record_was_cleaned_away_is_set_aside_then_right(
+    bed: Testbed,
+) -> None:
     """The broker's cleaner has really run between two builds (law 5).
 
     Records it removed are set aside, counted, and made good before the switch.
@@ -331,14 +350,20 @@ def test_a_key_whose_record_was_cleaned_away_is_set_aside_then_right(bed: Testbe
             "the end of its verification",
         )
         (rollout,) = bed.state().active_rollouts
+        assert rollout.verified is not None
         assert rollout.verified.verdict == "passed"
         (items,) = [each for each in rollout.verified.differences if each.table == "items"]
         # Both sides are right up to there, and differ: the one has the old title, the other none.
-        assert (items.unsettled, items.equal) == (1, True)
-        assert items.rows_before == items.rows_after == 8
+        assert (items.unsettled, items.equal, items.rows_before, items.rows_after) == (
+            1,
+            True,
+            8,
+            8,
+        )
         assert bed.live("shop") == live
-    ensure_done(bed, replaying)
+    out, err = replaying.communicate(timeout=300)
 
+    assert replaying.returncode == 0, (out, err, bed.logs())
     assert bed.live("shop") == rollout.build
     assert_served(bed, version=version_served(bed))
     assert any(row["title"].startswith("new") for row in bed.rows("select title from items"))
@@ -356,11 +381,13 @@ def test_no_hold_is_begun_while_the_kept_build_is_behind(bed: Testbed) -> None:
         produce(bed)
         bed.wait_until_folded("shop", bed.log.end(["orders"]))
         assert last(bed).phase is Phase.READY
-        later = Journal(bed.store).after(before.last)
-        assert not any(isinstance(record.event, Held) for record in later)
+        assert not any(
+            isinstance(record.event, Held) for record in Journal(bed.store).after(before.last)
+        )
 
-    ensure_done(bed, undoing)
+    out, err = undoing.communicate(timeout=300)
 
+    assert undoing.returncode == 0, (out, err, bed.logs())
     assert bed.live("shop") == before.idle["shop"]
 
 
@@ -369,21 +396,36 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
     ensure_pair(bed)
     before = bed.state()
     live, idle = before.serving["shop"], before.idle["shop"]
-    wait_until_at_the_end(bed, live, idle)
+    end = bed.log.end(["orders", "items"])
+    bed.wait(
+        lambda: all(
+            (found := bed.frontier(build)) is not None and found.offsets.covers(end)
+            for build in (live, idle)
+        ),
+        "both at the end",
+    )
     killed = job_of(bed, live)
     with standing_still(killed):
         undoing = bed.start("undo", "--yes")
         bed.wait(lambda: last(bed).phase is Phase.HOLDING, "the hold")
         os.kill(killed, signal.SIGKILL)
-    ensure_done(bed, undoing)
+    out, err = undoing.communicate(timeout=300)
 
+    assert undoing.returncode == 0, (out, err, bed.logs())
     assert bed.live("shop") == idle
     bed.wait(lambda: bool(bed.pids("kappa.engine.job.job", live)), "the killed job's successor")
     produce(bed)
-    wait_until_at_the_end(bed, live)
-    versions = bed.state().versions
-    is_first = versions[idle] == versions[before.rollouts[0].build]
-    bed.declare("shop", V1 if is_first else V2)
+    bed.wait(
+        lambda: (
+            (found := bed.frontier(live)) is not None
+            and found.offsets.covers(bed.log.end(["orders"]))
+        ),
+        "the build that was killed",
+    )
+    bed.declare(
+        "shop",
+        V1 if bed.state().versions[idle] == bed.state().versions[before.rollouts[0].build] else V2,
+    )
     assert_served(bed, version=version_served(bed))
 
 
@@ -399,7 +441,8 @@ def test_a_reader_stays_pinned_through_ten_promotes_in_which_jobs_are_killed(bed
             asked = bed.start("undo", "--yes")
             # What waits for an acknowledgement gets it from the next job, or without one.
             kill(max(jobs_of(bed, (live, idle)[turn % 2])))
-            ensure_done(bed, asked)
+            out, err = asked.communicate(timeout=300)
+            assert asked.returncode == 0, (out, err, bed.logs())
             assert (bed.live("shop"), bed.state().generation) == (idle, generation + turn + 1)
             assert_same()
     for build in (bed.live("shop"), bed.state().idle["shop"]):
@@ -457,7 +500,9 @@ def test_all_that_was_written_below_the_root_is_for_its_user_alone(bed: Testbed)
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("point", FAILPOINTS["promote"])
-def test_supervisor_killed_in_a_promote_is_followed(bed: Testbed, point: str) -> None:
+def test_a_supervisor_killed_at_an_effect_of_a_promote_is_followed_by_the_next(
+    bed: Testbed, point: str
+) -> None:
     before = bed.state()
     bed.must("down")
     bed.must("up", "-d", KAPPA_FAIL=f"{point}:kill")
@@ -472,8 +517,9 @@ def test_supervisor_killed_in_a_promote_is_followed(bed: Testbed, point: str) ->
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("point", [*FAILPOINTS["up"], *FAILPOINTS["down"]])
-def test_supervisor_killed_coming_up_is_followed(bed: Testbed, point: str) -> None:
-    """Or going down."""
+def test_a_supervisor_killed_as_it_comes_up_or_goes_down_is_followed_by_the_next(
+    bed: Testbed, point: str
+) -> None:
     before = bed.state()
     bed.must("down")
     # One that dies as it comes up is told of by the command, where it sees it in time.

@@ -42,7 +42,9 @@ ASKED = "select sum(orders)::bigint as orders, sum(amount)::bigint as amount fro
 
 def settings_for(kafka: Restarted, root: str, storage: StorageSettings) -> str:
     return SETTINGS.format(
-        root=root, endpoint=storage.endpoint, bootstrap_servers=kafka.broker.bootstrap_servers
+        root=root,
+        endpoint=storage.endpoint,
+        bootstrap_servers=kafka.broker.bootstrap_servers,
     )
 
 
@@ -74,8 +76,10 @@ def assert_served(bed: Testbed, *, returns: bool = True) -> None:
     """Asserts that all of the log is served, with orders of less than nothing or without."""
     end = bed.log.end(["orders"])
     bed.wait_until_folded("shop", end)
-    records = bed.log.records(["orders"], Offsets(), end)
-    ordered = [json.loads(each.value or b"")["amount"] for each in records]
+    ordered = [
+        json.loads(each.value or b"")["amount"]
+        for each in bed.log.records(["orders"], Offsets(), end)
+    ]
     kept = [each for each in ordered if returns or each is None or each >= 0]
     (found,) = bed.rows(ASKED)
     assert found == {"orders": len(kept), "amount": sum(each or 0 for each in kept)}
@@ -154,8 +158,9 @@ def test_an_idle_minute_takes_a_bounded_number_of_requests(
             before = len(between.requests)
             time.sleep(60)
             found = between.requests[before:]
-    numbers = r"[0-9a-f-]{6,}|[0-9]{3,}"
-    kinds = Counter(re.sub(numbers, "N", each.partition("&")[0]) for each in found)
+    kinds = Counter(
+        re.sub(r"[0-9a-f-]{6,}|[0-9]{3,}", "N", each.partition("&")[0]) for each in found
+    )
     print(len(found), kinds.most_common(30))
     assert len(found) <= IDLE_MINUTE, kinds
 

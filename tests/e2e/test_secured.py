@@ -7,7 +7,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,8 +31,10 @@ SHOP = LEAN_1.replace("import Table,", "import Alert, Sink, Table,").replace(
 PAGES = (
     *("/", "/tables", "/tables/shop/by_customer", "/alerts", "/topics", "/topics/orders"),
     *("/rejects", "/history", "/rollouts/1", "/metrics", "/openapi.json", "/healthz"),
-    *("/api/v1/builds", "/api/v1/pipelines", "/api/v1/rollouts", "/api/v1/history"),
-    *("/api/v1/tables", "/api/v1/topics", "/api/v1/sinks"),
+    *(
+        f"/api/v1/{name}"
+        for name in ("builds", "pipelines", "rollouts", "history", "tables", "topics", "sinks")
+    ),
 )
 COMMANDS = (
     *("status", "status -o json", "history", "history -o json", "show 1", "topics list"),
@@ -68,14 +69,15 @@ def rules_of(bed: Testbed) -> list[tuple[str, str, str]]:
     ]
 
 
-def ensure_sent(bed: Testbed, broker: SecuredBroker, orders="orders", sink="customers") -> None:
+def ensure_sent(
+    bed: Testbed, broker: SecuredBroker, *, orders: str = "orders", sink: str = "customers"
+) -> None:
     """Waits until what is served is all of the log, and the sink's topic what is served."""
-
-    def is_sent() -> bool:
-        return rows_of_topic(broker.log, sink) == served_records(bed.store, "by_customer")
-
     bed.wait_until_folded("shop", broker.log.end([orders]))
-    bed.wait(is_sent, "the sink")
+    bed.wait(
+        lambda: rows_of_topic(broker.log, sink) == served_records(bed.store, "by_customer"),
+        "the sink",
+    )
 
 
 def produce(broker: SecuredBroker, start: int, end: int, *, orders: str = "orders") -> None:
@@ -112,8 +114,9 @@ def pages(bed: Testbed) -> str:
     return "\n".join(texts)
 
 
-def test_exact_rules_suffice_and_leak_nothing(tmp_path: Path, secured: SecuredBroker) -> None:
-    """The password is nowhere."""
+def test_with_exactly_its_rules_a_pipeline_works_and_its_password_is_nowhere(
+    tmp_path: Path, secured: SecuredBroker
+) -> None:
     secured.add_user(USER, PASSWORD)
     with secured_shop(tmp_path, secured, USER, "") as bed:
         assert "KAPPA__KAFKA__AUTH__PASSWORD" in bed.kappa("up", "-d").err
@@ -155,8 +158,9 @@ def test_exact_rules_suffice_and_leak_nothing(tmp_path: Path, secured: SecuredBr
         assert found_in(folders) == []
 
 
-def test_commands_name_rules_they_miss(tmp_path: Path, secured: SecuredBroker) -> None:
-    """And a wrong password."""
+def test_commands_name_the_rule_that_they_miss_and_a_wrong_password(
+    tmp_path: Path, secured: SecuredBroker
+) -> None:
     user = "less-and-less"
     secured.add_user(user, PASSWORD)
     password = tmp_path / "password"
@@ -195,14 +199,16 @@ def test_commands_name_rules_they_miss(tmp_path: Path, secured: SecuredBroker) -
 
 
 @pytest.mark.sweep
-def test_running_platform_names_a_lost_rule(tmp_path: Path, secured: SecuredBroker) -> None:
-    """It goes on once the rule is back."""
+def test_a_running_platform_says_which_rule_is_gone_and_goes_on_once_it_is_back(
+    tmp_path: Path, secured: SecuredBroker
+) -> None:
     user, orders, sink = "on-and-off", "purchases", "buyers"
     secured.add_user(user, PASSWORD)
     with secured_shop(tmp_path, secured, user, "") as bed:
         # Topics of its own: the cluster is other tests', too.
-        text = SHOP.replace('"orders", p', f'"{orders}", p').replace("customers", sink)
-        bed.declare("shop", text)
+        bed.declare(
+            "shop", SHOP.replace('"orders", p', f'"{orders}", p').replace("customers", sink)
+        )
         bed.environment["KAPPA__KAFKA__AUTH__PASSWORD"] = PASSWORD
         rules = rules_of(bed)
         secured.allow(user, rules)
@@ -213,15 +219,19 @@ def test_running_platform_names_a_lost_rule(tmp_path: Path, secured: SecuredBrok
         ensure_sent(bed, secured, orders=orders, sink=sink)
 
         count = "select count(*) as n from order_log"
-        looks = ("status", ("topic", orders, "Read")), ("sinks", ("topic", sink, "Write"))
-        for number, (command, gone) in enumerate(looks, start=1):
+        for number, (command, gone) in enumerate(
+            (
+                (("status", "-o", "json"), ("topic", orders, "Read")),
+                (("sinks", "-o", "json"), ("topic", sink, "Write")),
+            ),
+            start=1,
+        ):
             assert gone in rules
             _, name, operation = gone
             secured.forbid(user, [gone])
             produce(secured, 50 * number, 50 * (number + 1), orders=orders)
             sentence = f"does not allow User:{user} the operation {operation} on topic {name}"
-            look = partial(bed.must, command, "-o", "json")
-            bed.wait(lambda look=look, said=sentence: said in look().out, sentence)
+            bed.wait(lambda typed=command, said=sentence: said in bed.must(*typed).out, sentence)  # type: ignore[misc]
             # What serves answers meanwhile.
             assert bed.rows(count)[0]["n"] >= 50 * number
             secured.allow(user, [gone])

@@ -182,7 +182,9 @@ def assert_all_is_well(bed: Testbed) -> int:
     return records
 
 
-def test_readers_see_what_is_right_for_an_hour(tmp_path: Path, disk: Path | None) -> None:
+def test_whatever_happens_for_an_hour_readers_see_what_is_right(
+    tmp_path: Path, disk: Path | None
+) -> None:
     print(f"\nKAPPA_SOAK_SEED={SEED} KAPPA_SOAK_MINUTES={MINUTES:g}", flush=True)
     root = (disk or tmp_path) / "root"
     memory = Memory()

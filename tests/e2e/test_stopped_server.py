@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
@@ -68,6 +68,7 @@ def shop(
 @contextmanager
 def stopped(store: ObjectStore) -> Iterator[None]:
     """Has the server answer nothing within the block, though it takes connections."""
+    assert store.process is not None
     os.kill(store.process.pid, signal.SIGSTOP)
     try:
         yield
@@ -80,6 +81,12 @@ def counted(bed: Testbed) -> int:
     return int(row["orders"])
 
 
+def seconds_of(what: Callable[[], object]) -> float:
+    began = time.monotonic()
+    what()
+    return time.monotonic() - began
+
+
 def status_of_query(url: str) -> int:
     """Asks over HTTP; returns the status of the answer."""
     request = Request(f"{url}/api/v1/query", COUNTED.encode(), {"Content-Type": "application/sql"})
@@ -90,8 +97,9 @@ def status_of_query(url: str) -> int:
         return error.code
 
 
-def test_events_of_a_stop_are_shown_soon(shop: Testbed, object_store: ObjectStore) -> None:
-    """The server is stopped in a promote."""
+def test_events_of_a_stop_in_a_promote_are_shown_soon_after_it(
+    shop: Testbed, object_store: ObjectStore
+) -> None:
     before = counted(shop)
     (live,) = jobs_of(shop, shop.live("shop"))
     with standing_still(live):
@@ -106,9 +114,9 @@ def test_events_of_a_stop_are_shown_soon(shop: Testbed, object_store: ObjectStor
 
     # The candidate has no returns; before it serves, all have been counted.
     kept = sum(number % 7 == 0 or number % 5 != 0 for number in range(700))
-    began = time.monotonic()
-    shop.wait(lambda: counted(shop) in {before + 50, kept + 50}, "the events")
-    shown = time.monotonic() - began
+    shown = seconds_of(
+        lambda: shop.wait(lambda: counted(shop) in {before + 50, kept + 50}, "the events")
+    )
 
     print(f"shown {shown:.1f} s after the server went on")
     assert shown < SHOWN * ROOM
@@ -117,9 +125,11 @@ def test_events_of_a_stop_are_shown_soon(shop: Testbed, object_store: ObjectStor
     assert counted(shop) == kept + 50
 
 
-def test_silent_server_is_told_to_who_asks(shop: Testbed, object_store: ObjectStore) -> None:
-    """Soon, while the server is silent for a minute."""
+def test_who_asks_while_the_server_is_silent_for_a_minute_is_told_soon(
+    shop: Testbed, object_store: ObjectStore
+) -> None:
     url = served_at(shop.store)
+    assert url is not None
     answered, told = list[float](), list[float]()
     with stopped(object_store):
         ends = time.monotonic() + AWAY_SECONDS
@@ -138,7 +148,9 @@ def test_silent_server_is_told_to_who_asks(shop: Testbed, object_store: ObjectSt
     shop.wait(lambda: status_of_query(url) == 200, "an answer")
 
 
-def test_host_that_takes_over_brings_on_rollouts(shop: Testbed, tmp_path: Path) -> None:
+def test_a_host_that_takes_over_brings_on_an_undo_and_a_replay_soon(
+    shop: Testbed, tmp_path: Path
+) -> None:
     """The host before it, with all of its processes, stands still in the middle of each."""
     if "shop" not in shop.state().idle:
         shop.must("promote", "shop", "--yes")

@@ -33,7 +33,9 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 def named(pid: int) -> ProcessId:
-    return process_id(pid)
+    found = process_id(pid)
+    assert found is not None
+    return found
 
 
 def broker_of(bed: Testbed) -> ProcessId:
@@ -81,7 +83,9 @@ def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: T
 
 @pytest.mark.fault
 @pytest.mark.long
-def test_copy_of_a_running_root_begins_when_adopted(bed: Testbed) -> None:
+def test_a_copy_of_a_running_root_ends_nothing_and_begins_only_once_it_is_adopted(
+    bed: Testbed,
+) -> None:
     """Broker, keeper and supervisor of the first one go on, whatever is typed on the copy.
 
     They were killed, since the copied locks and broker.json name them. Of jobs and what they leave

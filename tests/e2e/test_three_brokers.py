@@ -232,6 +232,7 @@ def test_topics_are_made_so_that_one_broker_may_be_lost(shop: Shop) -> None:
     log = shop.bed.log
     for name in TOPICS:
         facts = log.facts(name)
+        assert facts is not None
         assert facts.replicas == len(NODES)
         assert log.config(name)["min.insync.replicas"] == "2"
 

@@ -29,6 +29,7 @@ def test_so_many_events_replay_within_bounded_memory(tmp_path: Path) -> None:
 
         assert bidders(bed) == expected(range(EVENTS))
         frontier = bed.frontier(bed.live("bidding"))
+        assert frontier is not None
         assert sum(tally.decoded for tally in frontier.tally["bids"].values()) == EVENTS
         print(
             f"{EVENTS:,} events, deploy to serving in {took:.1f} s = {EVENTS / took:,.0f} events/s "

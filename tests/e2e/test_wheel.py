@@ -89,11 +89,14 @@ def venv(tmp_path_factory: pytest.TempPathFactory, built: Path) -> Path:
     return venv
 
 
-def test_pasted_readme_works_with_a_wheel(tmp_path: Path, venv: Path) -> None:
+def test_the_readme_works_when_pasted_where_a_wheel_is_installed(
+    tmp_path: Path, venv: Path
+) -> None:
     (site,) = venv.glob("lib/python*/site-packages")
     # A project's own `serving/`, `commands/`, `demo/` or `cli.py` is hidden by nothing.
-    names = {each.name for each in site.iterdir() if each.suffix not in {".pth", ".dist-info"}}
-    assert names == {"kappa"}
+    assert {path.name for path in site.iterdir() if path.suffix not in {".pth", ".dist-info"}} == {
+        "kappa"
+    }
     bed = Installed(tmp_path / "shop", venv)
     # The README's first command makes the project.
     shutil.rmtree(bed.folder)
@@ -145,8 +148,10 @@ def deployed(venv: Path, tmp_path: Path) -> Iterator[Deployed]:
 
 # Each template is a test of its own, so that they are in different shares of the long suite.
 def test_page_hits_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    rows = [(row["page"], row["hits"]) for row in deployed("page-hits")]
-    assert rows == [("/", 2), ("/health", 1)]
+    assert [(row["page"], row["hits"]) for row in deployed("page-hits")] == [
+        ("/", 2),
+        ("/health", 1),
+    ]
 
 
 def test_shop_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
@@ -154,8 +159,11 @@ def test_shop_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 
 
 def test_cdc_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    rows = [(row["country"], row["orders"]) for row in deployed("cdc")]
-    assert rows == [("ES", 2), ("FR", 1), ("IT", 1)]
+    assert [(row["country"], row["orders"]) for row in deployed("cdc")] == [
+        ("ES", 2),
+        ("FR", 1),
+        ("IT", 1),
+    ]
 
 
 def test_iot_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
@@ -163,8 +171,11 @@ def test_iot_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 
 
 def test_connect_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    rows = [(row["source"], row["connected"]) for row in deployed("connect")]
-    assert rows == [("advert", 2), ("friend", 5), ("search", 2)]
+    assert [(row["source"], row["connected"]) for row in deployed("connect")] == [
+        ("advert", 2),
+        ("friend", 5),
+        ("search", 2),
+    ]
 
 
 def test_empty_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
@@ -180,8 +191,9 @@ def test_fraud_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 
 
 def test_trending_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    rows = [row["word"] for row in deployed("trending")]
-    assert rows == ["bread", "cat", "rain", "coffee", "train", "song"]
+    assert [row["word"] for row in deployed("trending")] == [
+        *("bread", "cat", "rain", "coffee", "train", "song"),
+    ]
 
 
 def test_ads_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
@@ -189,8 +201,11 @@ def test_ads_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 
 
 def test_searches_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
-    rows = [(row["search"], row["offers"]) for row in deployed("searches")]
-    assert rows == [("s2", 20), ("s3", 1), ("s4", 2)]
+    assert [(row["search"], row["offers"]) for row in deployed("searches")] == [
+        ("s2", 20),
+        ("s3", 1),
+        ("s4", 2),
+    ]
 
 
 @pytest.mark.timeout(1800)
@@ -224,11 +239,13 @@ def test_kappa_up_makes_class_archives(tmp_path: Path, built: Path) -> None:
 
 
 def test_every_template_has_such_a_test() -> None:
-    named = {
-        f"test_{name.replace('-', '_')}_goes_from_a_wheel_to_rows" for name in template_names()
-    }
+    named = {name.replace("-", "_") for name in template_names()}
 
-    assert named == {name for name in globals() if name.endswith("_goes_from_a_wheel_to_rows")}
+    assert named == {
+        name.removeprefix("test_").removesuffix("_goes_from_a_wheel_to_rows")
+        for name in globals()
+        if name.endswith("_goes_from_a_wheel_to_rows")
+    }
 
 
 def test_mypy_strict_passes_on_pipelines(tmp_path: Path, venv: Path) -> None:
