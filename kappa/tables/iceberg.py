@@ -202,10 +202,10 @@ def _put_columns(changes: Transaction, columns: Columns) -> None:
                     schema.add_column((name,), _iceberg_type(kind, ids))
     # Delta's writer numbers no columns in its files: readers find columns by name.
     mapping = changes.table_metadata.schema().name_mapping.model_dump_json()
-    if changes.table_metadata.properties.get("schema.name-mapping.default") != mapping:
-        changes.set_properties(
-            {"schema.name-mapping.default": mapping, _COLUMNS: json.dumps(columns)}
-        )
+    put = {"schema.name-mapping.default": mapping, _COLUMNS: json.dumps(columns)}
+    # An update of the schema may have put the mapping already.
+    if any(changes.table_metadata.properties.get(name) != put[name] for name in put):
+        changes.set_properties(put)
 
 
 def _put_files(
