@@ -145,6 +145,11 @@ class BuildStatus:
         return None if self.lag is None else (folded, folded + self.lag)
 
     @property
+    def views_by_cost(self) -> list[tuple[str, ViewCost]]:
+        """The maintained views with their last costs, the dearest views first."""
+        return sorted(self.view_costs.items(), key=lambda each: -each[1].seconds)
+
+    @property
     def reached(self) -> tuple[int, int] | None:
         """The offsets of `read`, with the records read of a slice that is not folded yet."""
         if self.read is None or self.slice is None:

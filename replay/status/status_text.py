@@ -223,7 +223,7 @@ def _build_note(build: BuildStatus) -> str:
 
 def _views_text(build: BuildStatus) -> str:
     """Returns the time of the last slice for each maintained view, the dearest views first."""
-    by_cost = sorted(build.view_costs.items(), key=lambda each: -each[1].seconds)
+    by_cost = build.views_by_cost
     told = [
         f"{view} {cost.seconds * 1000:,.0f} ms {cost.way}" for view, cost in by_cost[:_SHOWN_VIEWS]
     ]
