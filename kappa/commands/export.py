@@ -118,4 +118,4 @@ def _copied_text(table: CopiedTable) -> str:
     if table.kind == "same":
         return "as before"
     rows = count_of(table.rows, "row")
-    return f"written anew, {rows}" if table.anew else f"{rows} changed"
+    return f"written anew, {rows}" if table.kind == "anew" else f"{rows} changed"

@@ -65,14 +65,13 @@ _DIGITS = 12
 class CopiedTable:
     """A table of a switch, and how the table was copied.
 
-    `kind` is the kind of the change set; "same" if the rows were the same. `rows` is the number of
-    written rows: all rows, if the table was written anew.
+    `kind` is "slice" for a change set, "anew" for all rows, and "same" if the rows were the same.
+    `rows` is the number of written rows.
     """
 
     name: str
     kind: str
     rows: int
-    anew: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ class Exporter:
         if before is None:
             copied = self._write_anew(name, after)
         elif before.cursor == after.cursor or has_same_rows(self._store, before, after):
-            copied = CopiedTable(name, "same", 0, anew=False)
+            copied = CopiedTable(name, "same", 0)
         else:
             copied = self._apply_changes(name, before, after)
         self._cursors[name] = after.cursor
@@ -244,7 +243,7 @@ class Exporter:
         reader, sql = open_served_rows(self._store, point, self._limits)
         with reader:
             copy.replace(reader.arrow_batches(sql), _shape_of(point), self._note(point))
-        return CopiedTable(name, "anew", copy.row_count(), anew=True)
+        return CopiedTable(name, "anew", copy.row_count())
 
     def _apply_changes(self, name: str, before: Point, after: Point) -> CopiedTable:
         copy, note = self.copies[name], self._note(after)
@@ -255,7 +254,7 @@ class Exporter:
             counts = change_set.counts()
             if not counts.row_count:
                 drop_changes(reader)
-                return CopiedTable(name, "same", 0, anew=False)
+                return CopiedTable(name, "same", 0)
             replaces = counts.update or counts.delete
             if not replaces:
                 copy.append(change_set.inserted_rows(), _shape_of(after), note)
@@ -272,7 +271,7 @@ class Exporter:
                 # Joined files would have another type of texts than merged ones.
                 return self._write_anew(name, after)
             copy.join_files(note)
-        return CopiedTable(name, "slice", counts.row_count, anew=False)
+        return CopiedTable(name, "slice", counts.row_count)
 
     def _note(self, point: Point) -> CopyNote:
         return CopyNote(
