@@ -47,10 +47,8 @@ def up(
     from kappa.replay.platform.start import ensure_detached, fetch_jars
     from kappa.replay.status.run_records import restart_text, served_at, settings_since_start
 
-    begins = here.running is None
-    if begins:
-        # The supervisor has no terminal, where a bar could show how far the jars are.
-        fetch_jars(here.settings)
+    # The supervisor has no terminal, where a bar could show how far the jars are.
+    jars = fetch_jars(here.settings) if here.running is None else None
     with moving("starting") as show:
         started = ensure_detached(here.settings, show, take_over=take_over)
     url = served_at(here.store)
@@ -64,11 +62,11 @@ def up(
     kept = read_kept_port(here.store.local.path(PORT)) if url else None
     if kept is not None and kept.text:
         say(kept.text)
-    if begins and here.settings.engine.spares:
+    if jars is not None and here.settings.engine.spares:
         from kappa.engine.spark.cds import archives_to_make
 
         # The supervisor makes them once a spare is warm.
-        if archives_to_make(here.settings):
+        if archives_to_make(jars):
             say(
                 "the class archives of Spark and Kafka are made in the background, once: "
                 "then they start in half the time"

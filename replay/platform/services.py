@@ -28,6 +28,7 @@ from kappa.engine.spark.cds import archives_to_make
 from kappa.replay.platform.child import ChildProcess, ended_text
 from kappa.replay.platform.http_keeper import socket_handed_over
 from kappa.replay.platform.http_port import PORT
+from kappa.replay.platform.start import fetch_jars
 from kappa.replay.status.run_records import DOOR, KEEPER
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.http.address import HttpAddress, guarded_address
@@ -329,33 +330,19 @@ class ViewCheckService(Service):
         return is_kept and read_view_check(self._store, build) is None
 
 
-class ClassArchiveService:
+class ClassArchiveService(Service):
     """The child that makes the class archives which this installation lacks.
 
     After `pip install` there are none, and JVMs start in twice the time (class_archive.py). The
-    child begins once nobody waits for a JVM; a supervisor tries once.
+    child begins once nobody waits for a JVM. Each supervisor tries once.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Makes a child that does not run yet, as any service is made."""
-        self._settings = settings
-        self._say = say
-        self._child = ChildProcess(
-            "the making of class archives",
-            store.local.path(f"logs/{ARCHIVES_LOG}.log"),
-            say=say,
-            clock=clock,
-            patience_seconds=1.0,
-            nice=_LOWEST_PRIORITY,
-        )
-        self._was_looked_at = False
+    what = "the making of class archives"
+    log = f"logs/{ARCHIVES_LOG}.log"
+    patience_seconds = 1.0
+    nice = _LOWEST_PRIORITY
+
+    _was_looked_at = False
 
     def ensure_made(self, *, is_calm: bool) -> None:
         """Starts the child if the platform `is_calm`, and an archive is missing."""
@@ -364,16 +351,12 @@ class ClassArchiveService:
         if not is_calm or self._was_looked_at:
             return
         self._was_looked_at = True
-        if archives_to_make(self._settings):
+        if archives_to_make(fetch_jars(self._settings)):
             self._child.start("kappa.engine.spark.cds", *project_options(self._settings))
             self._say(
                 f"{self._child.what} begins, at the lowest priority: then JVMs start in half the "
                 "time"
             )
-
-    def end(self) -> None:
-        """Ends the child: the next supervisor begins again."""
-        self._child.end()
 
 
 class Services:

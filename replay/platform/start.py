@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kappa.base.errors import ExitCode, KappaError, TimedOut
-from kappa.base.java.jars import ensure_jars
+from kappa.base.java.jars import Jars, ensure_jars
 from kappa.base.java.java import find_java
 from kappa.base.program import command_of, project_options
 from kappa.base.settings import Settings
@@ -30,12 +30,13 @@ _UP_SECONDS = 600.0
 _NAP_SECONDS = 0.05
 
 
-def fetch_jars(settings: Settings) -> None:
-    """Fetches the jars that this machine lacks; on a terminal a bar shows the progress.
+def fetch_jars(settings: Settings) -> Jars:
+    """Fetches the jars that this machine lacks, and returns all jars.
 
-    Raises KappaError, with the package to install, if there is no Java.
+    On a terminal a bar shows the progress. Raises KappaError, with the package to install, if
+    there is no Java.
     """
-    ensure_jars(
+    return ensure_jars(
         find_java(),
         cache=settings.jars.cache,
         repository=settings.jars.repository,

@@ -18,7 +18,7 @@ from kappa.base.java.class_archive import ClassArchive
 from kappa.base.java.jars import Jars, ensure_jars, spark_home
 from kappa.base.java.java import find_java, locate_java
 from kappa.base.program import run_program
-from kappa.base.settings import Settings, load_settings
+from kappa.base.settings import load_settings
 
 
 def spark_archive(jars: Jars, java: str) -> ClassArchive:
@@ -60,12 +60,8 @@ def ensure_archives(jars: Jars) -> None:
             made.result()
 
 
-def archives_to_make(settings: Settings) -> list[ClassArchive]:
-    """Returns the archives that do not exist and that this user may write.
-
-    Raises KappaError if Java is missing or jars cannot be fetched.
-    """
-    jars = ensure_jars(find_java(), cache=settings.jars.cache, repository=settings.jars.repository)
+def archives_to_make(jars: Jars) -> list[ClassArchive]:
+    """Returns the archives that do not exist and that this user may write."""
     return [archive for archive in missing_archives(jars) if archive.can_be_made]
 
 
@@ -73,7 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Makes the archives that do not exist, and returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
-        for archive in archives_to_make(load_settings(given.project, root=given.root)):
+        wanted = load_settings(given.project, root=given.root).jars
+        jars = ensure_jars(find_java(), cache=wanted.cache, repository=wanted.repository)
+        for archive in archives_to_make(jars):
             archive.make()
         return ExitCode.OK
 

@@ -82,7 +82,8 @@ def test_class_archives_wait_for_calm(tmp_path: Path, monkeypatch: pytest.Monkey
     """They are made once, by a child that begins when nobody waits for a JVM."""
     (tmp_path / "kappa.toml").touch()
     settings, begun = load_settings(tmp_path), list[str]()
-    monkeypatch.setattr(services_module, "archives_to_make", lambda _settings: ["spark"])
+    monkeypatch.setattr(services_module, "fetch_jars", lambda _settings: None)
+    monkeypatch.setattr(services_module, "archives_to_make", lambda _jars: ["spark"])
     monkeypatch.setattr(ChildProcess, "start", lambda _self, module, *_: begun.append(module))
     said = list[str]()
     archives = ClassArchiveService(Store(settings.root_url), settings, say=said.append)
