@@ -256,8 +256,9 @@ class Rehearsal:
         watch = watch or Stopwatch()
         self.slices.run_slice(piece, lambda: self._spark, self._log, publisher, watch)  # type: ignore[arg-type]  # what a source gives, from memory
         # A build goes on without a failing view; a test of a pipeline has to report the failure.
-        for why in publisher.newest.failing.values():
-            raise Unfit(why, hint="fix the view's query, or its keys")
+        sources = {view.name: view.source for view in self.pipeline.views}
+        for name, why in publisher.newest.failing.items():
+            raise Unfit(f"{sources[name]}: {why}", hint="fix the view's query, or its keys")
 
     def table(self, name: str) -> pa.Table:
         """Reads the rows of a table at the frontier, with the platform's own columns."""

@@ -150,6 +150,8 @@ class FunctionRows:
 
         If rows expire, the expired rows are in the result, too.
         """
+        if not self._pipeline.function_tables:
+            return {}
         seen = records.counts()
         fed = any(
             one.decoded

@@ -325,9 +325,12 @@ def missing_file_error(address: str) -> FileNotFoundError:
 
 
 def bucket_and_name(address: str) -> tuple[Bucket, str]:
-    """Returns the opened bucket that an address is in, and the object's name there."""
-    root = max(root for root in _OPENED if address.startswith(f"{root}/"))
-    return _OPENED[root], address.removeprefix(f"{root}/")
+    """Returns the opened bucket that an address is in, and the object's name there.
+
+    The name is "" for the whole of an opened prefix.
+    """
+    root = max(root for root in _OPENED if f"{address}/".startswith(f"{root}/"))
+    return _OPENED[root], address.removeprefix(root).removeprefix("/")
 
 
 @contextmanager

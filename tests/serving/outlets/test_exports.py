@@ -35,6 +35,7 @@ from kappa.commands.app import run_command
 from kappa.serving.outlets.export.exporter import Exporter, open_exporter
 from kappa.serving.query.query import answer_query
 from kappa.state.lease import LEASES
+from kappa.state.root import ensure_root
 from kappa.state.store import Store
 from kappa.tables.views.exact_rows import rows_of
 
@@ -184,11 +185,12 @@ def test_copies_are_what_readers_see(tmp_path_factory: pytest.TempPathFactory, s
 def test_a_root_in_a_bucket_is_copied(object_store: ObjectStore, tmp_path: Path) -> None:
     """From a bucket to a folder, and to another place of the bucket's server."""
     store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path / "local")
+    ensure_root(store)
     kinds = ensure_copies_hold(store, 3, str(tmp_path / "lake"), steps=6, iceberg=True)
     assert kinds["slice"] > 0
 
     target = object_store.new_root()
-    with open_exporter(store, FOLLOWED[:2], target) as exporter:
+    with open_exporter(store, FOLLOWED[:2], target, storage=object_store.storage) as exporter:
         assert exporter.next_switch() is not None
         for table in FOLLOWED[:2]:
             found = exporter.copies[table]
