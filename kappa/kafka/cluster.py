@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -297,7 +298,7 @@ class Cluster:
     def _ask(
         self, topics: Sequence[TopicFacts], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[str, dict[int, int]] | None:
-        """Returns offsets of topics, or None if a partition has no leader at the moment."""
+        """Returns offsets of topics, or None if no leader of a partition answers at the moment."""
         found: dict[str, dict[int, int]] = {}
         asked = {
             TopicPartition(each.name, n): spec for each in topics for n in range(each.partitions)
@@ -308,9 +309,11 @@ class Cluster:
             asked, isolation_level=isolation, request_timeout=self.answers.patience_seconds
         ).items():
             try:
-                found.setdefault(part.topic, {})[part.partition] = int(
-                    self.answers.waited(future).offset
-                )
+                offset = int(self.answers.waited(future).offset)
+                # librdkafka raises no error if a leader that it knew goes away without an answer.
+                if offset == OFFSET_INVALID:
+                    return None
+                found.setdefault(part.topic, {})[part.partition] = offset
             except KafkaException as error:
                 if code_of(error) in NOT_YET:
                     return None

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
+from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import OffsetSpec
 from losing import Restarted, aborted_transaction
 from msgspec.structs import replace
+from victims import standing_still
 
 from kappa import Topic
+from kappa.base.errors import Unreachable
+from kappa.kafka.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.witness import NO_EPOCH, LostEnd, Witness, Witnesses
 
@@ -105,3 +112,21 @@ def test_what_retention_has_taken_is_no_cut(kafka: Restarted) -> None:
         assert kafka.log.beginning(["old"]).at("old", 0) == offset
         assert kafka.log.lost_ends(end, witnesses) == ()
         assert kafka.log.last_before(end) == {}
+
+
+def test_a_leader_without_an_answer_gives_no_offset(kafka: Restarted) -> None:
+    """Else a log that is there would count as a log that has lost its end."""
+    kafka.log.create(Topic("unanswered", event="n int", partitions=2))
+    kafka.produce("unanswered", *"ab")
+    log = Log(kafka.broker.bootstrap_servers)
+    log.answers.patience_seconds = 2.0
+    facts = log.must_have("unanswered")
+    asked = [facts], OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED
+    assert log._ask(*asked) == {"unanswered": {0: 2, 1: 0}}
+
+    with standing_still(kafka.broker.pid):
+        for _ in range(2):
+            with suppress(Unreachable):
+                assert log._ask(*asked) is None
+
+    assert log.high_watermark(["unanswered"]) == Offsets({"unanswered": {0: 2, 1: 0}})
