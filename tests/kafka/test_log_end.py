@@ -6,13 +6,13 @@ from contextlib import suppress
 
 import pytest
 from confluent_kafka import IsolationLevel
-from confluent_kafka.admin import OffsetSpec
 from losing import Restarted, aborted_transaction
 from msgspec.structs import replace
 from victims import standing_still
 
 from kappa import Topic
 from kappa.base.errors import Unreachable
+from kappa.kafka import cluster
 from kappa.kafka.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.witness import NO_EPOCH, LostEnd, Witness, Witnesses
@@ -121,7 +121,7 @@ def test_a_leader_without_an_answer_gives_no_offset(kafka: Restarted) -> None:
     log = Log(kafka.broker.bootstrap_servers)
     log.answers.patience_seconds = 2.0
     facts = log.must_have("unanswered")
-    asked = [facts], OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED
+    asked = [facts], cluster._LATEST, IsolationLevel.READ_UNCOMMITTED
     assert log._ask(*asked) == {"unanswered": {0: 2, 1: 0}}
 
     with standing_still(kafka.broker.pid):
