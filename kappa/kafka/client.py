@@ -5,6 +5,7 @@ Topics and offsets are in cluster.py; this file produces records and reads recor
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ from kappa.state.witness import LostEnd, Witness, Witnesses
 
 if TYPE_CHECKING:
     from kappa.kafka.bulk import Columns
+
+# The pause before brokers are asked once more whether a log has lost its end.
+_PAUSE_SECONDS = 2.0
 
 
 class Log(Cluster):
@@ -119,8 +123,19 @@ class Log(Cluster):
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
         """Finds the partitions that differ by now from the partitions read up to `end`.
 
-        `witnesses` are the last records that were read of each partition.
+        `witnesses` are the last records that were read of each partition. A build stops for good
+        over a lost end, so the brokers are asked twice, with a pause: brokers that are just coming
+        back may give offsets of before for a moment.
         """
+        lost = self._lost_ends(end, witnesses)
+        if not lost:
+            return ()
+        time.sleep(_PAUSE_SECONDS)
+        parts = {(each.topic, each.partition) for each in lost}
+        again = self._lost_ends(end, witnesses)
+        return tuple(each for each in again if (each.topic, each.partition) in parts)
+
+    def _lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
         names = sorted(end.next)
         with making("a consumer"):
             return lost_ends(

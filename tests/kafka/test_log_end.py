@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 import pytest
@@ -130,3 +131,20 @@ def test_a_leader_without_an_answer_gives_no_offset(kafka: Restarted) -> None:
                 assert log._ask(*asked) is None
 
     assert log.high_watermark(["unanswered"]) == Offsets({"unanswered": {0: 2, 1: 0}})
+
+
+def test_a_log_is_not_lost_that_is_short_for_a_moment(kafka: Restarted) -> None:
+    class ComingBack(Log):
+        asked = 0
+
+        def high_watermark(self, topics: Iterable[str]) -> Offsets:
+            self.asked += 1
+            return Offsets() if self.asked == 1 else super().high_watermark(topics)
+
+    kafka.log.create(Topic("returning", event="n int"))
+    kafka.produce("returning", *"ab")
+    end, witnesses = read(kafka, "returning")
+    log = ComingBack(kafka.broker.bootstrap_servers)
+
+    assert log.lost_ends(end, witnesses) == ()
+    assert log.asked == 2

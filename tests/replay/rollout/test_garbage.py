@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +17,7 @@ from journals import NOWHERE, held, served, staged, verified
 from msgspec.structs import replace
 from plans import B_SERVES
 
+from kappa.base.failpoint import acting
 from kappa.base.scratch import PROVE, SPILL, make_folder
 from kappa.code.fingerprint import born_rows_version
 from kappa.declare.values.arrow import arrow_schema
@@ -29,6 +32,9 @@ from kappa.replay.rollout.garbage import (
     ensure_orphans_deleted,
     find_garbage,
 )
+from kappa.serving.query.pin.catalog import pin_served
+from kappa.serving.query.pin.snapshot import PinnedSnapshot
+from kappa.serving.query.query import connect_reader
 from kappa.state.build import put_birth, read_birth, table_path
 from kappa.state.files.address import files_in
 from kappa.state.frontier import Frontier, Frontiers
@@ -64,13 +70,15 @@ class House:
         self.object_files = object_files
         self.slices: dict[str, int] = {}
         for build in "abc":
-            put_birth(
-                store,
-                make_birth(build, pipeline="flights", version=f"version-of-{build}", tables=TABLES),
-            )
-            self.fold(build, 6)
+            self.bear(build)
         ready = [CaughtUp(10, NOWHERE), verified(10), held(10, "b")]
         self.append(*B_SERVES, staged("c"), *ready, served(10, 3, "c", live="b"), Retired("a"))
+
+    def bear(self, build: str) -> None:
+        """Makes a build with six slices."""
+        version = f"version-of-{build}"
+        put_birth(self.store, make_birth(build, TABLES, pipeline="flights", version=version))
+        self.fold(build, 6)
 
     def append(self, *events: Event) -> None:
         journal = Journal(self.store)
@@ -335,6 +343,58 @@ def test_a_retired_build_that_a_reader_has_pinned_is_left(any_house: House) -> N
     assert left == ["it is retired, and a reader has it pinned"]
     house.gc()
     assert house.files("a", "delays") >= house.referenced("a", "delays")
+
+
+def rows_of(house: House, pinned: PinnedSnapshot) -> list[object]:
+    with connect_reader(pinned.snapshot, house.store) as reader:
+        found: list[object] = [*reader.rows('select * from delays, "all" order by all').rows]
+    pinned.confirm_kept()
+    return found
+
+
+@pytest.mark.long
+def test_pins_of_ten_promotes_read_on_while_collections_die(house: House) -> None:
+    """Each promote retires the build before it, and each job has died behind its frontier."""
+
+    class DiedError(Exception):
+        pass
+
+    passings = 0
+
+    def die(name: str) -> None:
+        nonlocal passings
+        # Threads renew the pins' leases meanwhile.
+        if threading.current_thread() is threading.main_thread():
+            passings += 1
+            if passings % 7 == 6:
+                raise DiedError
+
+    live = "c"
+    with ExitStack() as closing:
+        pins: list[tuple[str, PinnedSnapshot, list[object]]] = []
+        for turn in range(10):
+            pinned = closing.enter_context(pin_served(house.store, lease_seconds=60))
+            pins.append((live, pinned, rows_of(house, pinned)))
+            build = f"d{turn}"
+            house.bear(build)
+            house.fold(build, turn)
+            at = fold_records(Journal(house.store).after(0)).last + 1
+            house.append(
+                *(staged(build), CaughtUp(at, NOWHERE), verified(at), held(at, live)),
+                *(served(at, 4 + turn, build, live=live), Retired(live)),
+            )
+            house.writer(build, ALL).commit(ArrowRows(one_row("dead")), mark_of(build, 6 + turn))
+            with suppress(DiedError), acting(die):
+                collect_garbage(house.store, keep_seconds=0, now=time.time())
+            collect_garbage(house.store, keep_seconds=0, now=time.time())
+            live = build
+
+            for _, each, then in pins:
+                assert rows_of(house, each) == then
+        assert passings >= 10
+        assert len({each.snapshot.generation for _, each, _ in pins}) == 10
+    collect_garbage(house.store, keep_seconds=0, now=time.time())
+    assert not any(house.files(build, "delays") for build, _, _ in pins)
 
 
 @pytest.mark.parametrize("torn", [False, True])
