@@ -30,7 +30,7 @@ from kappa.tables.views.exact_rows import rows_of
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
 
-CLIENTS = 16
+CLIENTS, OPEN_SECONDS = 16, 0.5
 SETTINGS = """
 [serve.postgres]
 listen = "127.0.0.1:{port}"
@@ -66,6 +66,8 @@ class Client:
     ) -> tuple[int, int]:
         (text,) = connection.execute("select kappa_snapshot()").fetchone()
         (customers,) = connection.execute(CUSTOMERS, prepare=True).fetchone()
+        # Most switches come while the transaction is open, and the platform has the processors.
+        self.stop.wait(OPEN_SECONDS)
         (logged,) = connection.execute(LOG, prepare=True).fetchone()
         connection.commit()
         snapshot = json.loads(text)
@@ -99,10 +101,11 @@ def test_a_switch_is_one_moment_to_clients(tmp_path: Path) -> None:
                 wait_for_all(bed, clients)
                 # Killed in between, wherever it is just then.
                 exports[-1].send_signal(signal.SIGKILL)
-                exports[-1].wait()
+                exports[-1].communicate()
                 exports.append(start_export(bed, lake))
                 bed.must("undo", "shop", "--yes")
                 wait_for_all(bed, clients)
+                bed.wait(lambda: copied_generation(lake) == 3, "the undo in the copies")
             finally:
                 stop.set()
                 for each in threads:
@@ -154,6 +157,11 @@ def wait_for_all(bed: Testbed, clients: list[Client]) -> None:
         lambda: all(each.faults or generation in each.generations for each in clients),
         f"generation {generation} at each client",
     )
+
+
+def copied_generation(lake: Path) -> int:
+    """Returns the generation of the copies."""
+    return int(json.loads((lake / "kappa-export.json").read_text())["generation"])
 
 
 def assert_copied(bed: Testbed, lake: Path) -> None:
