@@ -180,6 +180,33 @@ def set_by_sigterm() -> threading.Event:
     return ended
 
 
+@contextlib.contextmanager
+def set_by_interrupt() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C sets, in place of an exception wherever the program is just then.
+
+    A second Ctrl-C raises KeyboardInterrupt. The signals that end a command as Ctrl-C does count
+    likewise.
+    """
+    ended = threading.Event()
+
+    def note(_number: int, _frame: object) -> None:
+        if ended.is_set():
+            raise KeyboardInterrupt
+        _thread.start_new_thread(ended.set, ())
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {
+        each: signal.signal(each, note)
+        for each in signals
+        if signal.getsignal(each) is signal.default_int_handler
+    }
+    try:
+        yield ended
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 def start_tied(
     command: Sequence[str],
     *,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,13 +58,18 @@ def export(
     snapshot, which FOLDER/kappa-export.json names. Replaced files stay for an hour.
     """
     from kappa.base.errors import KappaError
+    from kappa.base.process import set_by_interrupt
     from kappa.project.project import Project
 
     here = here_of(context)
-    with Project(here).exporter(*tables, to=to, iceberg=iceberg) as exporter:
+    with (
+        # A library that is interrupted half way may swallow Ctrl-C, or wait for ever at the end.
+        set_by_interrupt() if follow else nullcontext(Event()) as ended,
+        Project(here).exporter(*tables, to=to, iceberg=iceberg) as exporter,
+    ):
         say(_cost_text(here, tables, to, every if follow else None))
-        failed = ""
-        while True:
+        failed, pause = "", 0.0
+        while not ended.wait(pause):
             began = time.monotonic()
             try:
                 with moving("copying"):
@@ -74,7 +81,7 @@ def export(
                 if str(error) != failed:
                     failed = str(error)
                     say(f"{error}; the copies stay as they are, and it is tried again")
-                time.sleep(min(_LONGEST_PAUSE, max(every, 1.0)))
+                pause = min(_LONGEST_PAUSE, max(every, 1.0))
                 continue
             failed = ""
             if switch is not None:
@@ -83,7 +90,8 @@ def export(
                 say("the copies are as served already")
             if not follow:
                 return
-            time.sleep(max(0.05, every - (time.monotonic() - began)))
+            pause = max(0.05, every - (time.monotonic() - began))
+    raise KeyboardInterrupt
 
 
 def _cost_text(here: ProjectContext, tables: list[str], to: str, every: float | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -428,6 +429,27 @@ def test_others_may_read_a_copy(platform: Platform, tmp_path: Path) -> None:
     assert {each.stat().st_mode & 0o777 for each in files} == {0o644}
     folders = [tmp_path / "lake", *(each.parent for each in files)]
     assert {each.stat().st_mode & 0o777 for each in folders} == {0o755}
+
+
+@pytest.mark.slow
+def test_an_interrupt_waits_for_the_copy(platform: Platform, tmp_path: Path) -> None:
+    """Ctrl-C ends a following copy behind its switch, wherever the copy was just then."""
+    words = ("export", "planes", "--to", str(tmp_path / "lake"), "--follow", "--iceberg")
+    follower = subprocess.Popen(
+        [sys.executable, "-P", "-m", "cli", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stderr is not None
+    assert "at each change" in follower.stderr.readline()
+    follower.send_signal(signal.SIGINT)
+    _, said = follower.communicate(timeout=60)
+
+    assert follower.returncode == 130, said
+    assert said.endswith("planes written anew, 1 row (version 0)\ninterrupted\n")
 
 
 @pytest.mark.jvm
