@@ -38,7 +38,7 @@ from kappa.serving.access.roles import Act, ensure_may
 from kappa.serving.http.exposition import MEDIA_TYPE
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import asker, needs, rejects_asked
-from kappa.serving.http.stand import API
+from kappa.serving.http.stand import API, OBJECT, ROWS, json_answer
 from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 from kappa.serving.query.rejects import RejectFilter, newest_rejects
 from kappa.serving.query.render import to_json
@@ -48,14 +48,14 @@ from kappa.state.frontier import Frontiers
 router = APIRouter()
 
 
-@router.get(f"{API}/builds", tags=["platform"])
+@router.get(f"{API}/builds", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def builds(request: Request) -> Response:
     """Lists the builds that serve, are kept or are on their way: as `kappa status -o json`."""
     return _json_response(_status_document_of(desk_of(request)))
 
 
-@router.get(f"{API}/pipelines", tags=["platform"])
+@router.get(f"{API}/pipelines", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def pipelines(request: Request) -> Response:
     """Lists each pipeline that has a build, with its builds by role: live, idle, candidate."""
@@ -69,7 +69,7 @@ def pipelines(request: Request) -> Response:
     return _json_response({"generation": status["generation"], "pipelines": list(found.values())})
 
 
-@router.get(f"{API}/rollouts", tags=["platform"])
+@router.get(f"{API}/rollouts", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def rollouts(
     request: Request,
@@ -88,7 +88,7 @@ def rollouts(
     )
 
 
-@router.get(f"{API}/rollouts/{{number}}", tags=["platform"])
+@router.get(f"{API}/rollouts/{{number}}", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def rollout(request: Request, number: int) -> Response:
     """Shows a rollout by number: the row of `GET /api/v1/rollouts`."""
@@ -101,7 +101,7 @@ def rollout(request: Request, number: int) -> Response:
     return _json_response(row, headers=_generation_header(state))
 
 
-@router.get(f"{API}/history", tags=["platform"])
+@router.get(f"{API}/history", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.LOOK)
 def history(request: Request) -> Response:
     """Lists rollouts, proofs, retirements and pauses: as `kappa history -o json`."""
@@ -114,7 +114,7 @@ def history(request: Request) -> Response:
     )
 
 
-@router.get(f"{API}/tables", tags=["platform"])
+@router.get(f"{API}/tables", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.READ)
 def tables(request: Request) -> Response:
     """Lists the served tables, with path and version for other tools: as `kappa tables -o json`."""
@@ -126,14 +126,14 @@ def tables(request: Request) -> Response:
     return _json_response(tables_listing(found).row_objects())
 
 
-@router.get(f"{API}/topics", tags=["platform"])
+@router.get(f"{API}/topics", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.LOOK)
 def topics(request: Request) -> Response:
     """Lists the topics of the broker and of the builds: as `kappa topics list -o json`."""
     return _json_response(desk_of(request).topics().row_objects())
 
 
-@router.get(f"{API}/sinks", tags=["platform"])
+@router.get(f"{API}/sinks", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.LOOK)
 def sinks(request: Request) -> Response:
     """Lists the sinks, with sent records and the last error of each: as `kappa sinks -o json`."""
@@ -141,7 +141,7 @@ def sinks(request: Request) -> Response:
     return _json_response(sinks_listing(found).row_objects())
 
 
-@router.get(f"{API}/rejects", tags=["platform"])
+@router.get(f"{API}/rejects", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.READ, rejects_asked)
 def rejects(
     request: Request,
@@ -161,7 +161,7 @@ def rejects(
     return _json_response(rejects_listing(found).row_objects())
 
 
-@router.get(f"{API}/alerts", tags=["platform"])
+@router.get(f"{API}/alerts", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def alerts(request: Request) -> Response:
     """Lists the alerts and the dead letters: as `kappa alerts list -o json`, and `--dead`."""
@@ -180,7 +180,13 @@ def alerts(request: Request) -> Response:
     f"{API}/rollouts",
     tags=["platform"],
     status_code=202,
-    responses={200: {"description": "What would be done", "content": {"application/json": {}}}},
+    responses={
+        200: {
+            "description": "What would be done",
+            "content": {"application/json": {"schema": OBJECT}},
+        },
+        202: {"content": {"application/json": {"schema": OBJECT}}},
+    },
 )
 @needs(Act.LOOK)
 def intent(

@@ -91,6 +91,8 @@ def make_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=f"{API}/openapi.json",
+        # Generated clients name a function after each operation.
+        generate_unique_id_function=lambda route: route.name,
         responses={"default": PROBLEM},
         dependencies=[Depends(ensure_route_allowed)],
     )

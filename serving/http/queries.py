@@ -27,7 +27,7 @@ from kappa.serving.http.bounds import client_of
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import asker, needs
 from kappa.serving.http.snapshots import NEW
-from kappa.serving.http.stand import API, PROBLEM, SharedLook, Stand, stand_of
+from kappa.serving.http.stand import API, OBJECT, PROBLEM, ROWS, SharedLook, Stand, stand_of
 from kappa.serving.query.pin.moments import parse_offsets
 from kappa.serving.query.pin.snapshot import head_of
 from kappa.serving.query.pin.write_token import (
@@ -46,6 +46,24 @@ _FORMS: Mapping[str, Format] = {
     "text/csv": Format.CSV,
     "application/vnd.apache.arrow.stream": Format.ARROW,
     "application/vnd.apache.parquet": Format.PARQUET,
+}
+_ANSWER: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["generation", "builds", "columns", "rows", "truncated"],
+    "properties": {
+        "generation": {"type": "integer"},
+        "builds": {"type": "object", "additionalProperties": OBJECT},
+        "columns": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "type"],
+                "properties": {name: {"type": "string"} for name in ("name", "type")},
+            },
+        },
+        "rows": ROWS,
+        "truncated": {"type": "boolean"},
+    },
 }
 _PIECE_BYTES = 1 << 16
 # Clients and proxies accept some 8 KiB of headers.
@@ -73,7 +91,12 @@ class Query(BaseModel):
     tags=["query"],
     response_class=StreamingResponse,
     responses={
-        200: {"content": {kind: {} for kind in _FORMS}},
+        200: {
+            "content": {
+                kind: {"schema": _ANSWER} if form is Format.JSON else {}
+                for kind, form in _FORMS.items()
+            }
+        },
         **dict.fromkeys((400, 406, 410, 413, 415, 422, 503, 504), PROBLEM),
     },
     openapi_extra={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -36,6 +36,15 @@ PROBLEM: dict[str, Any] = {
         }
     },
 }
+
+
+def json_answer(schema: Mapping[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Returns the description of a route's JSON, for the routes' `responses`."""
+    return {200: {"content": {"application/json": {"schema": schema}}}}
+
+
+OBJECT: dict[str, Any] = {"type": "object", "additionalProperties": True}
+ROWS: dict[str, Any] = {"type": "array", "items": OBJECT}
 
 
 @dataclass(frozen=True, slots=True)
