@@ -36,6 +36,7 @@ ALL = {
     "tables": "/tables",
     "table": "/tables/web/page_hits",
     "topics": "/topics",
+    "graph": "/graph",
     "topic": "/topics/visits?partition=0&start=3",
     "rejects": "/rejects",
     "alerts": "/alerts",
@@ -136,7 +137,12 @@ def main(folder: str | None) -> None:
         sizes = ("light",) if folder is None else tuple(SIZES)
         for make, pages in (
             (shop, DOCS if folder is None else ALL),
-            (many, {"pipelines": "/"}),
+            (
+                many,
+                {"pipelines": "/"}
+                if folder is None
+                else {"pipelines": "/", "graph-many": "/graph"},
+            ),
             (World, {} if folder is None else {"empty": "/", "no-boards": "/boards"}),
         ):
             place = Path(scratch) / make.__name__

@@ -21,6 +21,7 @@ Read the modules in this order:
     promote    wait, verify, promote, undo, abandon
     service    retire, pause, resume
     look       status, history, show, diff, prove, logs, sinks
+    graph      graph: what feeds what
     query      query, shell, tables
     prompt/    the SQL prompt of `shell`
     agents     mcp: a server for agents

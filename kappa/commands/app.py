@@ -26,6 +26,7 @@ from kappa.commands import (
     develop,
     doctor,
     export,
+    graph,
     init,
     look,
     produce,
@@ -88,7 +89,7 @@ _PANELS = {
         export.export,
         agents.mcp,
     ),
-    "Look": (look.status, look.history, look.show, look.logs, look.sinks),
+    "Look": (look.status, look.history, look.show, graph.graph, look.logs, look.sinks),
     "Operate": (
         run.up,
         run.down,

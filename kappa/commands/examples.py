@@ -54,6 +54,7 @@ EXAMPLES: Mapping[str, str] = {
     "status": "kappa status --watch",
     "history": "kappa history",
     "show": "kappa show 3",
+    "graph": "kappa graph web -o mermaid",
     "logs": "kappa logs --follow",
     "sinks": "kappa sinks",
     "alerts": "kappa alerts list",

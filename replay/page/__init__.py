@@ -11,6 +11,7 @@ this order:
     timeline     generations, rollouts and proofs, newest first
     table        one table or view, with its files, writer and readers for `kappa tables TABLE`
     topic        one topic's records: the newest, or by offset, time or key
+    drawn_graph  the lineage as a picture: the places of nodes and edges
     queries      a query of a person: the answer, its chart, and as CSV
     build_rates  the offsets of a build over time: charts and rates
     boards       dashboards of the project's own (kappa/declare/board.py), answered and drawn
@@ -22,4 +23,4 @@ made here, and a request delays no rollout:
     intents  a client's intents for rollouts: explained, recorded, and done once for a key
 """
 
-__all__ = ["api", "routes", "table"]
+__all__ = ["api", "drawn_graph", "routes", "table"]

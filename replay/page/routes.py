@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,7 @@ from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, DrawnRows, answer_board, is_behind, typed_rows
 from kappa.replay.page.build_rates import BuildHistories
 from kappa.replay.page.code_changes import ChangedPart, code_changes
+from kappa.replay.page.drawn_graph import draw_graph
 from kappa.replay.page.overview import health_of, phase_health, pipeline_cards, pipeline_list
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
@@ -39,6 +41,17 @@ from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, shown_alerts
+from kappa.replay.status.graph import (
+    CHANGED,
+    NEW,
+    READS,
+    REMOVED,
+    REPLAYED,
+    ProjectGraph,
+    observe_graph,
+    outline_of_graph,
+    part_of_graph,
+)
 from kappa.replay.status.logs import OWN_LOGS, last_lines, level_of, log_file
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.shared_looks import SharedLooks
@@ -81,6 +94,16 @@ _LINE_CHARACTERS = 2_000
 _DIGITS = 10
 # Longer queries are sent as a form, and not in an address.
 _LONGEST_IN_ADDRESS = 2_000
+# More nodes make a picture that nobody reads.
+_NODES = 250
+# What a rollout does to a node of the graph, for people.
+_LEGEND = {
+    NEW: "new with a rollout",
+    CHANGED: "changed by a rollout",
+    REPLAYED: "its rows are computed anew by a rollout",
+    READS: "reads such rows",
+    REMOVED: "leaves with a rollout",
+}
 # A board is there to be watched: queries may take up to a third of the time.
 _REST = 2
 
@@ -507,6 +530,44 @@ def show_topics(request: Request, search: str = "") -> Response:
         rates=rates,
         readers=readers,
         search=search.strip(),
+        trouble=trouble,
+    )
+
+
+@router.get("/graph")
+@needs(Act.LOOK)
+def show_graph(request: Request, pipeline: str = "") -> Response:
+    """Shows which topics, tables, views and outlets feed each other: all, or those of a pipeline.
+
+    Of a project that is too large for a picture, only topics, pipelines, sinks and boards are
+    shown.
+    """
+    desk, now = desk_of(request), datetime.now(UTC)
+    state, status = desk.here.state(), desk.status()
+    rates: Mapping[str, float | None] = {}
+    with suppress(KappaError):
+        rates = topic_rates(desk, _topic_rates_of(request))
+    whole, trouble = ProjectGraph((), ()), None
+    try:
+        boards = boards_in(desk.here.settings.project)
+        whole = observe_graph(desk.here.store, state, status, boards, tables_named, rates)
+        shown = part_of_graph(whole, pipeline) if pipeline else whole
+    except KappaError as error:
+        shown, trouble = whole, error
+    is_outline = len(shown.nodes) > _NODES
+    drawn = draw_graph(outline_of_graph(shown) if is_outline else shown)
+    changes = {each.node.change for each in drawn.nodes}
+    return render_page(
+        request,
+        "graph",
+        state,
+        now,
+        drawn=drawn,
+        is_outline=is_outline,
+        touched=[each for each in _LEGEND if each in changes],
+        legend=_LEGEND,
+        pipeline=pipeline,
+        pipelines=[each.name for each in whole.nodes if each.kind == "pipeline"],
         trouble=trouble,
     )
 

@@ -14,6 +14,7 @@ page show the same. Read in this order:
     alerts            alerts, and the messages that were given up
     schemas           declared schemas beside the subjects of the registry
     archive           archives, and whether each agrees with the topic
+    graph             the lineage: topics, pipelines, tables, views, outlets, boards
     outgoing_changes  the changes that sinks and alerts send at a switch
     logs              the log files of the processes
     topics/           topics by hand: description, users, records, and changes
@@ -25,6 +26,7 @@ __all__ = [
     "archive",
     "context",
     "follow",
+    "graph",
     "listings",
     "logs",
     "metrics",

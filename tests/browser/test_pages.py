@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATHS = (
     *("/", "/rollouts/5", "/rollouts/5/samples", "/rollouts/3", "/history", "/generations/1"),
     *("/tables", "/tables/web/page_hits", "/query?sql=from+by_page", "/logs/web-2", "/alerts"),
-    *("/topics", "/topics/visits", "/rejects", "/boards", "/boards/pages"),
+    *("/topics", "/topics/visits", "/graph", "/rejects", "/boards", "/boards/pages"),
     *("/boards/pages?kiosk=1", "/boards/wrong", "/nowhere"),
 )
 HOSTILE = (

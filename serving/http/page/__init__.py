@@ -9,4 +9,4 @@ order:
 - static/: styles and scripts; static/vendor/ is the chart library.
 """
 
-__all__ = ["render"]
+__all__ = ["marks", "render"]

@@ -26,6 +26,7 @@ from kappa.serving.http.gate import STATIC
 from kappa.serving.http.page import marks
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import open_to_all
+from kappa.serving.query.render import printable_text
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -125,6 +126,11 @@ def problem_html(
         detail=document.get("detail", ""),
         hint=document.get("hint", ""),
     )
+
+
+def graph_svg(drawn: object, title: str) -> str:
+    """Renders the picture of a lineage as a file of SVG, with its colours and without links."""
+    return _pages.get_template("graph.svg").render(drawn=drawn, title=printable_text(title))
 
 
 def _relative_time(now: datetime, at: str | datetime | None) -> str:

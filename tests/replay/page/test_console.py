@@ -16,6 +16,7 @@ from msgspec import structs
 from page_world import EVIL, World
 from test_page import HTML, Page, got, serving
 
+from kappa.declare.sink import SinkBirth
 from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
 from kappa.replay.page.code_changes import changed_parts_shown
 from kappa.replay.page.overview import PipelineCard, health_of, pipeline_list
@@ -35,6 +36,7 @@ from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.slow
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BOARD = 'title = "Now"\n[[chart]]\ntitle = "a"\nkind = "table"\nsql = "from by_page"\n'
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,24 @@ def test_a_log_time_of_no_calendar_is_no_time(world: World) -> None:
     frontiers.publish(structs.replace(last, number=41, log_time={"visits": {0: 1 << 62}}))
 
     assert observe_status(world.store, None).builds[0].last_record_at is None
+
+
+def test_the_graph_links_each_thing_with_its_lag(world: World) -> None:
+    """Without scripts; a thing that does not serve yet leads to its rollout."""
+    world.goes_live(world.build("web-1", offset=200, sinks=(SinkBirth("out", "by_page"),)), 1)
+    world.build("web-2", by_page="select 1 as more")
+    candidate = world.waits("web-2", "web-1")
+    world.declares_board("now", BOARD)
+    with serving(world) as server:
+        page, wrong = got(server, "/graph"), got(server, "/graph?pipeline=nope")
+
+    links = {each["href"] for each in page.all("a")}
+    assert {"/topics/visits", f"/rollouts/{candidate}", "/tables/web/page_hits"} <= links
+    assert {"/tables/web/by_page", "/boards/now", "/alerts"} <= links
+    assert "1,551 behind" in page.text
+    assert "replayed table" in page.text
+    assert "removed sink" in page.text
+    assert "pipeline nope has no build" in wrong.text
 
 
 # Lists.

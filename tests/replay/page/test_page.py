@@ -79,7 +79,15 @@ PATHS = (
     *("/", "/tables", "/tables/web/page_hits", "/tables/web/by_page", "/tables/web/rejects"),
     *("/query", "/query?sql=from+page_hits", "/query?sql=select+page,hits+from+by_page"),
     *("/tables?search=hits", "/topics/visits?start=3&key=script&partition=0"),
-    *("/topics", "/topics/visits", "/rejects", "/rejects?reason=no_json", "/alerts"),
+    *(
+        "/topics",
+        "/topics/visits",
+        "/graph",
+        "/graph?pipeline=web",
+        "/rejects",
+        "/rejects?reason=no_json",
+        "/alerts",
+    ),
     *("/history", "/generations/1", "/generations/2", "/rollouts/{candidate}"),
     *("/rollouts/{candidate}/samples", "/rollouts/1", "/rollouts/3", "/rollouts/4"),
 )

@@ -1,0 +1,275 @@
+"""The places of a lineage's nodes and edges in a picture: layers from left to right. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from urllib.parse import quote
+
+from kappa.replay.status.graph import GraphEdge, GraphNode, ProjectGraph
+from kappa.serving.http.page.marks import number, per
+from kappa.serving.query.render import printable_text
+
+# Pixels of a node, of the room between two layers, and between two nodes of a layer.
+WIDTH, HEIGHT = 160, 44
+_GAP_X, _GAP_Y = 62, 12
+_EDGE_Y = 10
+_MARGIN = 14
+# Columns of a monospaced text that fit into a node, in the large and in the small letters.
+_NAME_COLUMNS, _DETAIL_COLUMNS = 18, 18
+# More passes change no picture that was tried.
+_PASSES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnNode:
+    """A node in a picture: its corner in pixels, its texts cut to fit, and its address.
+
+    `title` has the whole texts.
+    """
+
+    node: GraphNode
+    x: int
+    y: int
+    name: str
+    detail: str
+    title: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnEdge:
+    """An edge in a picture: the data of an SVG path, and two labels.
+
+    The rate ends above `x` and `y`, and the lag below: many edges may begin at one node.
+    """
+
+    path: str
+    rate: str
+    lag: str
+    x: int
+    y: int
+    is_touched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnGraph:
+    """A picture of a lineage, with its size in pixels."""
+
+    width: int
+    height: int
+    nodes: tuple[DrawnNode, ...]
+    edges: tuple[DrawnEdge, ...]
+
+
+def draw_graph(graph: ProjectGraph) -> DrawnGraph:
+    """Places the nodes of a graph in layers: each node stands right of all nodes that it reads.
+
+    The last edge of a circle leads back. Equal graphs have equal pictures.
+    """
+    nodes = {each.id: each for each in graph.nodes}
+    depths = _depths(graph)
+    # An edge across layers has a place in each of them, so that it passes between the nodes.
+    chains = {
+        (each.source, each.target): [
+            each.source,
+            *(
+                f"{each.source} > {each.target} > {depth}"
+                for depth in range(depths[each.source] + 1, depths[each.target])
+            ),
+            each.target,
+        ]
+        for each in graph.edges
+    }
+    layers: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
+    for each in graph.nodes:
+        layers[depths[each.id]].append(each.id)
+    for chain in chains.values():
+        for place, each in enumerate(chain[1:-1], start=depths[chain[0]] + 1):
+            layers[place].append(each)
+    tops = _tops(layers, list(chains.values()), nodes)
+    drawn = {
+        each.id: DrawnNode(
+            each,
+            _left(depths[each.id]),
+            round(tops[each.id]),
+            _cut(each.name, _NAME_COLUMNS),
+            _cut(each.detail, _DETAIL_COLUMNS),
+            _title(each),
+            _address(each),
+        )
+        for each in graph.nodes
+    }
+    return DrawnGraph(
+        _left(len(layers)) - _GAP_X + _MARGIN if layers else 0,
+        round(max((tops[each] + HEIGHT for each in nodes), default=0)) + _MARGIN,
+        tuple(drawn.values()),
+        tuple(
+            _drawn_edge(each, chains[each.source, each.target], depths, tops, nodes)
+            for each in graph.edges
+        ),
+    )
+
+
+def _left(depth: int) -> int:
+    return _MARGIN + depth * (WIDTH + _GAP_X)
+
+
+def _depths(graph: ProjectGraph) -> dict[str, int]:
+    """Returns the layer of each node: one more than the last layer that it reads."""
+    before: dict[str, list[str]] = {each.id: [] for each in graph.nodes}
+    for edge in graph.edges:
+        before[edge.target].append(edge.source)
+    found: dict[str, int] = {}
+    underway: set[str] = set()
+
+    def settle(start: str) -> None:
+        open_ = [start]
+        while open_:
+            node = open_[-1]
+            underway.add(node)
+            left = [each for each in before[node] if each not in found and each not in underway]
+            if left:
+                open_.append(left[0])
+                continue
+            open_.pop()
+            underway.discard(node)
+            known = (found[each] for each in before[node] if each in found)
+            found.setdefault(node, max(known, default=-1) + 1)
+
+    for each in graph.nodes:
+        if each.id not in found:
+            settle(each.id)
+    return found
+
+
+def _tops(
+    layers: Sequence[list[str]], chains: Sequence[Sequence[str]], nodes: Mapping[str, object]
+) -> dict[str, float]:
+    """Returns the upper end of each place, near to those with which it is connected."""
+    sides: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
+    for chain in chains:
+        for left, right in pairwise(chain):
+            sides[0].setdefault(right, []).append(left)
+            sides[1].setdefault(left, []).append(right)
+
+    def height(place: str) -> int:
+        return HEIGHT if place in nodes else _EDGE_Y
+
+    middle: dict[str, float] = {}
+    for layer in layers:
+        at = 0.0
+        for each in layer:
+            middle[each] = at + height(each) / 2
+            at += height(each) + _GAP_Y
+    for number_of_pass in range(_PASSES):
+        beside = sides[number_of_pass % 2]
+        for layer in layers if number_of_pass % 2 == 0 else reversed(layers):
+            wanted = {
+                each: sum(middle[other] for other in beside[each]) / len(beside[each])
+                if each in beside
+                else middle[each]
+                for each in layer
+            }
+            layer.sort(key=lambda each: wanted[each])
+            _settle_layer(layer, wanted, middle, height)
+    least = min((middle[each] - height(each) / 2 for each in middle), default=0.0)
+    return {each: middle[each] - height(each) / 2 - least + _MARGIN for each in middle}
+
+
+def _settle_layer(
+    layer: Sequence[str],
+    wanted: Mapping[str, float],
+    middle: dict[str, float],
+    height: Callable[[str], int],
+) -> None:
+    """Puts the places of a layer near to the wanted middles, in order and without overlap.
+
+    Places that would overlap become a block, and a block stands at the mean of its wishes.
+    """
+    blocks: list[tuple[float, float, list[str]]] = []
+    for each in layer:
+        top, size, members = wanted[each] - height(each) / 2, height(each) + _GAP_Y, [each]
+        while blocks and blocks[-1][0] + blocks[-1][1] > top:
+            above_top, above_size, above = blocks.pop()
+            share = len(above) / (len(above) + len(members))
+            top = above_top * share + (top - above_size) * (1 - share)
+            size, members = above_size + size, [*above, *members]
+        blocks.append((top, size, members))
+    for top, _, members in blocks:
+        at = top
+        for each in members:
+            middle[each] = at + height(each) / 2
+            at += height(each) + _GAP_Y
+
+
+def _drawn_edge(
+    edge: GraphEdge,
+    chain: Sequence[str],
+    depths: Mapping[str, int],
+    tops: Mapping[str, float],
+    nodes: Mapping[str, GraphNode],
+) -> DrawnEdge:
+    def level(place: str) -> int:
+        return round(tops[place] + (HEIGHT if place in nodes else _EDGE_Y) / 2)
+
+    x, y = _left(depths[edge.source]) + WIDTH, level(edge.source)
+    path = f"M{x} {y}"
+    for depth, place in enumerate(chain[1:], start=depths[edge.source] + 1):
+        is_last = place == edge.target
+        to_x, to_y = _left(depths[place] if is_last else depth), level(place)
+        bend = max(_GAP_X // 2, abs(to_x - x) // 2)
+        path += f"C{x + bend} {y} {to_x - bend} {to_y} {to_x} {to_y}"
+        x, y = to_x, to_y
+        if not is_last:
+            x += WIDTH
+            path += f"H{x}"
+    unit, seconds, _ = per(edge.rate)
+    return DrawnEdge(
+        path,
+        f"{number(edge.rate * seconds)}{unit}" if edge.rate else "",
+        f"{number(edge.lag)} behind" if edge.lag else "",
+        x - 5,
+        y,
+        bool(nodes[edge.source].change and nodes[edge.target].change),
+    )
+
+
+def _title(node: GraphNode) -> str:
+    detail = f", {node.detail}" if node.detail else ""
+    touched = f": {node.change} by rollout {node.rollout}" if node.change else ""
+    return printable_text(f"{node.kind} {node.name}{detail}{touched}")
+
+
+def _address(node: GraphNode) -> str:
+    """Returns the address of a node's page; a thing that does not serve yet is on its rollout."""
+    if node.rollout is not None and (node.kind == "pipeline" or node.change == "new"):
+        return f"/rollouts/{node.rollout}"
+    name = quote(node.name, safe="")
+    match node.kind:
+        case "topic":
+            return f"/topics/{name}"
+        case "pipeline":
+            return f"/tables#{name}"
+        case "alert":
+            return "/alerts"
+        case "board":
+            return f"/boards/{name}"
+        case "sink":
+            return f"/tables#{quote(node.pipeline, safe='')}"
+        case _:
+            return f"/tables/{quote(node.pipeline, safe='')}/{name}"
+
+
+def _cut(text: str, columns: int) -> str:
+    """Returns the beginning of a text that fits; wide characters take two columns."""
+    found, room = "", columns
+    shown = " ".join(printable_text(text).split())
+    for sign in shown:
+        room -= 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+        if room < 0:
+            return f"{found[:-1]}…"
+        found += sign
+    return found

@@ -1,0 +1,403 @@
+"""The lineage of the project: which topics, tables, views and outlets feed each other.
+
+The lineage is that of the builds that serve and of candidates, by their birth certificates, and of
+the project's boards. All but `observe_graph` is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kappa.base.errors import DeclarationError, UsageError, near_or_all
+from kappa.declare.board import Board
+from kappa.declare.options import REJECTS
+from kappa.replay.rollout.state import State
+from kappa.replay.status.status import BuildStatus, Status
+from kappa.serving.query.render import Listing, printable_text
+from kappa.state.build import Birth, read_birth
+from kappa.state.store import Store
+
+if TYPE_CHECKING:
+    from kappa.state.table import TableBirth
+
+# The kinds of nodes, in the order of the flow.
+KINDS = ("topic", "pipeline", "table", "view", "sink", "alert", "board")
+# The ways in which a rollout touches a node.
+NEW, REMOVED, CHANGED, REPLAYED, READS = "new", "removed", "changed", "replayed", "reads"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A thing of the project. `kind` is one of `KINDS`.
+
+    `id` is unique in the graph. `detail` is a remark in a few words, as the way of a view. `change`
+    tells how a rollout touches the thing: "new", "removed", "changed", "replayed" (its rows are
+    computed anew), "reads" (it reads such rows), or "" for untouched. `rollout` is the number of
+    that rollout.
+    """
+
+    id: str
+    kind: str
+    name: str
+    pipeline: str = ""
+    detail: str = ""
+    change: str = ""
+    rollout: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """Rows or records flow from the node `source` to the node `target`, both by id.
+
+    `lag` counts the offsets of a topic that a pipeline has not folded; `rate` is how fast the topic
+    grows, in offsets a second. Both are None if unknown.
+    """
+
+    source: str
+    target: str
+    lag: int | None = None
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectGraph:
+    """The lineage of a project: nodes by kind and name, and edges between them."""
+
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+
+
+def observe_graph(
+    store: Store,
+    state: State,
+    status: Status,
+    boards: Mapping[str, Board | DeclarationError],
+    names_in: Callable[[str], frozenset[str]],
+    rates: Mapping[str, float | None],
+) -> ProjectGraph:
+    """Returns the lineage of the builds that serve and of candidates.
+
+    `boards` are the project's boards, by name. `names_in` returns the tables that a query names.
+    `rates` has offsets a second, by topic. Raises Damaged if a birth certificate cannot be read.
+    """
+    shown = {each.build: each for each in status.builds if _is_shown(each)}
+    live = {pipeline: read_birth(store, build) for pipeline, build in state.serving.items()}
+    candidates = {
+        each.pipeline: read_birth(store, each.build)
+        for each in shown.values()
+        if each.rollout is not None
+    }
+    charts = {
+        name: (board.title, frozenset[str]().union(*(names_in(each.sql) for each in board.charts)))
+        for name, board in boards.items()
+        if isinstance(board, Board)
+    }
+    return project_graph(live, candidates, status, charts, names_in, rates)
+
+
+def project_graph(
+    live: Mapping[str, Birth],
+    candidates: Mapping[str, Birth],
+    status: Status,
+    charts: Mapping[str, tuple[str, frozenset[str]]],
+    names_in: Callable[[str], frozenset[str]],
+    rates: Mapping[str, float | None],
+) -> ProjectGraph:
+    """Returns the lineage of live builds and candidates, both by pipeline.
+
+    `charts` has the title of each board, and the tables that its queries name.
+    """
+    builds = {each.build: each for each in status.builds}
+    nodes: dict[str, GraphNode] = {}
+    edges: dict[tuple[str, str], GraphEdge] = {}
+    for pipeline in sorted({*live, *candidates}):
+        before, after = live.get(pipeline), candidates.get(pipeline)
+        rollout = None if after is None else builds[after.build].rollout
+        # The newer build wins where both have a node, and an edge of either is an edge.
+        for birth in (before, after):
+            if birth is None:
+                continue
+            seen = builds.get(birth.build)
+            for node in _nodes_of(birth, seen):
+                nodes.setdefault(node.id, node)
+                if rollout is not None and node.kind != "topic":
+                    change = _change_of(node, before, after)
+                    nodes[node.id] = replace(node, change=change, rollout=rollout.number)
+            for edge in _edges_of(birth, seen, status, names_in, rates):
+                edges.setdefault((edge.source, edge.target), edge)
+    relations = {node.name: node.id for node in nodes.values() if node.kind in {"table", "view"}}
+    for name, (title, named) in sorted(charts.items()):
+        board = GraphNode(f"board:{name}", "board", name, detail="" if title == name else title)
+        nodes[board.id] = board
+        for each in sorted(named & relations.keys()):
+            edges[relations[each], board.id] = GraphEdge(relations[each], board.id)
+    # A sink's topic may be read by a pipeline.
+    for node in list(nodes.values()):
+        if node.kind == "sink" and (topic := f"topic:{node.name}") in nodes:
+            edges[node.id, topic] = GraphEdge(node.id, topic)
+    found = sorted(nodes.values(), key=lambda each: (KINDS.index(each.kind), each.name, each.id))
+    return _with_readers(_only(ProjectGraph(tuple(found), tuple(edges.values())), {*nodes}))
+
+
+def part_of_graph(graph: ProjectGraph, pipeline: str) -> ProjectGraph:
+    """Returns the part of a graph with a pipeline, all that feeds it, and all that it feeds.
+
+    Raises UsageError if the graph has no such pipeline.
+    """
+    start = f"pipeline:{pipeline}"
+    if all(each.id != start for each in graph.nodes):
+        known = [each.name for each in graph.nodes if each.kind == "pipeline"]
+        raise UsageError(
+            f"pipeline {pipeline[:80]} has no build",
+            hint=near_or_all(pipeline, known, none="deploy one: kappa deploy"),
+        )
+    kept = {
+        *_reached(start, ((each.source, each.target) for each in graph.edges)),
+        *_reached(start, ((each.target, each.source) for each in graph.edges)),
+    }
+    return _only(graph, kept)
+
+
+def outline_of_graph(graph: ProjectGraph) -> ProjectGraph:
+    """Returns a graph with the tables, views and alerts of a pipeline drawn into the pipeline.
+
+    It is for projects with more nodes than a picture can show.
+    """
+    inside = {
+        each.id: f"pipeline:{each.pipeline}"
+        for each in graph.nodes
+        if each.kind in {"table", "view", "alert"}
+    }
+    edges = {}
+    for each in graph.edges:
+        ends = inside.get(each.source, each.source), inside.get(each.target, each.target)
+        if ends[0] != ends[1]:
+            edges.setdefault(ends, replace(each, source=ends[0], target=ends[1]))
+    return ProjectGraph(
+        tuple(each for each in graph.nodes if each.id not in inside), tuple(edges.values())
+    )
+
+
+def graph_document(graph: ProjectGraph) -> dict[str, Any]:
+    """Returns a graph for machines: nodes, and edges between the ids of nodes."""
+    return {
+        "nodes": [
+            {
+                "id": each.id,
+                "kind": each.kind,
+                "name": each.name,
+                "pipeline": each.pipeline or None,
+                "detail": each.detail or None,
+                "change": each.change or None,
+                "rollout": each.rollout,
+            }
+            for each in graph.nodes
+        ],
+        "edges": [
+            {"source": each.source, "target": each.target, "lag": each.lag, "rate": each.rate}
+            for each in graph.edges
+        ],
+    }
+
+
+def graph_listing(graph: ProjectGraph) -> Listing:
+    """Returns a graph as rows: each node with the nodes that it reads."""
+    names = {each.id: f"{each.kind} {each.name}" for each in graph.nodes}
+    reads: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        lag = f" ({edge.lag:,} behind)" if edge.lag else ""
+        reads.setdefault(edge.target, []).append(f"{names[edge.source]}{lag}")
+    return Listing(
+        ("kind", "name", "detail", "reads", "rollout"),
+        tuple(
+            (
+                each.kind,
+                each.name,
+                each.detail,
+                ", ".join(reads.get(each.id, ())),
+                "" if not each.change else f"{each.change} by {each.rollout}",
+            )
+            for each in graph.nodes
+        ),
+        is_report=True,
+        least=("detail",),
+    )
+
+
+_SHAPES = {
+    "topic": ("[/", "/]"),
+    "pipeline": ("([", "])"),
+    "sink": ("[/", "/]"),
+    "alert": (">", "]"),
+    "board": ("[[", "]]"),
+}
+
+
+def mermaid_text(graph: ProjectGraph) -> str:
+    """Returns a graph as the text of a Mermaid flowchart, with a line end at the end."""
+    ids = {each.id: f"n{number}" for number, each in enumerate(graph.nodes)}
+    lines = ["flowchart LR"]
+    for node in graph.nodes:
+        begin, end = _SHAPES.get(node.kind, ("[", "]"))
+        words = [f"{node.kind} {node.name}", node.detail]
+        label = "<br>".join(_mermaid_escaped(each) for each in words if each)
+        touched = f":::{node.change}" if node.change else ""
+        lines.append(f'  {ids[node.id]}{begin}"{label}"{end}{touched}')
+    for edge in graph.edges:
+        lag = f'|"{edge.lag:,} behind"|' if edge.lag else ""
+        lines.append(f"  {ids[edge.source]} -->{lag} {ids[edge.target]}")
+    lines += [
+        "  classDef new,changed,replayed fill:#eceefb,stroke:#3d4fd1,color:#1c1e22",
+        "  classDef removed fill:#fdeceb,stroke:#b1241d,color:#1c1e22",
+        "  classDef reads stroke:#3d4fd1,stroke-dasharray:4",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _mermaid_escaped(text: str) -> str:
+    """Returns a text as characters and codes of characters, so that it is never markup."""
+    return re.sub(r"[^\w .,:-]", lambda sign: f"#{ord(sign[0])};", printable_text(text))
+
+
+def _is_shown(build: BuildStatus) -> bool:
+    return build.role == "live" or build.rollout is not None
+
+
+def _table_id(pipeline: str, name: str) -> str:
+    return f"table:{pipeline}.{name}"
+
+
+def _nodes_of(birth: Birth, seen: BuildStatus | None) -> Iterator[GraphNode]:
+    pipeline = birth.pipeline
+    for topic in birth.topics:
+        detail = f"by pattern {topic.pattern}" if topic.pattern else topic.kind
+        yield GraphNode(f"topic:{topic.name}", "topic", topic.name, detail=detail)
+    phase = "" if seen is None or seen.rollout is None else f"rollout: {seen.rollout.phase}"
+    yield GraphNode(f"pipeline:{pipeline}", "pipeline", pipeline, pipeline, phase)
+    costs = {} if seen is None else seen.view_costs
+    for table in birth.tables:
+        if table.name != REJECTS:
+            way = costs[table.name].way if table.name in costs else "maintained"
+            kind, detail = ("table", "") if table.view is None else ("view", way)
+            yield GraphNode(
+                _table_id(pipeline, table.name), kind, table.name, pipeline, detail or _fold(table)
+            )
+    for view in birth.views:
+        yield GraphNode(_table_id(pipeline, view), "view", view, pipeline, "at each read")
+    for sink in birth.sinks:
+        yield GraphNode(f"sink:{sink.topic}", "sink", sink.topic, pipeline)
+    for alert in birth.alerts:
+        yield GraphNode(f"alert:{alert.name}", "alert", alert.name, pipeline)
+
+
+def _fold(table: TableBirth) -> str:
+    """Returns how a table's rows come to be, in words."""
+    if table.file is not None:
+        return "rows of a file"
+    if table.latest is not None:
+        return f"latest of {table.latest}"
+    if table.steps_over:
+        return "folded by a step"
+    return "folded by key" if table.fold else "rows as they come"
+
+
+def _edges_of(
+    birth: Birth,
+    seen: BuildStatus | None,
+    status: Status,
+    names_in: Callable[[str], frozenset[str]],
+    rates: Mapping[str, float | None],
+) -> Iterator[GraphEdge]:
+    pipeline = f"pipeline:{birth.pipeline}"
+    for topic in birth.topics:
+        lag = None
+        if seen is not None and status.end is not None:
+            ends = status.end.only({topic.name}).items()
+            lag = sum(max(0, end - seen.offsets.at(name, part)) for name, part, end in ends)
+        yield GraphEdge(f"topic:{topic.name}", pipeline, lag, rates.get(topic.name))
+    own = {each.name for each in birth.tables} | {*birth.views}
+    reads: dict[str, Iterable[str]] = {view: names_in(sql) for view, sql in birth.views.items()}
+    for table in birth.tables:
+        if table.view is not None:
+            reads[table.name] = table.reads
+        elif table.name != REJECTS:
+            yield GraphEdge(pipeline, _table_id(birth.pipeline, table.name))
+    for view, named in reads.items():
+        for each in sorted({*named} & own - {view}):
+            # The rejects are no node: a view of them reads the pipeline.
+            source = pipeline if each == REJECTS else _table_id(birth.pipeline, each)
+            yield GraphEdge(source, _table_id(birth.pipeline, view))
+    for sink in birth.sinks:
+        yield GraphEdge(_table_id(birth.pipeline, sink.of), f"sink:{sink.topic}")
+    for alert in birth.alerts:
+        yield GraphEdge(_table_id(birth.pipeline, alert.of), f"alert:{alert.name}")
+
+
+def _change_of(node: GraphNode, before: Birth | None, after: Birth | None) -> str:
+    """Returns how a rollout from one build of a pipeline to another touches a node."""
+    assert after is not None, "a rollout has a build"
+    if before is None:
+        return NEW
+    if node.kind == "pipeline":
+        return CHANGED
+    old, new = _declared(node, before), _declared(node, after)
+    if old is None or new is None:
+        return NEW if old is None else REMOVED
+    if old != new:
+        return CHANGED
+    is_computed = node.kind in {"table", "view"} and after.tables_of is None
+    return REPLAYED if is_computed else ""
+
+
+def _declared(node: GraphNode, birth: Birth) -> object:
+    """Returns the declaration of a node in a build, or None if the build has no such node."""
+    match node.kind:
+        case "sink":
+            return next((each for each in birth.sinks if each.topic == node.name), None)
+        case "alert":
+            return next((each for each in birth.alerts if each.name == node.name), None)
+        case _:
+            table = next((each for each in birth.tables if each.name == node.name), None)
+            return birth.views.get(node.name) if table is None else table
+
+
+def _with_readers(graph: ProjectGraph) -> ProjectGraph:
+    """Marks sinks, alerts, boards and views that read rows which a rollout touches."""
+    nodes = {each.id: each for each in graph.nodes}
+    # Another pipeline takes what a sink sends as records like any others.
+    ways = [
+        (each.source, each.target)
+        for each in graph.edges
+        if nodes[each.target].kind not in {"topic", "pipeline"}
+    ]
+    for each in graph.nodes:
+        if each.kind not in {"table", "view"} or not each.change:
+            continue
+        for reader in _reached(each.id, ways):
+            if not nodes[reader].change:
+                nodes[reader] = replace(nodes[reader], change=READS, rollout=each.rollout)
+    return ProjectGraph(tuple(nodes.values()), graph.edges)
+
+
+def _reached(start: str, ways: Iterable[tuple[str, str]]) -> set[str]:
+    """Returns the nodes that a start leads to, the start among them."""
+    after: dict[str, list[str]] = {}
+    for source, target in ways:
+        after.setdefault(source, []).append(target)
+    found, open_ = {start}, [start]
+    while open_:
+        for each in after.get(open_.pop(), ()):
+            if each not in found:
+                found.add(each)
+                open_.append(each)
+    return found
+
+
+def _only(graph: ProjectGraph, kept: set[str]) -> ProjectGraph:
+    return ProjectGraph(
+        tuple(each for each in graph.nodes if each.id in kept),
+        tuple(each for each in graph.edges if {each.source, each.target} <= kept),
+    )

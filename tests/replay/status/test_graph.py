@@ -1,0 +1,288 @@
+"""Laws of the lineage: what feeds what, what a rollout touches, and its picture."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from births import make_birth
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
+from page_world import ALERTS, EVIL, HITS, World
+from typing_in import Kappa, typist
+
+from kappa.base.errors import UsageError
+from kappa.declare.sink import SinkBirth
+from kappa.replay.page.drawn_graph import HEIGHT, WIDTH, draw_graph
+from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.status.graph import (
+    GraphEdge,
+    GraphNode,
+    ProjectGraph,
+    graph_document,
+    mermaid_text,
+    outline_of_graph,
+    part_of_graph,
+    project_graph,
+)
+from kappa.replay.status.status import BuildStatus, Status
+from kappa.serving.http.page.render import graph_svg
+from kappa.serving.query.reader.views import tables_named
+from kappa.state.build import Birth, TopicBirth
+from kappa.state.offsets import Offsets
+from kappa.tables.shape import REJECTS_BIRTH
+
+VISITS = TopicBirth("visits", "id", "retained", 2)
+KEPT = with_fields(HITS, name="kept", view="from page_hits", reads=("page_hits",))
+WEB = make_birth(
+    "web-1",
+    (HITS, KEPT, REJECTS_BIRTH),
+    topics=(VISITS,),
+    pipeline="web",
+    views={"by_page": "select * from kept", "bad": "from rejects"},
+    sinks=(SinkBirth("pages", "by_page"),),
+    alerts=ALERTS[:1],
+)
+SHOP = make_birth(
+    "shop-1", (HITS_OF_SHOP := with_fields(HITS, name="sold"),), pipeline="shop",
+    topics=(TopicBirth("pages", "id2", "compacted", 1),),
+)  # fmt: skip
+
+
+def status_of(*builds: Birth, rollout: str = "") -> Status:
+    """Returns a status in which each build has folded 60 of 100 offsets of its topic."""
+    shown = [
+        BuildStatus(
+            *(each.pipeline, "candidate" if each.build == rollout else "live", each.build, "v"),
+            Offsets({topic.name: {0: 60} for topic in each.topics}),
+            *(40, None, 60, 0),
+            rollout=rolling(each) if each.build == rollout else None,
+        )
+        for each in builds
+    ]
+    return Status(1, tuple(shown), end=Offsets({"visits": {0: 100}, "pages": {0: 100}}))
+
+
+def rolling(birth: Birth) -> Rollout:
+    return Rollout(
+        7, 4, birth.pipeline, birth.build, "v", (), Phase.REPLAYING, switch=False, at="", by="me"
+    )
+
+
+def graph_of(*candidates: Birth, live: tuple[Birth, ...] = (WEB, SHOP)) -> ProjectGraph:
+    return project_graph(
+        {each.pipeline: each for each in live},
+        {each.pipeline: each for each in candidates},
+        status_of(*live, *candidates, rollout="".join(each.build for each in candidates)),
+        {"now": ("Pages now", frozenset({"by_page", "elsewhere"}))},
+        tables_named,
+        {"visits": 2.0},
+    )
+
+
+def edges_of(graph: ProjectGraph) -> set[tuple[str, str]]:
+    return {(each.source, each.target) for each in graph.edges}
+
+
+def test_lineage_joins_topics_tables_and_outlets() -> None:
+    graph = graph_of()
+
+    assert edges_of(graph) == {
+        ("topic:visits", "pipeline:web"),
+        ("pipeline:web", "table:web.page_hits"),
+        ("table:web.page_hits", "table:web.kept"),
+        ("table:web.kept", "table:web.by_page"),
+        ("pipeline:web", "table:web.bad"),
+        ("table:web.by_page", "sink:pages"),
+        ("table:web.page_hits", "alert:busy"),
+        ("table:web.by_page", "board:now"),
+        # What a sink writes is what another pipeline reads.
+        ("sink:pages", "topic:pages"),
+        ("topic:pages", "pipeline:shop"),
+        ("pipeline:shop", "table:shop.sold"),
+    }
+    assert GraphEdge("topic:visits", "pipeline:web", 40, 2.0) in graph.edges
+    details = {each.id: each.detail for each in graph.nodes}
+    assert details["table:web.kept"] == "maintained"
+    assert details["table:web.by_page"] == "at each read"
+    assert not any(each.change for each in graph.nodes)
+
+
+def test_a_rollout_marks_all_that_it_touches() -> None:
+    changed = with_fields(HITS, columns=(*HITS.columns, ("more", "bigint")))
+    more = with_fields(HITS, name="more")
+    after = with_fields(
+        WEB, build="web-2", tables=(changed, KEPT, more, REJECTS_BIRTH),
+        views={"by_page": WEB.views["by_page"]},
+    )  # fmt: skip
+    changes = {each.id: each.change for each in graph_of(after).nodes}
+
+    assert changes == {
+        "topic:visits": "",
+        "topic:pages": "",
+        "pipeline:web": "changed",
+        "pipeline:shop": "",
+        "table:web.page_hits": "changed",
+        "table:web.kept": "replayed",
+        "table:web.by_page": "replayed",
+        "table:web.more": "new",
+        "table:web.bad": "removed",
+        "table:shop.sold": "",
+        "sink:pages": "reads",
+        "alert:busy": "reads",
+        "board:now": "reads",
+    }
+    assert {each.rollout for each in graph_of(after).nodes if each.change} == {4}
+
+
+def test_an_overlay_replays_no_table() -> None:
+    over = with_fields(WEB, build="web-2", tables_of="web-1", alerts=())
+    changes = {each.id: each.change for each in graph_of(over).nodes if each.change}
+
+    assert changes == {"pipeline:web": "changed", "alert:busy": "removed"}
+
+
+def test_a_part_has_what_feeds_a_pipeline() -> None:
+    part = part_of_graph(graph_of(), "shop")
+
+    names = {each.id for each in part.nodes}
+    assert {"topic:visits", "pipeline:web", "sink:pages", "table:shop.sold"} <= names
+    assert not {"alert:busy", "board:now", "table:web.bad"} & names
+    with pytest.raises(UsageError) as refused:
+        part_of_graph(graph_of(), "sho")
+    assert "shop" in str(refused.value.hint)
+
+
+def test_an_outline_leaves_tables_out() -> None:
+    outline = outline_of_graph(graph_of())
+
+    assert {each.kind for each in outline.nodes} == {"topic", "pipeline", "sink", "board"}
+    assert ("pipeline:web", "sink:pages") in edges_of(outline)
+    assert ("pipeline:web", "board:now") in edges_of(outline)
+    assert ("pipeline:web", "pipeline:web") not in edges_of(outline)
+
+
+IDS = [f"topic:{number}" for number in range(14)]
+
+
+@given(st.sets(st.tuples(st.sampled_from(IDS), st.sampled_from(IDS)), max_size=40))
+def test_no_two_nodes_of_a_picture_overlap(ways: set[tuple[str, str]]) -> None:
+    """Whatever the edges are, circles too; without a circle each edge leads to the right."""
+    nodes = tuple(GraphNode(each, "topic", each) for each in IDS)
+    edges = tuple(GraphEdge(*way) for way in sorted(ways) if way[0] != way[1])
+    drawn = draw_graph(ProjectGraph(nodes, edges))
+
+    places = {each.node.id: (each.x, each.y) for each in drawn.nodes}
+    for one, (x, y) in places.items():
+        assert 0 <= x <= drawn.width - WIDTH
+        assert 0 <= y <= drawn.height - HEIGHT
+        assert not any(
+            abs(x - other_x) < WIDTH and abs(y - other_y) < HEIGHT
+            for other, (other_x, other_y) in places.items()
+            if other != one
+        )
+    assert len(drawn.edges) == len(edges)
+    forward = tuple(each for each in edges if IDS.index(each.source) < IDS.index(each.target))
+    without = {each.node.id: each.x for each in draw_graph(ProjectGraph(nodes, forward)).nodes}
+    assert all(without[each.source] < without[each.target] for each in forward)
+
+
+HOSTILE = (
+    EVIL,
+    '"]\n  click n0 href "javascript:1"',
+    "\x00\x1b[31m",
+    "</svg>",
+    "\u202ex",
+    "名" * 99,
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_never_become_markup(name: str) -> None:
+    nodes = (GraphNode("a", "topic", name, detail=name), GraphNode("b", "board", "b", name, name))
+    graph = ProjectGraph(nodes, (GraphEdge("a", "b", 3, 0.5),))
+
+    svg = graph_svg(draw_graph(graph), name)
+    kinds = {each.tag.rpartition("}")[2] for each in ET.fromstring(svg).iter()}
+    assert kinds <= {"svg", "title", "style", "g", "path", "rect", "text"}
+    lines = mermaid_text(graph).splitlines()
+    assert len(lines) == 1 + 2 + 1 + 3
+    assert all(re.fullmatch(r'  n\d\S{1,2}"[\w .,:;#<>-]*"\S{1,2}', each) for each in lines[1:3])
+    assert not re.search("<(?!br>)", "".join(lines[1:3]))
+
+
+def test_a_large_graph_is_drawn_in_no_time() -> None:
+    """A hundred pipelines with ten tables each."""
+    nodes, edges = [], []
+    for pipe in range(100):
+        nodes += [GraphNode(f"t{pipe}", "topic", "t"), GraphNode(f"p{pipe}", "pipeline", "p")]
+        edges.append(GraphEdge(f"t{pipe // 3}", f"p{pipe}"))
+        for table in range(10):
+            nodes.append(GraphNode(f"{pipe}.{table}", "table", "t", pipeline=f"{pipe}"))
+            edges.append(GraphEdge(f"p{pipe}", f"{pipe}.{table}"))
+    graph = ProjectGraph(tuple(nodes), tuple(edges))
+
+    assert len(draw_graph(graph).nodes) == 1200
+    assert draw_graph(graph) == draw_graph(replace(graph))
+
+
+# The command and the page, over a world with a history.
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("world")
+    world = World(made)
+    world.lives()
+    world.declares_board(
+        "now", 'title = "Now"\n[[chart]]\ntitle = "a"\nkind = "table"\nsql = "from by_page"\n'
+    )
+    return made
+
+
+@pytest.fixture
+def kappa(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Kappa:
+    monkeypatch.chdir(folder)
+    return typist(capsys, monkeypatch)
+
+
+def test_the_command_prints_each_form(kappa: Kappa) -> None:
+    listed, mermaid, svg = (
+        kappa("graph", *words) for words in ([], ["-o", "mermaid"], ["-o", "svg"])
+    )
+
+    assert "topic visits" in listed.out
+    assert "replayed by 5" in listed.out
+    assert mermaid.out.startswith("flowchart LR\n")
+    assert ET.fromstring(svg.out).tag.endswith("svg")
+    part = kappa("graph", "webb")
+    assert part.code != 0
+    assert "did you mean web" in part.err or "web" in part.err
+
+
+def test_a_project_without_a_build_says_so(
+    kappa: Kappa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kappa.toml").touch()
+    monkeypatch.chdir(tmp_path)
+
+    ended = kappa("graph")
+
+    assert ended.code != 0
+    assert "no pipeline has a build yet" in ended.err
+    assert "kappa deploy" in ended.err
+
+
+def test_the_document_names_ids_of_nodes() -> None:
+    document = graph_document(graph_of())
+
+    ids = {each["id"] for each in document["nodes"]}
+    assert all({each["source"], each["target"]} <= ids for each in document["edges"])
+    edge = {"source": "topic:visits", "target": "pipeline:web", "lag": 40, "rate": 2.0}
+    assert edge in document["edges"]
