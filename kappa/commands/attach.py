@@ -1,4 +1,4 @@
-"""The command `kappa attach`: a snippet with which another tool reads a served table.
+"""The command `kappa attach`: a snippet with which another tool reads a table, or watches Kappa.
 
 docs/howto/read-the-files.md has the same snippets, and the rules for a reader of files. A test runs
 each snippet whose package is installed.
@@ -32,11 +32,24 @@ def attach(
         ),
     ] = None,
 ) -> None:
-    """Print a program with which another tool reads a served table.
+    """Print a program with which another tool reads a served table, or a file to watch Kappa.
 
     Save the program in a file, and run the file with Python: `kappa attach polars page_hits >
-    read.py`. For a notebook it is an .ipynb file, and for dbt the file of a source.
+    read.py`. For a notebook it is an .ipynb file, and for dbt the file of a source. For `grafana`
+    it is a dashboard to import, and for `prometheus` a file of alert rules: both are for the whole
+    platform, without a table.
     """
+    if tool in _WATCHERS:
+        if table is not None:
+            raise UsageError(
+                f"{tool} watches the whole platform, and no table",
+                hint=f"kappa attach {tool} > {_WATCHERS[tool]}",
+            )
+        from kappa.replay.status.monitoring import grafana_dashboard, prometheus_rules
+
+        watch = grafana_dashboard if tool is Tool.GRAFANA else prometheus_rules
+        sys.stdout.write(watch())
+        return
     here = here_of(context)
     sys.stdout.write(
         snippet_of(tool, _table_named(here, table, tool), project=str(here.settings.project))
@@ -74,7 +87,7 @@ def _table_named(here: ProjectContext, name: str | None, tool: Tool) -> str:
 
 
 class Tool(StrEnum):
-    """A tool that reads the rows of a served table."""
+    """A tool that reads the rows of a served table, or that watches the platform."""
 
     SPARK = "spark"
     POLARS = "polars"
@@ -82,7 +95,12 @@ class Tool(StrEnum):
     DUCKDB = "duckdb"
     DBT = "dbt"
     NOTEBOOK = "notebook"
+    GRAFANA = "grafana"
+    PROMETHEUS = "prometheus"
 
+
+# The tools that watch the platform, each with a name for its file.
+_WATCHERS = {Tool.GRAFANA: "kappa.json", Tool.PROMETHEUS: "kappa-rules.yml"}
 
 # The first lines of each program: the entry of the table, as Kappa serves the table now.
 ENTRY = """\

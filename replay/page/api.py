@@ -43,6 +43,7 @@ from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 from kappa.serving.query.rejects import RejectFilter, newest_rejects
 from kappa.serving.query.render import to_json
 from kappa.serving.query.tables import tables_listing
+from kappa.state.disk_space import free_bytes
 from kappa.state.frontier import Frontiers
 
 router = APIRouter()
@@ -289,6 +290,7 @@ def metrics(request: Request) -> Response:
         here.running is not None,
         {each.name: each.counts for each in alert_statuses(here.store)},
         sink_statuses(here.store, time.time()),
+        free_bytes(here.store),
     )
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 

@@ -7,6 +7,7 @@ page show the same. Read in this order:
     status            builds: how far each is, and how far behind the log; unread topics
     status_text       the status and the lag for people and machines
     metrics           the text for Prometheus
+    monitoring        a dashboard for Grafana, and alert rules for Prometheus
     context           the settings, root, pipelines and broker of a command
     listings          history, topics, collection and rejects as rows
     follow            a rollout's progress to the end, and progress lines on a terminal
@@ -30,6 +31,7 @@ __all__ = [
     "listings",
     "logs",
     "metrics",
+    "monitoring",
     "outgoing_changes",
     "run_records",
     "schemas",

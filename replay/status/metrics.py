@@ -25,7 +25,7 @@ class MetricFacts:
     `frontiers` are the newest two of each build, `rejects` counts the rejects of the builds
     that serve by (pipeline, reason). `alerts` counts, by name, the messages that are delivered,
     that wait, and that are dead letters. `sinks` are the sinks that are served, and the sinks
-    that have ended.
+    that have ended. `free_bytes` is the free space of the root's disk, or None if unknown.
     """
 
     state: State
@@ -35,6 +35,7 @@ class MetricFacts:
     supervised: bool
     alerts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     sinks: tuple[SinkStatus, ...] = ()
+    free_bytes: int | None = None
 
 
 def metrics_text(seen: MetricFacts, now: datetime) -> str:
@@ -53,6 +54,18 @@ def _metric_families(
         "gauge",
         "Number of the serving map that readers see; a promote and an undo both make a higher one.",
         [({}, float(seen.state.generation))],
+    )
+    yield (
+        "kappa_disk_free_bytes",
+        "gauge",
+        "Free bytes of the disk that has the root, or this host's part of a root in a bucket.",
+        [] if seen.free_bytes is None else [({}, float(seen.free_bytes))],
+    )
+    yield (
+        "kappa_disk_full",
+        "gauge",
+        "1 while jobs rest because the disk of the root is full.",
+        [({}, float(bool(seen.status.disk)))],
     )
     yield (
         "kappa_topics_unread",
@@ -76,6 +89,16 @@ def _metric_families(
         "gauge",
         "Offsets between what a build's readers see and the end of a partition.",
         list(_partition_lags(seen.status)),
+    )
+    yield (
+        "kappa_rollout_waits",
+        "gauge",
+        "1 where a candidate has passed its verification and waits for a yes, else 0.",
+        [
+            (_build_labels(each), float(each.rollout.waits))
+            for each in candidates
+            if each.rollout is not None
+        ],
     )
     yield (
         "kappa_replay_records",
