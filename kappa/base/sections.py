@@ -413,6 +413,16 @@ class AlertSettings(Section, frozen=True):
     most: Annotated[Positive, "most rows of a change set; of more, one message has the count"] = 100
 
 
+class NotifySettings(Section, frozen=True):
+    """`[notify]`: messages about the platform itself."""
+
+    to: Annotated[
+        str,
+        "where they go: the URL of a webhook, `command:NAME` of `[alerts.commands]`, or `page`; "
+        'nothing (`""`): nowhere',
+    ] = ""
+
+
 class Protocol(StrEnum):
     """The protocol between clients and the cluster: with TLS or without, as a user or not."""
 

@@ -37,6 +37,7 @@ from kappa.base.sections import (
     JarsSettings,
     KafkaAuth,
     KafkaSettings,
+    NotifySettings,
     OidcSettings,
     PlanSettings,
     PullSettings,
@@ -110,6 +111,7 @@ class Settings(Section, frozen=True):
     serve: ServeSettings = ServeSettings()
     agents: AgentSettings = AgentSettings()
     alerts: AlertSettings = AlertSettings()
+    notify: NotifySettings = NotifySettings()
     collect: CollectSettings = CollectSettings()
     access: AccessSettings = AccessSettings()
 

@@ -17,6 +17,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 OPS = ("insert", "update", "delete")
 PAGE = "page"
 COMMAND = "command:"
+# The name of the messages about the platform itself.
+KAPPA = "kappa"
 # Names that services give to parameters whose values are secrets.
 _SECRET = re.compile(r"token|secret|passw|credential|key|signature|^(sig|auth)$", re.IGNORECASE)
 
@@ -81,7 +83,12 @@ class Alert:
                 hint="use lower case letters, digits, dashes and underscores, a letter first",
             )
         described_as = f"{source}: alert {name}"
-        _check_address(described_as, to)
+        if name == KAPPA:
+            raise DeclarationError(
+                f"{described_as} has the name of Kappa's own messages",
+                hint="give it another name",
+            )
+        ensure_address(described_as, to)
         ops = words_of(described_as, "on", on, '["insert", "delete"]')
         wrong = next((each for each in ops if each not in OPS), None)
         if wrong is not None or not ops or len(set(ops)) < len(ops):
@@ -111,7 +118,7 @@ class Alert:
         return AlertBirth(self.name, self.of, self.to, self.columns, self.where, self.on)
 
 
-def _check_address(described_as: str, to: object) -> None:
+def ensure_address(described_as: str, to: object) -> None:
     """Raises DeclarationError if an address is wrong, or a URL may have a secret."""
     if to == PAGE:
         return

@@ -32,6 +32,7 @@ from kappa.replay.platform.copy import ensure_whole_root
 from kappa.replay.platform.http_port import PORT, read_kept_port
 from kappa.replay.platform.kafka import PlatformKafka
 from kappa.replay.platform.messages import ErrorReport, message_printer, named_errors, news_lines
+from kappa.replay.platform.notifier import Notifier
 from kappa.replay.platform.processes import Processes
 from kappa.replay.platform.rest import Rests
 from kappa.replay.platform.services import Services, ensure_no_keeper
@@ -98,6 +99,7 @@ def end_left_server(settings: Settings) -> bool:
 def _run_supervisor(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> None:
     """Runs the platform until this process is asked to end."""
     store, started_with = open_store(settings), file_settings(settings.project)
+    notifier = Notifier(store, settings, say=say)
     lock = lock_of(store, LOCK, what="kappa")
     try:
         lock.acquire()
@@ -131,6 +133,7 @@ def _run_supervisor(settings: Settings, say: Callable[[str], None], *, take_over
     try:
         with stop:
             services.http.ensure_running()
+            notifier.start()
             kafka.ensure_running()
             _run_loop(
                 store,
@@ -158,6 +161,7 @@ def _run_supervisor(settings: Settings, say: Callable[[str], None], *, take_over
         failpoint("supervisor.after_down")
         services.end_all()
         processes.end_all()
+        notifier.end()
         kafka.stop_broker()
         # All that could change something has ended.
         with contextlib.suppress(KappaError):

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from kappa.declare.alert import KAPPA, AlertBirth
 from kappa.serving.outlets.alerts.message import time_as_text
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
@@ -27,7 +28,6 @@ from kappa.serving.query.render import Listing
 from kappa.state.root import why_silent
 
 if TYPE_CHECKING:
-    from kappa.declare.alert import AlertBirth
     from kappa.state.store import Store
 
 
@@ -87,12 +87,16 @@ def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
 
     Both parts are in order of the names.
     """
-    declared = {
+    declared: dict[str, tuple[str | None, AlertBirth]] = {
         alert.name: (birth.pipeline, alert)
         for birth in served_outlets(store).values()
         for alert in birth.alerts
     }
-    there = {*alert_names(store)} - declared.keys()
+    there = {*alert_names(store)}
+    if KAPPA in there:
+        # Its address is a setting of the supervisor.
+        declared[KAPPA] = None, AlertBirth(KAPPA, "the platform", "notify.to")
+    there -= declared.keys()
     found = [_alert_status(store, name, *declared[name]) for name in sorted(declared)]
     if why_silent(store):
         found = [replace(each, state=AlertState.OFF) for each in found]
@@ -157,7 +161,10 @@ def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAl
     return tuple(
         ShownAlert(
             *(body["alert"], body["op"], body["at"], body.get("key")),
-            *(body.get("before"), body.get("after"), body.get("more")),
+            body.get("before"),
+            # A notice is about the platform, and has a sentence in place of a row.
+            body["text"] if body["alert"] == KAPPA else body.get("after"),
+            body.get("more"),
         )
         for body in bodies[:most]
     )

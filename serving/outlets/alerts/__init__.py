@@ -8,6 +8,7 @@ delivered at least once, in the order of each key's changes. In reading order:
 - outbox.py: an alert's documents: outbox, progress, dead letters, and the messages on the page
 - channels.py: the ways to a receiver: a signed POST, a command, Kappa's own page
 - delivery.py: the delivery of an alert, step by step, while a serving build declares the alert
+- notices.py: messages about the platform itself
 """
 
-__all__ = ["message", "outbox"]
+__all__ = ["channels", "delivery", "message", "notices", "outbox"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -100,8 +101,8 @@ def next_attempt(
     return min(end, now + max(asked, doubled * (0.5 + 0.5 * draw())))
 
 
-class AlertDelivery:
-    """The delivery of an alert of a pipeline that serves.
+class MessageDelivery(ABC):
+    """The delivery of the messages of a name, step by step; subclasses make the messages.
 
     Only one process, and one thread at a time, may use the object.
     """
@@ -109,40 +110,33 @@ class AlertDelivery:
     def __init__(
         self,
         store: Store,
-        alert: AlertBirth,
+        name: str,
         channel: Channel,
         rules: Rules,
         *,
-        limits: Limits | None = None,
-        is_of: Callable[[str], bool] = lambda _build: True,
-        clock: Callable[[], float] = time.time,
-        draw: Callable[[], float] = random.random,
+        clock: Callable[[], float],
+        draw: Callable[[], float],
     ) -> None:
-        """Continues from the documents of the alert, or begins now.
-
-        `limits` are for the change set of a switch. `is_of` returns False for a build that does not
-        declare the alert: a change set that leads to such a build is not taken.
-        """
+        """Continues from the documents of the name, or begins now."""
         self._store = store
-        self._alert = alert
+        self._name = name
         self._channel = channel
         self._rules = rules
-        self._limits = limits
-        self._is_of = is_of
         self._clock = clock
         self._draw = draw
-        self._outbox = read_outbox(store, alert.name)
-        self._progress = read_progress(store, alert.name)
-        self._follower: Follower | None = None
-        self._chosen = Filter(alert.columns, alert.where)
+        self._outbox = read_outbox(store, name)
+        self._progress = read_progress(store, name)
+
+    @abstractmethod
+    def take_messages(self) -> None:
+        """Takes the next messages into the outbox, if there are any. All others are settled."""
 
     def take_step(self) -> float | None:
         """Takes a step, and returns the seconds until the next step.
 
-        Returns None if the next step awaits a change. Raises UsageError if the alert's table is not
-        served, or lacks columns that the alert names.
+        Returns None if the next step awaits a change. Raises the errors of `take_messages`.
         """
-        if asked := ids_to_send_again(self._store, self._alert.name):
+        if asked := ids_to_send_again(self._store, self._name):
             self._send_dead_letter(asked[0])
             return 0.0
         messages = () if self._outbox is None else self._outbox.messages
@@ -155,15 +149,8 @@ class AlertDelivery:
                 return due - now
             self._deliver_message(messages[settled], settled)
             return 0.0
-        self._take_change_set()
+        self.take_messages()
         return 0.0 if self.unsettled_count else None
-
-    def wait_for_change(self, seconds: float) -> None:
-        """Waits until there may be another change set, or until so many seconds have passed."""
-        if self._follower is None:
-            time.sleep(seconds)
-        else:
-            self._follower.wait_for_change(seconds)
 
     def report_error(self, error: str) -> None:
         """Shows people why no step can be taken.
@@ -216,7 +203,7 @@ class AlertDelivery:
             self._put_progress(replace(progress, next_try_at=again))
             return
         letter = DeadLetter(message, attempted.reason, tries, time_as_text(now))
-        put_dead_letter(self._store, self._alert.name, letter)
+        put_dead_letter(self._store, self._name, letter)
         self._settle_message(progress, delivered=False)
 
     def _settle_message(self, progress: AlertProgress, *, delivered: bool) -> None:
@@ -230,7 +217,7 @@ class AlertDelivery:
         )
 
     def _put_progress(self, progress: AlertProgress) -> None:
-        put_progress(self._store, self._alert.name, progress)
+        put_progress(self._store, self._name, progress)
         self._progress = progress
 
     def _attempt_message(self, message: Message) -> Attempted:
@@ -241,7 +228,7 @@ class AlertDelivery:
 
     def _send_dead_letter(self, id_: str) -> None:
         """Tries a dead letter once, as an operator has asked."""
-        name = self._alert.name
+        name = self._name
         letter = read_dead_letter(self._store, name, id_)
         if letter is not None:
             attempted = self._attempt_message(letter.message)
@@ -254,8 +241,54 @@ class AlertDelivery:
                 put_dead_letter(self._store, name, again)
         delete_request_to_send_again(self._store, name, id_)
 
-    def _take_change_set(self) -> None:
-        """Takes the next change set into the outbox, if a change set is there."""
+    def put_outbox(self, outbox: Outbox) -> None:
+        """Puts an outbox, in place of an outbox whose messages are all settled."""
+        put_outbox(self._store, self._name, outbox)
+        self._outbox = outbox
+
+
+class AlertDelivery(MessageDelivery):
+    """The delivery of an alert of a pipeline that serves.
+
+    Only one process, and one thread at a time, may use the object.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        alert: AlertBirth,
+        channel: Channel,
+        rules: Rules,
+        *,
+        limits: Limits | None = None,
+        is_of: Callable[[str], bool] = lambda _build: True,
+        clock: Callable[[], float] = time.time,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """Continues from the documents of the alert, or begins now.
+
+        `limits` are for the change set of a switch. `is_of` returns False for a build that does not
+        declare the alert: a change set that leads to such a build is not taken.
+        """
+        super().__init__(store, alert.name, channel, rules, clock=clock, draw=draw)
+        self._alert = alert
+        self._limits = limits
+        self._is_of = is_of
+        self._follower: Follower | None = None
+        self._chosen = Filter(alert.columns, alert.where)
+
+    def wait_for_change(self, seconds: float) -> None:
+        """Waits until there may be another change set, or until so many seconds have passed."""
+        if self._follower is None:
+            time.sleep(seconds)
+        else:
+            self._follower.wait_for_change(seconds)
+
+    def take_messages(self) -> None:
+        """Takes the next change set into the outbox, if a change set is there.
+
+        Raises UsageError if the alert's table is not served, or lacks columns that the alert names.
+        """
         follower = self._make_follower_once()
         with follower.next_change_set() as change_set:
             if change_set is None or not self._is_of(change_set.head.cursor.build):
@@ -265,7 +298,7 @@ class AlertDelivery:
             is_put = change_set.head.starts_over or counts.row_count > 0 or self._is_place_old(now)
             if is_put:
                 messages, missed = self._messages_of(change_set, counts, now)
-                self._put_outbox(change_set, messages, missed, now)
+                self._take_change_set(change_set, messages, missed, now)
         if is_put:
             follower.hold_cursor(self._rules.keep)
 
@@ -312,7 +345,7 @@ class AlertDelivery:
         progress = self._progress
         return max(progress.first_tried_at, progress.delivered_at or 0.0) or None
 
-    def _put_outbox(
+    def _take_change_set(
         self,
         change_set: ChangeSet,
         messages: tuple[Message, ...],
@@ -327,8 +360,7 @@ class AlertDelivery:
             messages,
             missed if missed is not None or before is None else before.missed,
         )
-        put_outbox(self._store, self._alert.name, outbox)
-        self._outbox = outbox
+        self.put_outbox(outbox)
 
 
 class AlertOutlet:

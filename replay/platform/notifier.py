@@ -1,0 +1,179 @@
+"""The notifier: a thread of the supervisor that tells people of the platform (`[notify] to`).
+
+It tells that a rollout has failed or waits for a yes, that a job has stopped for good, that a proof
+differs, and that the disk is full. It reads the journal and the documents of builds, and delivers
+as an alert does: at least once, across deaths. Events of the journal are told once each. A state
+is told when it begins, and again if it ends and begins anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from msgspec import DecodeError, Struct
+from msgspec.json import decode, encode
+
+from kappa.base.errors import KappaError
+from kappa.base.settings import Settings
+from kappa.declare.alert import KAPPA, AlertBirth, ensure_address
+from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.state import State
+from kappa.serving.outlets.alerts.channels import channel_of
+from kappa.serving.outlets.alerts.delivery import Rules
+from kappa.serving.outlets.alerts.notices import Notice, NoticeDelivery
+from kappa.state.build_status import read_stopped
+from kappa.state.disk_space import why_jobs_rest
+from kappa.state.journal.events import Failed, Proved
+from kappa.state.journal.journal import JournalRecord, JournalView
+from kappa.state.root import own_root
+from kappa.state.store import Store
+
+_LOOK_SECONDS = 2.0
+# After an error: a full disk and a bucket that is away go on for a while.
+_AGAIN_SECONDS = 10.0
+_PATIENCE_SECONDS = 5.0
+
+
+class NoticePlace(Struct, frozen=True):
+    """The place up to which facts were told: a number of the journal, and the states told of."""
+
+    record: int = 0
+    open: tuple[str, ...] = ()
+
+
+class Notifier:
+    """The thread that delivers notices, if `notify.to` is set."""
+
+    def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None]) -> None:
+        """Makes a notifier that does not run yet; `say` gets messages for the operator.
+
+        Raises DeclarationError if `notify.to` is not an address.
+        """
+        to = settings.notify.to
+        if to:
+            ensure_address("notify.to of kappa.toml", to)
+        self._store = store
+        self._settings = settings
+        self._say = say
+        self._stop = threading.Event()
+        self._told = ""
+        self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
+        self._is_wanted = bool(to)
+
+    def start(self) -> None:
+        """Starts the thread, unless nothing is to be told or the root may not send."""
+        root = own_root(self._store)
+        if self._is_wanted and (root is None or root.sends):
+            self._thread.start()
+
+    def end(self) -> None:
+        """Ends the thread, and waits a while for an attempt that is under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_PATIENCE_SECONDS)
+
+    def _run(self) -> None:
+        store, alerts = self._store, self._settings.alerts
+        reserve = self._settings.reserve_bytes
+        channel = channel_of(store, alerts, AlertBirth(KAPPA, "", self._settings.notify.to))
+        delivery: NoticeDelivery | None = None
+        while not self._stop.is_set():
+            try:
+                if delivery is None:
+                    delivery = NoticeDelivery(
+                        store,
+                        channel,
+                        Rules.of(alerts),
+                        lambda place: notices_since(store, reserve, place),
+                    )
+                due = delivery.take_step()
+                wait = _LOOK_SECONDS if due is None else min(due, _LOOK_SECONDS)
+            except (KappaError, OSError) as error:
+                if str(error) != self._told:
+                    self._told = str(error)
+                    with suppress(OSError):
+                        self._say(f"notices wait: {error}")
+                wait = _AGAIN_SECONDS
+            self._stop.wait(wait)
+
+
+def notices_since(store: Store, reserve: int, place: str | None) -> tuple[str, tuple[Notice, ...]]:
+    """Returns the present place, and the facts since an earlier place.
+
+    Without an earlier place only the present states are told, and no event of the past. `reserve`
+    is the space in bytes that the supervisor keeps on the disk.
+    """
+    known = _parsed_place(place)
+    state = current_state(store)
+    records = JournalView(store).records(after=0 if known is None else known.record)
+    last = records[-1].number if records else 0 if known is None else known.record
+    events = () if known is None else tuple(_events_in(records, state))
+    present = tuple(_present_states(store, state, reserve))
+    told = frozenset(() if known is None else known.open)
+    now = NoticePlace(last, tuple(each.key for each in present))
+    new = tuple(each for each in present if each.key not in told)
+    return encode(now).decode(), (*events, *new)
+
+
+def _parsed_place(place: str | None) -> NoticePlace | None:
+    try:
+        return None if place is None else decode(place, type=NoticePlace)
+    except DecodeError:
+        return None
+
+
+def _events_in(records: tuple[JournalRecord, ...], state: State) -> Iterator[Notice]:
+    for record in records:
+        match record.event:
+            case Failed(rollout=id_, reason=reason, hint=hint):
+                rollout = state.rollout(id_)
+                yield Notice(
+                    f"record {record.number}",
+                    "rollout_failed",
+                    f"rollout {rollout.number} of pipeline {rollout.pipeline} failed: {reason}",
+                    hint,
+                    rollout.pipeline,
+                    rollout.build,
+                    rollout.number,
+                )
+            case Proved(pipeline=pipeline, build=build, equal=False):
+                yield Notice(
+                    f"record {record.number}",
+                    "proof_differs",
+                    f"the log gives other rows than the tables of pipeline {pipeline}",
+                    f"kappa history {pipeline}; kappa replay {pipeline} makes a new build",
+                    pipeline,
+                    build,
+                )
+
+
+def _present_states(store: Store, state: State, reserve: int) -> Iterator[Notice]:
+    """Yields the states that wait for a person now."""
+    for rollout in state.active_rollouts:
+        if rollout.waits:
+            yield Notice(
+                f"rollout {rollout.id} waits",
+                "rollout_waits",
+                f"rollout {rollout.number} of pipeline {rollout.pipeline} waits for a yes",
+                f"kappa promote {rollout.pipeline}, or kappa abandon {rollout.pipeline}",
+                rollout.pipeline,
+                rollout.build,
+                rollout.number,
+            )
+    pipelines = {build: pipeline for pipeline, build in {**state.idle, **state.serving}.items()}
+    # The rollout of a candidate whose job stops has failed, which was told.
+    for build in sorted(pipelines):
+        stopped = read_stopped(store, state.folded_by(build))
+        if stopped is not None:
+            yield Notice(
+                f"build {build} stopped at {stopped.at}",
+                "build_stopped",
+                f"the job of build {build} has stopped: {stopped.message}",
+                stopped.hint,
+                pipelines[build],
+                build,
+            )
+    if why := why_jobs_rest(store, reserve):
+        yield Notice("disk", "disk_full", why, "free space on the disk of the root")

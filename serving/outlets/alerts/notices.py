@@ -1,0 +1,87 @@
+"""Notices: messages about the platform itself, delivered as the messages of an alert are.
+
+The alert of notices is `kappa`, a name that no pipeline may give to an alert. Its settings are
+those of any alert. This module delivers; replay/platform/notifier.py tells what there is to notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from kappa.declare.alert import KAPPA
+from kappa.serving.outlets.alerts.channels import Channel
+from kappa.serving.outlets.alerts.delivery import MessageDelivery, Rules
+from kappa.serving.outlets.alerts.message import Message, time_as_text
+from kappa.serving.outlets.alerts.outbox import Outbox
+from kappa.state.store import Store
+
+
+class Notice(Struct, frozen=True, omit_defaults=True):
+    """A fact about the platform that a person should know.
+
+    `key` is the same for the same fact, and differs from the keys of all other facts. `kind` is a
+    word for programs, such as `rollout_failed`. `text` is a sentence, and `hint` the next step.
+    `rollout` is a number as people name it. `proof` is the record or the value that shows the fact.
+    """
+
+    key: str
+    kind: str
+    text: str
+    hint: str = ""
+    pipeline: str = ""
+    build: str = ""
+    rollout: int | None = None
+    proof: str = ""
+
+
+# Takes the place up to which facts were told, or None at the first look. Returns the new place, and
+# the facts in between.
+Look = Callable[[str | None], tuple[str, tuple[Notice, ...]]]
+
+
+class NoticeDelivery(MessageDelivery):
+    """The delivery of notices. Only one process, and one thread at a time, may use the object."""
+
+    def __init__(
+        self,
+        store: Store,
+        channel: Channel,
+        rules: Rules,
+        look: Look,
+        *,
+        clock: Callable[[], float] = time.time,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """Continues from the documents of the notices. `look` finds new facts."""
+        super().__init__(store, KAPPA, channel, rules, clock=clock, draw=draw)
+        self._look = look
+
+    def take_messages(self) -> None:
+        """Takes the facts since the last look into the outbox, if there are any."""
+        before = self._outbox
+        place, notices = self._look(None if before is None else before.cursor)
+        if before is None or place != before.cursor:
+            now = self._clock()
+            number = 1 + (self._progress.outbox if before is None else before.number)
+            messages = tuple(_message_of(each, now) for each in notices)
+            missed = None if before is None else before.missed
+            self.put_outbox(Outbox(number, place, now, messages, missed))
+
+
+def _message_of(notice: Notice, now: float) -> Message:
+    """Returns the message of a fact; equal facts at one time have one id."""
+    named = json.dumps([KAPPA, notice.key, time_as_text(now)])
+    id_ = f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
+    told = {
+        name: value
+        for name in Notice.__struct_fields__
+        if name not in {"key", "kind"} and (value := getattr(notice, name)) not in {"", None}
+    }
+    body = {"alert": KAPPA, "id": id_, "op": notice.kind, **told, "at": time_as_text(now)}
+    return Message(id_, json.dumps(body, ensure_ascii=False))
