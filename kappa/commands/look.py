@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,6 +24,7 @@ from kappa.serving.query.render import Form
 
 if TYPE_CHECKING:
     from kappa.replay.status.context import ProjectContext
+    from kappa.replay.status.logs import LogLevel
 
 
 _WATCH_SECONDS = 1.0
@@ -256,26 +257,53 @@ def logs(
     lines: Annotated[
         int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")
     ] = 40,
+    level: Annotated[
+        Literal["warning", "error"] | None,
+        typer.Option(
+            "--level",
+            show_default=False,
+            help="only lines of this level: errors, or warnings and errors",
+        ),
+    ] = None,
 ) -> None:
     """Show the logs of all processes, or of one process: the supervisor, or a build's job.
 
     In the logs of all processes, each line begins with the name of its process.
     """
-    from kappa.replay.status.logs import follow_file, last_lines, log_file
+    from kappa.replay.status.logs import (
+        LevelFilter,
+        LogLevel,
+        follow_file,
+        follow_files,
+        last_leveled_lines,
+        log_file,
+    )
 
-    here = here_of(context)
+    here, least = here_of(context), None if level is None else LogLevel(level)
     if name is None:
-        _show_all_logs(here, lines, follow=follow)
+        _show_all_logs(here, lines, least, follow=follow)
         return
     path = log_file(here.store, here.state(), name)
-    text, position = last_lines(path, lines)
+    text, position = last_leveled_lines(path, lines, least)
     write_bytes(text)
-    for more in follow_file(path, position) if follow else ():
-        write_bytes(more)
+    if follow and least is None:
+        for more in follow_file(path, position):
+            write_bytes(more)
+    elif follow:
+        shown = LevelFilter(least)
+        for _, more in follow_files(lambda: {name: path}, {name: position}):
+            write_bytes(shown.kept_bytes(more))
 
 
-def _show_all_logs(here: ProjectContext, lines: int, *, follow: bool) -> None:
-    from kappa.replay.status.logs import follow_files, last_lines, log_files
+def _show_all_logs(
+    here: ProjectContext, lines: int, least: LogLevel | None, *, follow: bool
+) -> None:
+    from kappa.replay.status.logs import (
+        LevelFilter,
+        follow_files,
+        last_leveled_lines,
+        log_files,
+    )
 
     files = log_files(here.store, here.state())
     if not files and not follow:
@@ -284,13 +312,14 @@ def _show_all_logs(here: ProjectContext, lines: int, *, follow: bool) -> None:
     prefixes = LinePrefixes(max(map(len, files), default=0))
     positions = {}
     for each, path in files.items():
-        text, end = last_lines(path, lines)
+        text, end = last_leveled_lines(path, lines, least)
         whole, ended, begun = text.rpartition(b"\n")
         positions[each] = end - len(begun)
         prefixes.write(each, whole + ended)
     found = follow_files(lambda: log_files(here.store, here.state()), positions)
+    shown = dict[str, LevelFilter]()
     for each, text in found if follow else ():
-        prefixes.write(each, text)
+        prefixes.write(each, shown.setdefault(each, LevelFilter(least)).kept_bytes(text))
 
 
 def _status_text(here: ProjectContext, form: Form) -> tuple[str, bool]:

@@ -52,7 +52,7 @@ from kappa.replay.status.graph import (
     outline_of_graph,
     part_of_graph,
 )
-from kappa.replay.status.logs import OWN_LOGS, last_lines, level_of, log_file
+from kappa.replay.status.logs import OWN_LOGS, LevelFilter, LogLevel, last_lines, log_file
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.access.roles import Act, may
@@ -242,7 +242,8 @@ def show_log(request: Request, name: str, search: str = "", level: str = "") -> 
     except UsageError as error:
         raise HttpError(404, error.message, hint=error.hint) from None
     text, _ = last_lines(path, _LINES, most_bytes=_LOG_BYTES)
-    lines = [(level_of(line), line) for line in text.decode(errors="replace").splitlines()]
+    lines = text.decode(errors="replace").splitlines()
+    least = LogLevel(level) if level in {*LogLevel} else None
     return render_page(
         request,
         "log",
@@ -252,8 +253,8 @@ def show_log(request: Request, name: str, search: str = "", level: str = "") -> 
         names=[*OWN_LOGS, *sorted(state.wanted_builds())],
         lines=[
             (of, line[:_LINE_CHARACTERS])
-            for of, line in lines
-            if (not level or of) and search.casefold() in line.casefold()
+            for of, line in LevelFilter(least).leveled_lines(lines)
+            if search.casefold() in line.casefold()
         ],
         total=len(lines),
         search=search,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 
 from kappa.base.errors import UsageError, near_or_all
@@ -23,6 +24,9 @@ _LEVEL = re.compile(
     r"\b(?:ERROR|FATAL|CRITICAL|WARN(?:ING)?|error:|Traceback)(?!\w)|\w+(?:Error|Exception):"
 )
 _LEVEL_WITHIN = 200
+# The end of a log in which lines of a level are looked for, and more lines than it may have.
+_SEARCHED_BYTES = 16 << 20
+_MOST_LINES = 1 << 30
 
 
 def log_file(store: Store, state: State, name: str) -> Path:
@@ -113,6 +117,56 @@ def level_of(line: str) -> str:
     """Returns the level that a line of a log names: error, warning, or "" for any other. Pure."""
     found = _LEVEL.search(line[:_LEVEL_WITHIN])
     return "" if found is None else "warning" if found[0].upper().startswith("WARN") else "error"
+
+
+class LogLevel(StrEnum):
+    """The least level of the lines that are shown."""
+
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LevelFilter:
+    """The lines of a log that have a level, across the blocks of a log that grows."""
+
+    def __init__(self, least: LogLevel | None) -> None:
+        """Begins at the start of a line; without a `least` level all lines are kept."""
+        self._kept = frozenset({"error"} if least is LogLevel.ERROR else {"warning", "error"})
+        self._keeps_all = least is None
+        self._level = ""
+
+    def leveled_lines(self, lines: Iterable[str]) -> list[tuple[str, str]]:
+        """Returns the lines that are kept, each with its level.
+
+        A line that begins with a blank, as those of a traceback, has the level of the line before.
+        """
+        found = []
+        for line in lines:
+            if not line[:1].isspace():
+                self._level = level_of(line)
+            if self._keeps_all or self._level in self._kept:
+                found.append((self._level, line))
+        return found
+
+    def kept_bytes(self, content: bytes) -> bytes:
+        """Returns the lines of whole lines that are kept."""
+        if self._keeps_all:
+            return content
+        lines = content.decode(errors="surrogateescape").splitlines(keepends=True)
+        kept = (line for _, line in self.leveled_lines(lines))
+        return "".join(kept).encode(errors="surrogateescape")
+
+
+def last_leveled_lines(path: Path, count: int, least: LogLevel | None) -> tuple[bytes, int]:
+    """Returns the last lines of a file that have a level, and the end of the file.
+
+    A level is looked for in the last 16 MiB of the file.
+    """
+    if least is None:
+        return last_lines(path, count)
+    text, end = last_lines(path, _MOST_LINES, most_bytes=_SEARCHED_BYTES)
+    kept = LevelFilter(least).kept_bytes(text).splitlines(keepends=True)
+    return b"".join(kept[-count:] if count else []), end
 
 
 def follow_file(path: Path, position: int) -> Iterator[bytes]:

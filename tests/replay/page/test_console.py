@@ -15,6 +15,7 @@ from journals import READY, held, numbered, served, staged, switch_asked, verifi
 from msgspec import structs
 from page_world import EVIL, World
 from test_page import HTML, Page, got, serving
+from typing_in import typist
 
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
@@ -488,19 +489,47 @@ def test_a_log_is_shown_by_level_and_text(world: World) -> None:
     world.goes_live(world.build("web-1"), 1)
     path = world.store.local.path("logs/web-1.log")
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f"12:00 INFO begins\n12:01 WARN slow {EVIL}\nValueError: no\n")
+    trace = "Traceback (most recent call last):\n  in f\nValueError: no\n"
+    path.write_text(f"12:00 INFO begins\n12:01 WARN slow {EVIL}\n{trace}")
     with serving(world) as server:
         whole, wrong = got(server, "/logs/web-1"), got(server, "/logs/web?level=warning")
+        errors = got(server, "/logs/web-1?level=error")
         found, missing = got(server, "/logs/web-1?search=BEGINS"), got(server, "/logs/nobody")
         outside = got(server, "/logs/..%2Frun")
 
-    assert "3 lines of the last 3" in whole.text
+    assert "5 lines of the last 5" in whole.text
     assert EVIL in whole.text
     levels = [each.get("class") for each in wrong.all("span")]
-    assert [each for each in levels if each in {"warning", "error"}] == ["warning", "error"]
-    assert "1 line of the last 3" in found.text
+    assert [each for each in levels if each in {"warning", "error"}] == ["warning", *3 * ["error"]]
+    assert "3 lines of the last 5" in errors.text
+    assert "in f" in errors.text
+    assert "1 line of the last 5" in found.text
     assert (missing.status, outside.status) == (404, 404)
     assert "There are supervisor, broker" in missing.text
+
+
+def test_logs_are_printed_by_level(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one process or of all, the last lines that have the level."""
+    world.goes_live(world.build("web-1"), 1)
+    for name in ("web-1", "courier"):
+        path = world.store.local.path(f"logs/{name}.log")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"WARN a \xff\nerror: b\n  more\nINFO c\nWARN d\n")
+    monkeypatch.chdir(world.here.settings.project)
+    kappa = typist(capsys, monkeypatch)
+
+    assert kappa("logs", "web").out.count("\n") == 5
+    assert kappa("logs", "web", "--level", "error").out == "error: b\n  more\n"
+    assert kappa("logs", "web", "--level", "warning").out == (
+        "WARN a \\xff\nerror: b\n  more\nWARN d\n"
+    )
+    assert kappa("logs", "web", "--level", "warning", "-n", "1").out == "WARN d\n"
+    assert kappa("logs", "--level", "error").out == (
+        "courier | error: b\ncourier |   more\nweb-1   | error: b\nweb-1   |   more\n"
+    )
+    assert "is not one of" in kappa("logs", "--level", "loud").err
 
 
 def test_a_large_log_is_read_at_its_end_alone(tmp_path: Path) -> None:
