@@ -45,6 +45,7 @@ from kappa.engine.function.failure import REPLAY, Failure
 from kappa.engine.function.function_rows import FunctionRows
 from kappa.engine.function.redriven import settle_redriven
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.engine.job.drift_watch import DriftWatch
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.job.ordered_steps import OrderedSteps, StepFails, noted_rejects
 from kappa.engine.job.slice_limit import SliceLimit
@@ -143,6 +144,7 @@ class SliceRunner:
         slice_seconds: float = math.inf,
         archives: Archives | None = None,
         cores: int = 0,
+        drift: DriftWatch | None = None,
     ) -> None:
         """Takes all tables back to the build's frontier and opens them.
 
@@ -150,7 +152,7 @@ class SliceRunner:
         process, by as many threads as there are `cores` (0: all of this machine's). `TableWriter`
         decides the tables of a larger slice that are committed here; `slice_seconds`: see
         `SliceLimit`. Archives are the store's, unless others are given. `views_are_current`: see
-        `MaintainedViews`.
+        `MaintainedViews`. `drift` looks at each slice.
         """
         births = {table.name: table for table in birth.tables}
         scratch = slice_scratch(store, birth.build, merging.elsewhere)
@@ -158,6 +160,7 @@ class SliceRunner:
         self._pipeline = pipeline
         self._driver_rows = driver_rows
         self._cores = cores or cores_here()
+        self._drift = drift
         self._merging = merging
         self._slice_seconds = slice_seconds
         self._store = store
@@ -383,6 +386,8 @@ class SliceRunner:
                     raise _ToJudge from error
                 raise function.culprits(records, spark).first(error, work.source.here) from error
             else:
+                if self._drift is not None:
+                    self._drift.see_slice(records.counts(), records.reject_examples, last.tally)
                 return mark, failing
             finally:
                 same_topics.cancel()
@@ -410,6 +415,7 @@ class SliceRunner:
                 work.last.log_time,
                 memories,
                 cores=self._cores,
+                sample=None if self._drift is None else self._drift.sample,
             )
         except TooManyBytesError:
             return None

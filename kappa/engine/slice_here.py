@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from kappa.declare.topic import Topic
 from kappa.declare.values.arrow import arrow_schema
+from kappa.declare.values.reason import Reason
 from kappa.engine.fold.latest import latest_table
 from kappa.engine.function.decoded_rows import (
     NO_TRUNCATIONS,
@@ -29,7 +30,7 @@ from kappa.engine.function.decoded_rows import (
     without_places,
 )
 from kappa.engine.function.refused import Refused, rejected_rows
-from kappa.engine.slice_rows import ArrowRows, Columns, CountsOf, SliceRows
+from kappa.engine.slice_rows import ArrowRows, Columns, CountsOf, RejectExample, SliceRows
 from kappa.records.decode.decode import ByteBudget, decode_ranges, decode_table, of_topic
 from kappa.records.decode.decoder import Clock, Memories
 from kappa.records.decode.fate import VALID, Fate, counts_in
@@ -49,6 +50,10 @@ _FEW = 10_000
 # The most bytes of raw records of a slice that is decoded in memory. The bound is for the records
 # of a topic that are far larger than usual.
 _MOST_BYTES = 512 << 20
+# Rejects of a slice that are looked at for examples, and the columns that show a reject.
+_MOST_EXAMPLES = 200
+_EXAMPLE_COLUMNS = ["_partition", "_offset", "_fate", "_reason", "_detail", "_raw_value"]
+_OF_FIELDS = {Reason.WRONG_TYPE, Reason.OUT_OF_RANGE, Reason.BAD_FORMAT, Reason.MISSING}
 
 
 def decode_here(
@@ -59,8 +64,11 @@ def decode_here(
     memories: Mapping[str, Memories],
     *,
     cores: int,
+    sample: Callable[[str, pa.Table], None] | None = None,
 ) -> SliceHere:
     """Reads and decodes the records of a slice in this process.
+
+    `sample` gets the raw records of each topic with few offsets.
 
     The partitions of a topic with many offsets are read and decoded by `cores` threads. The
     memories of topics that declare an identity are carried along. Raises TooManyBytesError if the
@@ -77,8 +85,11 @@ def decode_here(
             else piece
         )
         for topic in few:
+            own = of_topic(raw, topic.name)
+            if sample is not None:
+                sample(topic.name, own)
             tables[topic.name] = decode_table(
-                of_topic(raw, topic.name),
+                own,
                 topic,
                 clocks.get(topic.name, {}),
                 memories.get(topic.name, {}),
@@ -141,6 +152,27 @@ class SliceHere(SliceRows):
             if name in self._tables
             for place, of in rejects_at(name, self._tables[name].select(PLACE_AND_FATE), places)
         }
+
+    def reject_examples(self) -> tuple[RejectExample, ...]:
+        """Picks the examples from the tables of topics with rejects."""
+        found: dict[tuple[str, str, str], RejectExample] = {}
+        for topic, counts in self._seen.items():
+            if not any(each.rejected for each in counts.values()):
+                continue
+            rejects = with_fate(self._tables[topic].select(_EXAMPLE_COLUMNS), Fate.REJECTED)
+            for row in rejects.slice(0, _MOST_EXAMPLES).to_pylist():
+                # The detail of a value that does not fit begins with the field.
+                of_field = row["_reason"] in _OF_FIELDS
+                name = (row["_detail"] or "").partition(" ")[0] if of_field else ""
+                place = f"{topic}:{row['_partition']}:{row['_offset']}"
+                found.setdefault(
+                    (topic, row["_reason"], name),
+                    RejectExample(
+                        *(topic, row["_reason"], name, row["_detail"] or row["_reason"], place),
+                        row["_raw_value"],
+                    ),
+                )
+        return tuple(found.values())
 
     def settle(self, found: Settled) -> None:
         """Drops the duplicates from the tables."""

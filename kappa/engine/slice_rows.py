@@ -38,6 +38,21 @@ Columns = Sequence[tuple[str, str]]
 HERE = "_here"
 
 
+@dataclass(frozen=True, slots=True)
+class RejectExample:
+    """The first reject of a slice with a topic, a reason, and a field of the event.
+
+    `field` is "" if the reason is about no field. `place` is TOPIC:PARTITION:OFFSET.
+    """
+
+    topic: str
+    reason: str
+    field: str
+    detail: str
+    place: str
+    value: bytes | None
+
+
 class SliceRows(Protocol):
     """The records of a slice, and the rows that the records become."""
 
@@ -64,6 +79,10 @@ class SliceRows(Protocol):
         redriven.
         """
         ...
+
+    def reject_examples(self) -> tuple[RejectExample, ...]:
+        """Returns the first reject of each topic, reason and field, as far as rejects are here."""
+        return ()
 
     def settle(self, found: Settled) -> None:
         """Notes the folded redriven records, and drops the duplicates."""

@@ -31,6 +31,7 @@ __all__ = [
     "build_status",
     "disk_space",
     "documents",
+    "drift",
     "file_sums",
     "frontier",
     "kept_frontiers",

@@ -1,9 +1,9 @@
 """The notifier: a thread of the supervisor that tells people of the platform (`[notify] to`).
 
 It tells that a rollout has failed or waits for a yes, that a job has stopped for good, that a proof
-differs, and that the disk is full. It reads the journal and the documents of builds, and delivers
-as an alert does: at least once, across deaths. Events of the journal are told once each. A state
-is told when it begins, and again if it ends and begins anew.
+differs, that events drift, and that the disk is full. It reads the journal and the documents of
+builds, and delivers as an alert does: at least once, across deaths. Events of the journal are told
+once each. A state is told when it begins, and again if it ends and begins anew.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kappa.serving.outlets.alerts.delivery import Rules
 from kappa.serving.outlets.alerts.notices import Notice, NoticeDelivery
 from kappa.state.build_status import read_stopped
 from kappa.state.disk_space import why_jobs_rest
+from kappa.state.drift import read_drifts
 from kappa.state.journal.events import Failed, Proved
 from kappa.state.journal.journal import JournalRecord, JournalView
 from kappa.state.root import own_root
@@ -174,6 +175,17 @@ def _present_states(store: Store, state: State, reserve: int) -> Iterator[Notice
                 stopped.hint,
                 pipelines[build],
                 build,
+            )
+    for pipeline, build in sorted(state.serving.items()):
+        for drift in read_drifts(store, state.folded_by(build)):
+            yield Notice(
+                f"drift of {build}: {' '.join(drift.key)}",
+                "drift",
+                drift.text,
+                f"kappa topics tail {drift.topic}, or kappa rejects list {pipeline}",
+                pipeline,
+                build,
+                proof=f"{drift.proof}: {drift.value}" if drift.proof else "",
             )
     if why := why_jobs_rest(store, reserve):
         yield Notice("disk", "disk_full", why, "free space on the disk of the root")

@@ -197,6 +197,18 @@ def _metric_families(
         "1 where a build's job has stopped for good.",
         [(_build_labels(each), float(each.stopped is not None)) for each in builds],
     )
+    yield (
+        "kappa_drift",
+        "gauge",
+        "Ways in which events of a topic are no longer as a build's pipeline declares them.",
+        [
+            ({**_build_labels(each), "topic": topic, "kind": str(kind)}, float(count))
+            for each in builds
+            for (topic, kind), count in sorted(
+                Counter((one.topic, one.kind) for one in each.drifts).items()
+            )
+        ],
+    )
     for name, what, of_view in (
         ("seconds", "How long the last slice that computed a view took for it.", "seconds"),
         ("changed_rows", "Rows of a view that the last slice that computed it changed.", "rows"),

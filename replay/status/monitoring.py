@@ -112,6 +112,13 @@ RULES = (
         "Pipeline {{ $labels.pipeline }} rejects records: kappa rejects list",
     ),
     Rule(
+        "KappaDrift",
+        'kappa_drift{role="live"} > 0',
+        "0m",
+        "warning",
+        "Events of topic {{ $labels.topic }} are no longer as declared: kappa status",
+    ),
+    Rule(
         "KappaRolloutWaits",
         "kappa_rollout_waits == 1",
         "1h",

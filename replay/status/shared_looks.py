@@ -253,6 +253,7 @@ def moving_parts(build: BuildStatus) -> Hashable:
         build.duplicate,
         build.held_back,
         build.slice,
+        build.drifts,
     )
     return (
         build.build,

@@ -32,6 +32,7 @@ from kappa.state.build_status import (
     read_view_costs,
 )
 from kappa.state.disk_space import why_jobs_rest
+from kappa.state.drift import Drift, read_drifts
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.projections import Pause, Retirement
 from kappa.state.offsets import Offsets
@@ -98,7 +99,8 @@ class BuildStatus:
     replay. `broken` has a sentence for each table and view of the live build that cannot be read,
     and for each view that fails over its rows; `overflows` are the folded values that do not fit
     now. `view_costs` are the last costs of the maintained views, by view. `rests` is True if the
-    job rests. `pause` and `retirement` are of the pipeline.
+    job rests. `pause` and `retirement` are of the pipeline. `drifts` are the ways in which events
+    are no longer as declared.
     """
 
     pipeline: str
@@ -134,6 +136,7 @@ class BuildStatus:
     retirement: Retirement | None = None
     last_record_at: datetime | None = None
     view_costs: Mapping[str, ViewCost] = field(default_factory=dict)
+    drifts: tuple[Drift, ...] = ()
 
     @property
     def read(self) -> tuple[int, int] | None:
@@ -468,6 +471,7 @@ def _build_status(
         view_costs=read_view_costs(store, birth.folded_by)
         if any(table.view is not None for table in birth.tables)
         else {},
+        drifts=read_drifts(store, birth.folded_by),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from kappa.base.clock import time_text
-from kappa.base.units import pace_text
+from kappa.base.units import count_of, pace_text
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.status.status import Status
 from kappa.serving.query.render import Listing
@@ -29,7 +29,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
     machines = (
         *("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds"),
         *("trouble", "verdict", "checks", "libraries", "late", "duplicate", "broken"),
-        *("overflows", "slice", "paused_since", "view_costs"),
+        *("overflows", "slice", "paused_since", "view_costs", "drift"),
     )
     columns = (
         *("pipeline", "role", "rollout", "build", "version", "state", "folded", "behind"),
@@ -154,6 +154,11 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
         None if build.slice is None else _slice_document(build.slice),
         None if build.pause is None else build.pause.at,
         to_builtins(build.view_costs),
+        [
+            # The beginning of a raw record is for whoever may read the topic.
+            {name: value for name, value in to_builtins(each).items() if name != "value"}
+            for each in build.drifts
+        ],
         _build_note(build),
     )
 
@@ -178,6 +183,7 @@ def _build_note(build: BuildStatus) -> str:
         f"has {build.beyond}" if build.beyond else "",
         *build.broken,
         *(one.as_text for one in build.overflows),
+        _drift_text(build),
         f"{build.pause.text}: kappa resume {build.pipeline} goes on" if build.pause else "",
         f"pipeline {build.retirement.text}" if build.retirement else "",
         build.base,
@@ -219,6 +225,16 @@ def _build_note(build: BuildStatus) -> str:
             f"born with other libraries: {', '.join(build.libraries[:_SHOWN_LIBRARIES])}{more}"
         )
     return "; ".join(each for each in parts if each)
+
+
+def _drift_text(build: BuildStatus) -> str:
+    """Returns the newest drift of a build, and how many others there are; "" without drift."""
+    if not build.drifts:
+        return ""
+    *others, newest = build.drifts
+    proof = f", first in {newest.proof}" if newest.proof else ""
+    more = f", and {count_of(len(others), 'other drift')}" if others else ""
+    return f"drift: {newest.text}{proof}{more}"
 
 
 def _views_text(build: BuildStatus) -> str:

@@ -12,6 +12,7 @@ a release of its own hold. Read in this order:
 - slice_limit.py: the time and memory that a slice may take
 - ordered_steps.py: the user's steps on a slice
 - next_mark.py: the mark that each table's commit of the slice records
+- drift_watch.py: fields, rejects and shares of rejects that are new
 - topic_guard.py: checks that topics are the same, and that nothing was missed
 - rejected.py: a build's rejects, and the limit of a candidate
 """

@@ -24,6 +24,7 @@ from kappa.code.code_snapshot import load_snapshot
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.job.align import Aligner
 from kappa.engine.job.catch_up import CatchUp
+from kappa.engine.job.drift_watch import DriftWatch
 from kappa.engine.job.legs import LegKind, Legs
 from kappa.engine.job.rejected import ensure_within
 from kappa.engine.job.tail import Tail
@@ -138,6 +139,7 @@ class Legwork:
             ),
             slice_seconds=engine.slice_seconds,
             cores=engine.cores,
+            drift=DriftWatch(self._store, self._build, pipeline.topics),
         )
         try:
             slices.guard.check_topics()

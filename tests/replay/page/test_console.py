@@ -28,8 +28,10 @@ from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.plan.code_diff import PartDiff
 from kappa.replay.rollout.state import State
 from kappa.replay.status.logs import last_lines, level_of
-from kappa.replay.status.status import BuildStatus, observe_status
+from kappa.replay.status.status import BuildStatus, Status, observe_status
+from kappa.replay.status.status_text import status_listing
 from kappa.serving.http.page import marks
+from kappa.state.drift import Drift, DriftKind, put_drifts
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import CaughtUp, Event, PromoteAsked, Staged, VerifyAsked
 from kappa.state.journal.journal import JournalRecord
@@ -121,6 +123,28 @@ def test_the_graph_links_each_thing_with_its_lag(world: World) -> None:
     assert "replayed table" in page.text
     assert "removed sink" in page.text
     assert "pipeline nope has no build" in wrong.text
+
+
+def test_drift_is_shown_with_its_first_record(world: World) -> None:
+    """On the overview, in the status and in the metrics; a stranger chose name and value."""
+    world.goes_live(world.build("web-1"), 1)
+    text = f"topic visits has a field {EVIL} that is not declared"
+    found = Drift(DriftKind.FIELD, "visits", EVIL, text, "visits:1:17", EVIL, "2026-01-01T00:00Z")
+    put_drifts(world.store, "web-1", [found] * 7)
+    with serving(world) as server:
+        page = got(server, "/")
+        metrics = server.ask("GET", "/metrics").body.decode()
+    (build,) = observe_status(world.store, None).builds
+    (row,) = status_listing(Status(1, (build,)), NOW).row_objects()
+
+    assert "web: events are no longer as declared." in page.text
+    assert text in page.text
+    assert "2 older drifts" in page.text
+    assert "/topics/visits?partition=1&start=17" in {each["href"] for each in page.all("a")}
+    assert 'topic="visits",kind="undeclared_field"} 7' in metrics
+    assert f"drift: {text}, first in visits:1:17, and 6 other drifts" in row["note"]
+    assert row["drift"][0]["proof"] == "visits:1:17"
+    assert "value" not in row["drift"][0]
 
 
 # Lists.

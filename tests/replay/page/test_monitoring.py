@@ -21,6 +21,7 @@ from kappa.replay.status.monitoring import (
     grafana_dashboard,
     prometheus_rules,
 )
+from kappa.state.drift import Drift, DriftKind, put_drifts
 
 pytestmark = pytest.mark.slow
 # The functions and words of PromQL in the expressions.
@@ -47,6 +48,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, frozenset[
     world.goes_live(world.build("web-1", evil="cart", sinks=(SinkBirth("out", "by_page"),)), 1)
     world.waits(world.build("web-2", evil="cart"), "web-1")
     world.alerts()
+    put_drifts(world.store, "web-1", [Drift(DriftKind.SHARE, "visits", "", "", "", "", "")])
     world.be_up()
     with serving(world) as server:
         told = server.ask("GET", "/metrics").body.decode()

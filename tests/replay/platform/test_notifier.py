@@ -23,6 +23,7 @@ from kappa.replay.status.alerts import alert_statuses, shown_alerts
 from kappa.serving.outlets.alerts.outbox import dead_letters
 from kappa.state.build_status import ensure_not_stopped, put_stopped
 from kappa.state.disk_space import RESERVE
+from kappa.state.drift import Drift, DriftKind, put_drifts
 from kappa.state.journal.events import Failed, PromoteAsked, Proved, Staged
 from kappa.state.offsets import Offsets
 
@@ -90,6 +91,18 @@ def test_a_state_that_begins_anew_is_told_anew(world: World) -> None:
     assert found == []
     put_stopped(world.store, "web-1", KappaError("again", hint=""))
     assert kinds(world, runs)[1] == ["build_stopped"]
+
+
+def test_drift_is_told_with_its_proof(world: World) -> None:
+    place, _ = kinds(world, None)
+    drift = Drift(DriftKind.FIELD, "visits", "user", "a field user", "visits:0:7", "{}", "then")
+    put_drifts(world.store, "web-1", [drift])
+
+    told, (notice,) = notices_since(world.store, 0, place)
+
+    assert (notice.kind, notice.text, notice.proof) == ("drift", "a field user", "visits:0:7: {}")
+    put_drifts(world.store, "web-1", [drift, drift])
+    assert kinds(world, told)[1] == []
 
 
 def test_a_full_disk_is_told(world: World) -> None:

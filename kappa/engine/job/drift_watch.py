@@ -1,0 +1,182 @@
+"""The watch for drift: samples of small slices, and the counts of all slices.
+
+Once a minute the first records of a topic in a small slice are looked at for fields that the topic
+does not declare. Rejects are known from decoding: the first reject of each reason is kept, and once
+a minute their share is compared with the share before. Nested fields are not looked at. Large
+slices, which Spark decodes, show their counts alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from kappa.base.clock import now
+from kappa.base.errors import KappaError
+from kappa.declare.formats.format import SourceChangeReader
+from kappa.declare.topic import Topic
+from kappa.declare.values.reason import Rejected
+from kappa.declare.values.tally import Tally
+from kappa.engine.slice_rows import CountsOf, RejectExample
+from kappa.state.drift import MOST_DRIFTS, Drift, DriftKind, put_drifts, read_drifts
+from kappa.state.store import Store
+
+_EVERY_SECONDS = 60.0
+_SAMPLED_RECORDS = 20
+# Characters of a value that is shown as a proof.
+_SHOWN_CHARACTERS = 200
+# A larger record takes too long for a look.
+_MOST_BYTES = 64 << 10
+# A share jumps if it is so large, so many times the share before, and of so many records.
+_LEAST_SHARE, _TIMES, _LEAST_REJECTS, _LEAST_BEFORE = 0.01, 5.0, 10, 100
+
+
+@dataclass
+class _Window:
+    """The records of a topic since a time; `before` are the read and rejected records up to it."""
+
+    began: float
+    before: tuple[int, int]
+    read: int = 0
+    rejected: int = 0
+    example: RejectExample | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the names of an event's fields, and knows the declared names."""
+
+    fields: Callable[[bytes], Mapping[str, object]]
+    declared: frozenset[str]
+
+
+@dataclass
+class _Topics:
+    readers: dict[str, _Reader] = field(default_factory=dict)
+    sampled_at: dict[str, float] = field(default_factory=dict)
+    windows: dict[str, _Window] = field(default_factory=dict)
+
+
+class DriftWatch:
+    """The watch for drift in the slices of a build's job."""
+
+    def __init__(
+        self,
+        store: Store,
+        build: str,
+        topics: Iterable[Topic],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Goes on with the drift that earlier jobs of the build have found."""
+        self._store = store
+        self._build = build
+        self._clock = clock
+        self._drifts = list(read_drifts(store, build))
+        self._known = {each.key for each in self._drifts}
+        self._topics = _Topics()
+        for topic in topics:
+            reader = topic.format.event_reader(topic.columns)
+            # A change at a source has fields of the source itself, too.
+            if not isinstance(reader, SourceChangeReader):
+                names = {name for each in topic.columns for name in (each.name, *each.was)}
+                self._topics.readers[topic.name] = _Reader(reader.fields, frozenset(names))
+
+    def sample(self, topic: str, raw: pa.Table) -> None:
+        """Looks at the first raw records of a topic, if the last look was a minute ago."""
+        at, reader = self._clock(), self._topics.readers.get(topic)
+        due = self._topics.sampled_at.get(topic, at) <= at
+        if reader is None or not raw.num_rows or not due or len(self._drifts) >= MOST_DRIFTS:
+            return
+        self._topics.sampled_at[topic] = at + _EVERY_SECONDS
+        first = raw.slice(0, _SAMPLED_RECORDS).select(["partition", "offset", "value"])
+        found = list[Drift]()
+        for each in first.to_pylist():
+            value = each["value"]
+            if value is None or len(value) > _MOST_BYTES:
+                continue
+            # A record that is no event is a reject, with its reason.
+            with suppress(Rejected):
+                for name in sorted(reader.fields(value).keys() - reader.declared):
+                    text = f"topic {topic} has a field {name} that is not declared"
+                    place = f"{topic}:{each['partition']}:{each['offset']}"
+                    found.append(_drift(DriftKind.FIELD, topic, name, text, place, value))
+        self._add(found)
+
+    def see_slice(
+        self,
+        counts: CountsOf,
+        examples: Callable[[], Iterable[RejectExample]],
+        before: Mapping[str, Mapping[int, Tally]],
+    ) -> None:
+        """Looks at the counts of a slice that is folded.
+
+        `examples` returns a reject of each topic and reason, as far as rejects are at hand; it is
+        called only if the slice has rejects. `before` counts the records of all slices before.
+        """
+        at, found = self._clock(), list[Drift]()
+        rejected = any(each.rejected for parts in counts.values() for each in parts.values())
+        shown = tuple(examples()) if rejected else ()
+        for example in shown:
+            of = f"{example.reason} {example.field}".strip()
+            text = f"topic {example.topic} has records that are rejected: {example.detail}"
+            found.append(
+                _drift(DriftKind.REASON, example.topic, of, text, example.place, example.value)
+            )
+        for topic, parts in counts.items():
+            tallies = before.get(topic, {}).values()
+            window = self._topics.windows.get(topic)
+            if window is None:
+                so_far = sum(each.decoded for each in tallies), sum(e.rejected for e in tallies)
+                window = self._topics.windows[topic] = _Window(at, (sum(so_far), so_far[1]))
+            window.read += sum(each.decoded + each.rejected for each in parts.values())
+            window.rejected += sum(each.rejected for each in parts.values())
+            own = (each for each in shown if each.topic == topic)
+            window.example = window.example or next(own, None)
+            if at - window.began >= _EVERY_SECONDS:
+                del self._topics.windows[topic]
+                if _jumps(window):
+                    found.append(_share_drift(topic, window))
+        self._add(found)
+
+    def _add(self, found: Iterable[Drift]) -> None:
+        new = {each.key: each for each in reversed(list(found)) if each.key not in self._known}
+        if not new or len(self._drifts) >= MOST_DRIFTS:
+            return
+        self._drifts += reversed(new.values())
+        self._known |= new.keys()
+        # Drift is for people: a disk that is full stops no slice.
+        with suppress(KappaError, OSError):
+            put_drifts(self._store, self._build, self._drifts)
+
+
+def _jumps(window: _Window) -> bool:
+    """Returns True if the share of rejects in a window is far above the share before."""
+    read, rejected = window.before
+    if read < _LEAST_BEFORE or window.rejected < _LEAST_REJECTS:
+        return False
+    share = window.rejected / window.read
+    return share >= _LEAST_SHARE and share >= _TIMES * rejected / read
+
+
+def _share_drift(topic: str, window: _Window) -> Drift:
+    read, rejected = window.before
+    share, usual = 100 * window.rejected / window.read, 100 * rejected / read
+    text = f"{share:.3g} % of the records of topic {topic} are rejected, {usual:.3g} % were before"
+    example = window.example
+    place, value = ("", None) if example is None else (example.place, example.value)
+    return _drift(DriftKind.SHARE, topic, "", text, place, value)
+
+
+def _drift(
+    kind: DriftKind, topic: str, name: str, text: str, place: str, value: bytes | None
+) -> Drift:
+    shown = (value or b"")[: 4 * _SHOWN_CHARACTERS].decode(errors="backslashreplace")
+    # A surrogate is no character that a file may have.
+    texts = (each.encode(errors="backslashreplace").decode() for each in (name, text))
+    name, text = (each[:_SHOWN_CHARACTERS] for each in texts)
+    return Drift(kind, topic, name, text, place, shown[:_SHOWN_CHARACTERS], now())
