@@ -1,9 +1,9 @@
 """The watch for drift: samples of small slices, and the counts of all slices.
 
-Once a minute the first records of a topic in a small slice are looked at for fields that the topic
-does not declare. Rejects are known from decoding: the first reject of each reason is kept, and once
-a minute their share is compared with the share before. Nested fields are not looked at. Large
-slices, which Spark decodes, show their counts alone.
+Of each topic at most 20 records a minute, the first of small slices, are looked at for fields that
+the topic does not declare. Rejects are known from decoding: the first reject of each reason is
+kept, and once a minute their share is compared with the share before. Nested fields are not looked
+at. Large slices, which Spark decodes, show their counts alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -55,10 +55,17 @@ class _Reader:
 
 
 @dataclass
-class _Topics:
-    readers: dict[str, _Reader] = field(default_factory=dict)
-    sampled_at: dict[str, float] = field(default_factory=dict)
-    windows: dict[str, _Window] = field(default_factory=dict)
+class _Sampling:
+    """The number of records of a topic that may be looked at, as of a time."""
+
+    at: float
+    room: float = _SAMPLED_RECORDS
+
+    def room_at(self, now: float) -> int:
+        """Returns how many records may be looked at now."""
+        grown = (now - self.at) * _SAMPLED_RECORDS / _EVERY_SECONDS
+        self.at, self.room = now, min(_SAMPLED_RECORDS, self.room + grown)
+        return int(self.room)
 
 
 class DriftWatch:
@@ -78,22 +85,25 @@ class DriftWatch:
         self._clock = clock
         self._drifts = list(read_drifts(store, build))
         self._known = {each.key for each in self._drifts}
-        self._topics = _Topics()
+        self._readers: dict[str, _Reader] = {}
+        self._samplings: dict[str, _Sampling] = {}
+        self._windows: dict[str, _Window] = {}
         for topic in topics:
             reader = topic.format.event_reader(topic.columns)
             # A change at a source has fields of the source itself, too.
             if not isinstance(reader, SourceChangeReader):
                 names = {name for each in topic.columns for name in (each.name, *each.was)}
-                self._topics.readers[topic.name] = _Reader(reader.fields, frozenset(names))
+                self._readers[topic.name] = _Reader(reader.fields, frozenset(names))
 
     def sample(self, topic: str, raw: pa.Table) -> None:
-        """Looks at the first raw records of a topic, if the last look was a minute ago."""
-        at, reader = self._clock(), self._topics.readers.get(topic)
-        due = self._topics.sampled_at.get(topic, at) <= at
-        if reader is None or not raw.num_rows or not due or len(self._drifts) >= MOST_DRIFTS:
+        """Looks at the first raw records of a topic, as far as few were looked at lately."""
+        at, reader = self._clock(), self._readers.get(topic)
+        sampling = self._samplings.setdefault(topic, _Sampling(at))
+        count = min(sampling.room_at(at), raw.num_rows)
+        if reader is None or not count or len(self._drifts) >= MOST_DRIFTS:
             return
-        self._topics.sampled_at[topic] = at + _EVERY_SECONDS
-        first = raw.slice(0, _SAMPLED_RECORDS).select(["partition", "offset", "value"])
+        sampling.room -= count
+        first = raw.slice(0, count).select(["partition", "offset", "value"])
         found = list[Drift]()
         for each in first.to_pylist():
             value = each["value"]
@@ -129,16 +139,16 @@ class DriftWatch:
             )
         for topic, parts in counts.items():
             tallies = before.get(topic, {}).values()
-            window = self._topics.windows.get(topic)
+            window = self._windows.get(topic)
             if window is None:
                 so_far = sum(each.decoded for each in tallies), sum(e.rejected for e in tallies)
-                window = self._topics.windows[topic] = _Window(at, (sum(so_far), so_far[1]))
+                window = self._windows[topic] = _Window(at, (sum(so_far), so_far[1]))
             window.read += sum(each.decoded + each.rejected for each in parts.values())
             window.rejected += sum(each.rejected for each in parts.values())
             own = (each for each in shown if each.topic == topic)
             window.example = window.example or next(own, None)
             if at - window.began >= _EVERY_SECONDS:
-                del self._topics.windows[topic]
+                del self._windows[topic]
                 if _jumps(window):
                     found.append(_share_drift(topic, window))
         self._add(found)

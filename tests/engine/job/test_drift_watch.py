@@ -85,14 +85,19 @@ def test_an_undeclared_field_is_told_once(watched: Watched) -> None:
     assert (more.name, more.proof) == ("more", "visits:0:6")
 
 
-def test_a_topic_is_sampled_once_a_minute(watched: Watched) -> None:
-    watched.fold({"page": "/"})
-    watched.fold({"page": "/", "user": 7})
-    assert watched.found() == ()
+def test_a_topic_is_sampled_twenty_times_a_minute(watched: Watched) -> None:
+    """So of a slow topic every record is looked at, and of a busy one few."""
+    watched.fold(*[{"page": "/"}] * 19)
+    watched.fold({"page": "/", "slow": 7}, {"page": "/", "late": 7})
+    assert [each.name for each in watched.found()] == ["slow"]
+
+    for _ in range(100):
+        watched.fold({"page": "/", "busy": 7})
+    assert [each.name for each in watched.found()] == ["slow"]
 
     watched.now += 61
     watched.fold({"page": "/", "user": 7})
-    assert [each.name for each in watched.found()] == ["user"]
+    assert [each.name for each in watched.found()] == ["slow", "user"]
 
 
 def test_a_type_that_begins_to_fail_is_told(watched: Watched) -> None:
