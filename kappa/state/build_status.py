@@ -323,3 +323,47 @@ def read_view_costs(store: Store, build: str) -> Mapping[str, ViewCost]:
 
 def _view_costs_name(build: str) -> str:
     return f"{folder_of_build(build)}/view-costs.json"
+
+
+# The steps of a slice that people are shown, in their order.
+_SHOWN_STEPS = ("wait", "read", "function", "commit", "views", "publish")
+
+
+class StepTimes(Struct, frozen=True):
+    """The mean seconds per step of a job's last slices, by step.
+
+    `wait` is the time from the newest record of a slice, by its log time, to the beginning of the
+    slice: the broker, the reader, and the rest between slices. `slices` were folded up to `at`.
+    """
+
+    seconds: dict[str, float]
+    slices: int
+    at: str
+    format: int = 1
+
+    @property
+    def text(self) -> str:
+        """The times in words: `wait 120 ms, read 4 ms, ...`."""
+        return ", ".join(
+            f"{name} {self.seconds[name] * 1000:,.0f} ms"
+            for name in _SHOWN_STEPS
+            if name in self.seconds
+        )
+
+
+_STEP_TIMES = Documents(StepTimes, derived=True, synced=False)
+
+
+def put_step_times(store: Store, build: str, times: StepTimes) -> None:
+    """Puts the times of a job's last slices, in place of the times before."""
+    _STEP_TIMES.put(store.local, _step_times_name(build), times)
+
+
+def read_step_times(store: Store, build: str) -> StepTimes | None:
+    """Returns the times of the last slices of a job on this host, or None if none is known."""
+    what = f"the times of the slices of build {build}"
+    return _STEP_TIMES.get(store.local, _step_times_name(build), what)
+
+
+def _step_times_name(build: str) -> str:
+    return f"{folder_of_build(build)}/steps.json"

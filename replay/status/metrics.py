@@ -136,6 +136,20 @@ def _metric_families(
         ],
     )
     yield (
+        "kappa_slice_step_seconds",
+        "gauge",
+        (
+            "Mean seconds per step of a build's last slices; wait is from the newest record to the "
+            "slice's beginning."
+        ),
+        [
+            ({**_build_labels(each), "step": step}, seconds)
+            for each in builds
+            if each.step_times is not None
+            for step, seconds in each.step_times.seconds.items()
+        ],
+    )
+    yield (
         "kappa_freshness_seconds",
         "gauge",
         "Age of what a build's readers see: 0 if nothing is behind it, else since its frontier.",

@@ -42,6 +42,13 @@ PANELS = (
         "{{consumergroup}}",
     ),
     Panel("Time of a slice", "kappa_slice_duration_seconds", "{{pipeline}} ({{role}})", "s"),
+    Panel(
+        "Freshness by step",
+        'kappa_slice_step_seconds{role="live"}',
+        "{{pipeline}}: {{step}}",
+        "s",
+    ),
+    Panel("Drift of events", "kappa_drift", "{{pipeline}}, {{topic}}: {{kind}}"),
     Panel("Rejects", "kappa_rejects", "{{pipeline}}: {{reason}}"),
     Panel(
         "Rollouts: share replayed", "kappa_replay_ratio", "{{pipeline}} {{build}}", "percentunit"

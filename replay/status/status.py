@@ -24,9 +24,11 @@ from kappa.replay.rollout.supervisor_report import RolloutWait, SupervisorReport
 from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import (
     SliceProgress,
+    StepTimes,
     Stopped,
     ViewCost,
     read_progress,
+    read_step_times,
     read_stopped,
     read_view_check,
     read_view_costs,
@@ -100,7 +102,8 @@ class BuildStatus:
     and for each view that fails over its rows; `overflows` are the folded values that do not fit
     now. `view_costs` are the last costs of the maintained views, by view. `rests` is True if the
     job rests. `pause` and `retirement` are of the pipeline. `drifts` are the ways in which events
-    are no longer as declared.
+    are no longer as declared. `step_times` are the times of the job's last slices by step, of a
+    build that follows the log.
     """
 
     pipeline: str
@@ -137,6 +140,7 @@ class BuildStatus:
     last_record_at: datetime | None = None
     view_costs: Mapping[str, ViewCost] = field(default_factory=dict)
     drifts: tuple[Drift, ...] = ()
+    step_times: StepTimes | None = None
 
     @property
     def read(self) -> tuple[int, int] | None:
@@ -472,6 +476,7 @@ def _build_status(
         if any(table.view is not None for table in birth.tables)
         else {},
         drifts=read_drifts(store, birth.folded_by),
+        step_times=read_step_times(store, birth.folded_by),
     )
 
 

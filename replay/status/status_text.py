@@ -29,7 +29,7 @@ def status_listing(status: Status, now: datetime) -> Listing:
     machines = (
         *("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds"),
         *("trouble", "verdict", "checks", "libraries", "late", "duplicate", "broken"),
-        *("overflows", "slice", "paused_since", "view_costs", "drift"),
+        *("overflows", "slice", "paused_since", "view_costs", "drift", "step_times"),
     )
     columns = (
         *("pipeline", "role", "rollout", "build", "version", "state", "folded", "behind"),
@@ -159,6 +159,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
             {name: value for name, value in to_builtins(each).items() if name != "value"}
             for each in build.drifts
         ],
+        None if build.step_times is None else build.step_times.seconds,
         _build_note(build),
     )
 

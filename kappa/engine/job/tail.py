@@ -10,15 +10,16 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kappa.base.clock import Stopwatch
+from kappa.base.clock import Stopwatch, now
 from kappa.base.errors import Broken, KappaError, Unreachable, UsageError
 from kappa.base.units import count_of
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
@@ -27,7 +28,8 @@ from kappa.engine.read.source import KafkaAccess, batch_bounds, read_tail
 from kappa.engine.spark.running import hush_streams
 from kappa.engine.write.publisher import Stopping
 from kappa.state.build import folder_of_build
-from kappa.state.build_status import ensure_not_stopped
+from kappa.state.build_status import StepTimes, ensure_not_stopped, put_step_times
+from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
@@ -48,6 +50,17 @@ _STOP_SECONDS = 0.25
 _ASK_SECONDS = 2.0
 # The time between two lines in the log; a line per slice would fill a disk.
 _REPORT_SECONDS = 10.0
+# A record that is older as it is read was written with a time of the past.
+_PAST_SECONDS = 600.0
+# The steps of a slice, as people are shown them; the tables of topics are committed by themselves.
+_STEP_NAMES = {
+    "read": "read",
+    "function": "function",
+    "topics": "commit",
+    "commit": "commit",
+    "view": "views",
+    "frontier": "publish",
+}
 
 
 class Tail:
@@ -64,7 +77,7 @@ class Tail:
         self._turn = threading.Lock()
         self._ended = False
         self._failure: BaseException | None = None
-        self._report = _Report()
+        self._report = _Report(partial(put_step_times, job.store, job.birth.build))
 
     def run(self, kafka: KafkaAccess) -> None:
         """Folds micro-batches until asked to stop.
@@ -142,7 +155,8 @@ class Tail:
                     watch,
                     heard_at=heard_at,
                 )
-                self._report.add(piece, watch)
+                waited = _waited_seconds(self._job.publisher.newest, start, watch.total)
+                self._report.add(piece, watch, waited)
             except BaseException as error:
                 self._failure = error
                 if isinstance(error, Broken | UsageError):
@@ -250,21 +264,46 @@ def _end_of(query: StreamingQuery) -> threading.Event:
     return ended
 
 
+def _waited_seconds(newest: Frontier, start: Offsets, folding: float) -> float | None:
+    """Returns the seconds from a slice's newest record to the beginning of the slice.
+
+    `newest` is the slice's frontier, and `folding` the seconds since the beginning. None without a
+    record, and for records of the past, which were written with their own old times.
+    """
+    last = max(
+        (
+            newest.log_time.get(topic, {}).get(partition, 0)
+            for topic, partition, offset in newest.offsets.items()
+            if offset > start.at(topic, partition)
+        ),
+        default=0,
+    )
+    waited = time.time() - last / 1000 - folding
+    return max(0.0, waited) if last and waited < _PAST_SECONDS else None
+
+
 class _Report:
-    """The tail's report: lines that count slices and offsets.
+    """The tail's report: lines that count slices and offsets, and the times of the steps.
 
     The first line is for the first slice. Every ten seconds a further line is for all slices since
     the last line.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, put_times: Callable[[StepTimes], None]) -> None:
+        """`put_times` gets the times of the slices of each line that had a record."""
+        self._put_times = put_times
+        self._waited: list[float] = []
         self._due = 0.0
         self._slices = self._offsets = 0
         self._seconds: dict[str, float] = {}
 
-    def add(self, piece: Slice, watch: Stopwatch) -> None:
-        """Counts a slice, and prints the line if it is due."""
+    def add(self, piece: Slice, watch: Stopwatch, waited: float | None) -> None:
+        """Counts a slice, and prints the line if it is due.
+
+        The newest record has `waited` so many seconds for the slice, if that is known.
+        """
         self._slices += 1
+        self._waited += [] if waited is None else [waited]
         self._offsets += piece.distance
         for name, seconds in {**watch.seconds, "all": watch.total}.items():
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds
@@ -279,6 +318,16 @@ class _Report:
             file=sys.stderr,
             flush=True,
         )
+        if self._waited:
+            steps = {"wait": sum(self._waited) / len(self._waited)}
+            for name, seconds in self._seconds.items():
+                shown = _STEP_NAMES.get(name.partition(" ")[0])
+                if shown is not None:
+                    steps[shown] = steps.get(shown, 0.0) + seconds / self._slices
+            # The times are for people: a full disk stops no slice.
+            with suppress(KappaError, OSError):
+                self._put_times(StepTimes(steps, self._slices, now()))
+        self._waited = []
         self._slices = self._offsets = 0
         self._seconds = {}
         self._due = time.monotonic() + _REPORT_SECONDS

@@ -31,6 +31,7 @@ from kappa.replay.status.logs import last_lines, level_of
 from kappa.replay.status.status import BuildStatus, Status, observe_status
 from kappa.replay.status.status_text import status_listing
 from kappa.serving.http.page import marks
+from kappa.state.build_status import StepTimes, put_step_times
 from kappa.state.drift import Drift, DriftKind, put_drifts
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import CaughtUp, Event, PromoteAsked, Staged, VerifyAsked
@@ -145,6 +146,15 @@ def test_drift_is_shown_with_its_first_record(world: World) -> None:
     assert f"drift: {text}, first in visits:1:17, and 6 other drifts" in row["note"]
     assert row["drift"][0]["proof"] == "visits:1:17"
     assert "value" not in row["drift"][0]
+
+
+def test_freshness_is_shown_by_step(world: World) -> None:
+    world.goes_live(world.build("web-1"), 1)
+    put_step_times(world.store, "web-1", StepTimes({"wait": 0.25, "read": 1.5}, 3, "then"))
+    with serving(world) as server:
+        page = got(server, "/")
+
+    assert "Freshness by step: wait 250 ms, read 1,500 ms" in page.text
 
 
 # Lists.

@@ -21,6 +21,7 @@ from kappa.replay.status.monitoring import (
     grafana_dashboard,
     prometheus_rules,
 )
+from kappa.state.build_status import StepTimes, put_step_times
 from kappa.state.drift import Drift, DriftKind, put_drifts
 
 pytestmark = pytest.mark.slow
@@ -48,6 +49,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, frozenset[
     world.goes_live(world.build("web-1", evil="cart", sinks=(SinkBirth("out", "by_page"),)), 1)
     world.waits(world.build("web-2", evil="cart"), "web-1")
     world.alerts()
+    put_step_times(world.store, "web-1", StepTimes({"wait": 0.25, "read": 0.5}, 3, "then"))
     put_drifts(world.store, "web-1", [Drift(DriftKind.SHARE, "visits", "", "", "", "", "")])
     world.be_up()
     with serving(world) as server:
@@ -56,6 +58,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, frozenset[
     for name, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", told, re.MULTILINE):
         found[name].update(re.findall(r'(\w+)="', labels))
     assert "kappa_disk_free_bytes" in found
+    assert re.search(r'^kappa_slice_step_seconds\{.*step="wait"\} 0.25$', told, re.MULTILINE)
     assert re.search(r'^kappa_rollout_waits\{.*build="web-2".*\} 1$', told, re.MULTILINE)
     return {name: frozenset(labels) for name, labels in found.items()}
 
