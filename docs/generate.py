@@ -139,7 +139,8 @@ def _prose(text: str | None) -> str:
 
 def entries() -> dict[str, dict[str, Any]]:
     """Returns what the page of declarations lists: for each title, names and what they name."""
-    first = ["Topic", "Table", "View", "pipeline", "ordered", "Sink", "Alert"]
+    first = ["Topic", "Table", "View", "pipeline", "ordered", "sequence", "follows", "absent"]
+    first += ["Sink", "Alert"]
     windows = ["tumble", "hop", "session"]
     formats = ["Json", "Csv", "Text", "Avro", "Protobuf", "Debezium", "Subject"]
     values = {*first, *windows, *formats, "Fold", "Ordered", "Pipeline"}

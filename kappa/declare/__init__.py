@@ -12,6 +12,7 @@ error at once, with the user's file and line (kappa/base/source.py). Read the pa
     table, view      a table, its folds and its expiry, and a view; `seed`: rows of a file
     sink, alert      the outlets of a table: a topic that has its rows, and messages of changes
     ordered          a fold by the user's step, in the order of the log
+    sequence         a fold by order that finds patterns of rows
     pipeline         the function that writes tables from topics, and whether its parts agree
     windows          columns for windows of event time
     breaker          how many records a candidate may reject

@@ -54,9 +54,9 @@ class Ordered:
     on_time: str | None = None
 
     @property
-    def step_place(self) -> tuple[str, str]:
-        """Returns the module and the name of the step."""
-        return self.step.__module__, self.step.__qualname__
+    def code_places(self) -> tuple[tuple[str, str], ...]:
+        """Lists the module and the name of each function that decides rows: the step."""
+        return ((self.step.__module__, self.step.__qualname__),)
 
     def __str__(self) -> str:
         emits = "" if self.emits is None else f", emits {self.emits}"

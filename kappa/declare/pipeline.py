@@ -108,7 +108,12 @@ class Pipeline:
         """
         return (
             (module, attribute),
-            *(table.ordered.step_place for table in self.tables if table.ordered is not None),
+            *(
+                place
+                for table in self.tables
+                if table.ordered is not None
+                for place in table.ordered.code_places
+            ),
         )
 
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:

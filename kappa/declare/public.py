@@ -23,6 +23,7 @@ from kappa.declare.formats.registry_schemas import Subject
 from kappa.declare.formats.text_events import Text
 from kappa.declare.ordered import Ordered, ordered
 from kappa.declare.pipeline import Pipeline, pipeline
+from kappa.declare.sequence import absent, follows, sequence
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
@@ -45,11 +46,13 @@ __all__ = [
     "Text",
     "Topic",
     "View",
+    "absent",
     "and_",
     "avg_",
     "count",
     "count_distinct",
     "first",
+    "follows",
     "hll",
     "hop",
     "kll",
@@ -60,6 +63,7 @@ __all__ = [
     "ordered",
     "pipeline",
     "sample",
+    "sequence",
     "session",
     "set_",
     "sum_",

@@ -155,7 +155,7 @@ class Table:
                 hint="say what the rows are grouped by: keys=(...)",
             )
         state = [] if step is None else [column.name for column in step.state]
-        for column in (*keys, *fold, *state):
+        for column in (*keys, *fold):
             if not isinstance(column, str) or not column or column.startswith("_"):
                 raise DeclarationError(
                     f"{source}: table {name} has a column named {describe_value(column)}",

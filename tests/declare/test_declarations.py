@@ -12,14 +12,17 @@ from kappa import (
     Table,
     Topic,
     View,
+    absent,
     avg_,
     count,
+    follows,
     hll,
     kll,
     max_,
     min_,
     ordered,
     pipeline,
+    sequence,
     set_,
     sum_,
     theta,
@@ -93,6 +96,21 @@ def stepped(state: str, **more: Any) -> Declare:
 
 def step(state: dict[str, Any], row: Mapping[str, Any]) -> None:
     state["n"] = row["n"]
+
+
+def is_odd(row: Mapping[str, Any]) -> bool:
+    return row["n"] % 2 == 1
+
+
+def no_row() -> bool:
+    return True
+
+
+def sequenced(*parts: Any, **more: Any) -> Declare:
+    return lambda: sequence(*parts, **{"emits": "e", **more})
+
+
+ODD_OR_NOT = follows(is_odd, optional=True)
 
 
 def stepping(name: str, *, keys: tuple[str, ...] = ("visitor",), emits: str | None = None) -> Table:
@@ -194,6 +212,25 @@ REFUSED: list[tuple[Declare, str]] = [
         "is woken on time, and is called over arrow",
     ),
     (lambda: ordered(max, state="n int"), "max is not a step"),
+    (sequenced(is_odd), "fewer than two rows has no order"),
+    (sequenced(), "fewer than two rows has no order"),
+    (sequenced(is_odd, lambda row: row), "<lambda> is not a condition"),
+    (sequenced(is_odd, "n = 1"), "'n = 1' is not a condition"),
+    (sequenced(is_odd, no_row), "no_row takes 0 arguments"),
+    (sequenced(is_odd, is_odd, within="soon"), "within='soon', which is not a duration"),
+    (sequenced(is_odd, is_odd, emits=T), "emits table t, which is no name"),
+    (sequenced(is_odd, is_odd, keeps="_n int"), "underscore"),
+    (sequenced(ODD_OR_NOT, is_odd), "is_odd, the first or last part of a sequence, is optional"),
+    (sequenced(is_odd, ODD_OR_NOT), "is_odd, the first or last part of a sequence, is optional"),
+    (lambda: sequence(absent(is_odd), is_odd, emits="e"), "begins with an absence"),
+    (lambda: sequence(is_odd, absent(is_odd), emits="e"), "says for how long: no match would end"),
+    (
+        lambda: sequence(is_odd, absent(is_odd, lasting=HOUR), is_odd, emits="e"),
+        "the absence of is_odd has lasting, and a part follows it",
+    ),
+    (lambda: absent(is_odd, lasting=""), "lasting='', which is not a duration"),
+    (lambda: follows(is_odd, times=0), "has times=0"),
+    (lambda: follows(is_odd, times=1_000_000), "has times=1000000"),
     (stepped("n"), "the state of step: "),
     (stepped("n int not null"), "has the column n int not null"),
     (stepped("n int default 0"), "has the column n int default 0"),

@@ -89,6 +89,8 @@ def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
 
     @pipeline(reads={"visits": examples.VISITS}, writes=[*tables.values()])
     def alone(visits: DataFrame) -> dict[str, DataFrame]:
+        # A column that examples of and_ and or_ fold.
+        visits = visits.selectExpr("*", "ms > 0 as is_new")
         return {name: visits for name, table in tables.items() if table.is_returned}
 
     for each in (alone, *functions):

@@ -40,7 +40,7 @@ EVENTS: Mapping[str, Mapping[str, str]] = {
         "metrics": "host varchar, name varchar, value decimal(12,2), measured_at timestamptz",
     },
     "fraud": {
-        "logins": "id varchar, account varchar, ok boolean, happened_at timestamptz",
+        "logins.envelopes": "key varchar, timestamp timestamptz, value json",
         "transfers": "id varchar, account varchar, amount decimal(12,2), happened_at timestamptz",
     },
     "iot": {"measurements.envelopes": "key varchar, timestamp timestamptz, value json"},
@@ -94,12 +94,30 @@ SHARED: Mapping[str, Mapping[str, str]] = {
         """,
     },
     "fraud": {
+        "logins": """
+            select value->>'id' as id, key as account, (value->>'ok')::boolean as ok,
+                timestamp as happened_at
+            from "logins.envelopes"
+        """,
+        # Each break-in has three failed logins of its own.
         "entered": """
-            select *, (
-                select count(*) from logins f where f.account = l.account and not f.ok
-                    and epoch(l.happened_at) - epoch(f.happened_at) between 0 and 600
-            ) as failed
-            from logins l where ok and failed >= 3
+            with recursive found as (
+                select distinct account, null::varchar as id,
+                    '-infinity'::timestamptz as happened_at
+                from logins
+                union all
+                select account, arg_min(id, happened_at), min(happened_at)
+                from (
+                    select l.account, l.id, l.happened_at
+                    from found b
+                    join logins l on l.account = b.account and l.ok
+                    join logins f on f.account = b.account and not f.ok
+                        and f.happened_at > b.happened_at
+                        and epoch(l.happened_at) - epoch(f.happened_at) between 0 and 600
+                    group by all having count(*) >= 3
+                ) group by account
+            )
+            from found where id is not null
         """,
         "suspicious": """
             select t.*, e.happened_at as entered_at from transfers t join entered e
@@ -298,9 +316,12 @@ ROWS: Mapping[str, Mapping[str, str]] = {
         """,
     },
     "fraud": {
-        "logins": "from logins",
         "transfers": "from transfers",
-        "break_ins": "select account, id as login, happened_at as entered_at, failed from entered",
+        "watched_accounts": """
+            select account, count(*) as rows_seen, null::timestamptz as wake_at
+            from logins group by account
+        """,
+        "break_ins": "select account, id as login, happened_at as entered_at from entered",
         "suspicious_transfers": """
             select account, id as transfer, amount, happened_at as sent_at,
                 max(entered_at) as broken_into_at

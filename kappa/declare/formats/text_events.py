@@ -69,7 +69,7 @@ class Text:
             "lines",
             event="happened_at timestamp not null, level string, message string",
             format=Text(
-                r"(?P<at>\S+ \S+) \[(?P<level>[A-Z]+|-)\] (?P<message>.*)",
+                r"(?P<happened_at>\S+ \S+) \[(?P<level>[A-Z]+|-)\] (?P<message>.*)",
                 times={"happened_at": "%Y-%m-%d %H:%M:%S"},
                 null="-",
             ),

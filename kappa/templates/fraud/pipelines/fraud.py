@@ -1,8 +1,11 @@
 """Fraud: a large transfer soon after a login that succeeds behind failed ones."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pyspark.sql import DataFrame
 
-from kappa import Table, Topic, View, pipeline
+from kappa import Table, Topic, View, follows, pipeline, sequence
 
 LOGINS = Topic(
     "logins",
@@ -22,27 +25,32 @@ TRANSFERS = Topic(
 )
 
 
+def failed(login: Mapping[str, Any]) -> bool:
+    """Returns whether a login failed."""
+    return not login["ok"]
+
+
+def entered(login: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Keeps a login that succeeded."""
+    return {"login": login["id"], "entered_at": login["happened_at"]} if login["ok"] else None
+
+
 @pipeline(
     reads={"logins": LOGINS, "transfers": TRANSFERS},
     writes=[
-        Table("logins"),
         Table("transfers"),
-        View(
-            "break_ins",
-            """
-            select entered.account, entered.id as login, entered.happened_at as entered_at,
-                count(*) as failed
-            from logins entered
-            join logins tried on tried.account = entered.account
-                and tried.happened_at
-                    between entered.happened_at - interval '10 minutes' and entered.happened_at
-            where entered.ok and not tried.ok
-            group by entered.id, entered.account, entered.happened_at
-            having count(*) >= 3
-            """,
-            keys=("account", "login"),
-            by=("account",),
+        Table(
+            "watched_accounts",
+            keys=("account",),
+            fold=sequence(
+                follows(failed, times=3),
+                entered,
+                within="10 minutes",
+                keeps="login string, entered_at timestamp",
+                emits="break_ins",
+            ),
         ),
+        Table("break_ins", emitted="account string, login string, entered_at timestamp"),
         View(
             "suspicious_transfers",
             """
@@ -68,8 +76,8 @@ TRANSFERS = Topic(
     ],
 )
 def fraud(logins: DataFrame, transfers: DataFrame) -> dict[str, DataFrame]:
-    """Keeps both histories; views find the pattern, whichever topic is ahead."""
+    """Finds break-ins in the order of the log; views join transfers, whichever topic is ahead."""
     return {
-        "logins": logins.select("id", "account", "ok", "happened_at"),
+        "watched_accounts": logins,
         "transfers": transfers.select("id", "account", "amount", "happened_at"),
     }
