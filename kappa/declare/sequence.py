@@ -224,7 +224,7 @@ class SequenceStep:
     @property
     def __code__(self) -> CodeType:
         """Returns the code of the first condition: errors name the user's file."""
-        code: CodeType = self.parts[0].condition.judge.__code__  # type: ignore[attr-defined]  # a function, as checked
+        code: CodeType = self.parts[0].condition.judge.__code__
         return code
 
     @property

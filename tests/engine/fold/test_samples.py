@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,6 +49,36 @@ def test_rows_are_drawn_by_their_weight(spark: SparkSession, weight: str | None)
         chance = each / sum(weights.values())
         deviation = (GROUPS * chance * (1 - chance)) ** 0.5
         assert abs(found.get(row, 0) - GROUPS * chance) <= 5 * deviation, row
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    "value",
+    ["cast(1 / (1 - rand(7)) as bigint)", "cast(200 * rand(7) as bigint)"],
+    ids=["zipf", "uniform"],
+)
+def test_a_sample_tells_how_often_values_come(spark: SparkSession, value: str) -> None:
+    """The share of each value in 10,000 rows is that in the log, within five deviations."""
+    k, rows = 10_000, 300_000
+    spark.sql(
+        f"select {value} as row, 0L as _log_time, 'visits' as _topic, 0 as _partition,"
+        f" id as _offset from range(0, {rows}, 1, 1)"
+    ).createOrReplaceTempView("told_from")
+    fold = sample("row", k)
+    stored = dict(fold.stored_columns("drawn", ReturnedColumns("table t", TYPES)))
+    given = {name: str(kind) for name, kind in TYPES.items()}
+    contributed = ", ".join(fold.contribution_sql("drawn", stored, given))
+    drawn = spark.sql(f"select {contributed} from told_from").first()
+    assert drawn is not None
+    sampled = Counter(each.value for each in drawn["_drawn_top"])
+    counted = spark.sql("select row, count(*) as n from told_from group by row").collect()
+
+    assert sum(sampled.values()) == k
+    for each in counted:
+        share = each.n / rows
+        deviation = (share * (1 - share) / k) ** 0.5
+        assert abs(sampled[each.row] / k - share) <= 5 * deviation + 1 / k, each.row
+    assert max(each.n for each in counted) > rows / 250
 
 
 @pytest.mark.parametrize(

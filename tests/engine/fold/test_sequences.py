@@ -321,7 +321,8 @@ def priced(*prices: int, parts: Sequence[Any]) -> list[Any]:
     ]
     held = pa.Table.from_pylist([], arrow_schema(made.table.columns))
     given = pa.Table.from_pylist(rows, arrow_schema(made.table.steps_over))
-    return made.here(given, held, {"signs": {0: 0}}).rows["matches"].to_arrow().to_pylist()
+    found = made.here(given, held, {"signs": {0: 0}}).rows["matches"].to_arrow()
+    return list(found.to_pylist())
 
 
 def test_a_condition_is_given_the_values_kept_before() -> None:
