@@ -23,8 +23,8 @@ def init(
         typer.Option(
             "--template",
             "-t",
-            help="the template: ads, cdc, connect, empty, fraud, iot, page-hits, "
-            "searches, sessions, shop or trending",
+            help="the template: ab-test, ads, cdc, connect, empty, facts, fraud, iot, learner, "
+            "page-hits, recommend, searches, sessions, shop or trending",
         ),
     ] = "page-hits",
 ) -> None:

@@ -20,8 +20,8 @@ from kappa.code.project import load_pipelines
 from kappa.declare.board import Board, boards_in
 from kappa.testing import read_events
 
-NAMES = ("ads", "cdc", "connect", "empty", "fraud", "iot", "page-hits", "searches", "sessions")
-NAMES += ("shop", "trending")
+NAMES = ("ab-test", "ads", "cdc", "connect", "empty", "facts", "fraud", "iot", "learner")
+NAMES += ("page-hits", "recommend", "searches", "sessions", "shop", "trending")
 
 
 @pytest.fixture

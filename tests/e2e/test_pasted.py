@@ -78,7 +78,10 @@ NOT_RUN = {
     **dict.fromkeys(
         (
             f"docs/gallery/{name}.md"
-            for name in ("ads", "fraud", "iot", "searches", "sessions", "shop", "trending")
+            for name in (
+                *("ab-test", "ads", "facts", "fraud", "iot", "learner", "recommend", "searches"),
+                *("sessions", "shop", "trending"),
+            )
         ),
         "a project of its own: test_wheel.py deploys it, test_gallery.py gives the answers",
     ),

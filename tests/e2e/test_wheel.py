@@ -208,6 +208,22 @@ def test_searches_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
     ]
 
 
+def test_recommend_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["other"] for row in deployed("recommend")] == ["aida", "carmen", "norma"]
+
+
+def test_ab_test_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["converted"] for row in deployed("ab-test")] == [11, 8]
+
+
+def test_facts_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["items"] for row in deployed("facts")] == [13, 8, 4, 11, 4]
+
+
+def test_learner_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["model_right"] for row in deployed("learner")] == [31, 44, 36, 40, 45, 43, 40, 24]
+
+
 @pytest.mark.timeout(1800)
 def test_kappa_up_makes_class_archives(tmp_path: Path, built: Path) -> None:
     """A pip install has none: `kappa up` says that it makes them, and does so with spare time."""

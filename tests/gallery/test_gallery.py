@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 GALLERY = HOUSE / "docs" / "gallery"
 TEMPLATES = HOUSE / "kappa" / "templates"
-NAMES = ("ads", "fraud", "iot", "searches", "sessions", "shop", "trending")
+NAMES = ("ab-test", "ads", "facts", "fraud", "iot", "learner", "recommend", "searches")
+NAMES += ("sessions", "shop", "trending")
 # The topic to which a page produces one event more after its first answer.
 LATER = {"shop": "customers", "searches": "offers"}
 Rows = list[dict[str, Any]]
@@ -63,7 +64,8 @@ def pipeline_of(name: str) -> Pipeline:
     folder = str(TEMPLATES / name / "pipelines")
     if folder not in sys.path:
         sys.path.append(folder)
-    return getattr(importlib.import_module(name), name)
+    module = name.replace("-", "_")
+    return getattr(importlib.import_module(module), module)
 
 
 def events_of(name: str) -> dict[str, list[Any]]:
@@ -154,7 +156,7 @@ def test_the_law_of_views_holds(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["iot", "sessions"])
+@pytest.mark.parametrize("name", ["fraud", "iot", "learner", "recommend", "sessions"])
 def test_the_law_of_slices_holds_for_steps(name: str) -> None:
     pipeline = pipeline_of(name)
     few = {topic: events[-5:] for topic, events in events_of(name).items()}

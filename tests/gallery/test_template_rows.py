@@ -22,6 +22,10 @@ TEMPLATES = HOUSE / "kappa" / "templates"
 
 # By template: the columns of each topic's file of events, then a query for each file of rows.
 EVENTS: Mapping[str, Mapping[str, str]] = {
+    "ab-test": {
+        "exposures": "person varchar, variant varchar, happened_at timestamptz",
+        "conversions": "id varchar, person varchar, happened_at timestamptz",
+    },
     "ads": {
         "impressions": "id varchar, campaign varchar, happened_at timestamptz",
         "ad_clicks": "id varchar, impression varchar, happened_at timestamptz",
@@ -43,8 +47,17 @@ EVENTS: Mapping[str, Mapping[str, str]] = {
         "logins.envelopes": "key varchar, timestamp timestamptz, value json",
         "transfers": "id varchar, account varchar, amount decimal(12,2), happened_at timestamptz",
     },
+    "facts": {
+        "facts.envelopes": "key varchar, timestamp timestamptz, value json",
+        "work": "id varchar, customer varchar, hours decimal(8,2), happened_at timestamptz",
+    },
     "iot": {"measurements.envelopes": "key varchar, timestamp timestamptz, value json"},
+    "learner": {
+        "offers_shown": "id varchar, shop varchar, price double, is_member boolean,"
+        " bought boolean, happened_at timestamptz",
+    },
     "page-hits": {"visits": "visitor varchar, page varchar, happened_at timestamptz"},
+    "recommend": {"item_views": "visitor varchar, item varchar, happened_at timestamptz"},
     "searches": {
         "offers": "id varchar, title varchar, category varchar, price decimal(10,2),"
         " happened_at timestamptz",
@@ -126,6 +139,74 @@ SHARED: Mapping[str, Mapping[str, str]] = {
             where amount >= 500
         """,
     },
+    "facts": {
+        "said": """
+            select key as entity, value->>'property' as property, value->>'value' as value,
+                (value->>'valid_from')::timestamptz as valid_from, timestamp as known_at
+            from "facts.envelopes"
+        """,
+        "known": """
+            select entity, property, valid_from, max(known_at) as known_at, (
+                select s.value from said s where s.entity = f.entity and s.property = f.property
+                    and s.valid_from = f.valid_from order by s.known_at desc limit 1
+            ) as value
+            from said f group by entity, property, valid_from
+        """,
+        "billed": """
+            select *, (
+                select value::decimal(8,2) from known where entity = customer
+                    and property = 'rate' and value is not null and valid_from <= happened_at
+                order by valid_from desc limit 1
+            ) as rate
+            from work
+        """,
+    },
+    "learner": {
+        "learned": """
+            with recursive numbered as (
+                select *, row_number() over (partition by shop order by happened_at) as number,
+                    (price - 50) / 50 as x, is_member::int as m
+                from offers_shown
+            ), steps as (
+                select distinct shop, 0::bigint as number, null::varchar as id,
+                    null::timestamptz as hour, 0.0::double as chance, true as is_right,
+                    true as is_baseline_right, 0.0::double as bias, 0.0::double as price_weight,
+                    0.0::double as member_weight, 0::bigint as shown, 0::bigint as bought
+                from offers_shown
+                union all
+                select s.shop, s.number + 1, o.id, time_bucket(interval '1 hour', o.happened_at),
+                    1 / (1 + exp(-(bias + price_weight * x + member_weight * m))) as p,
+                    (p >= 0.5) = o.bought, (2 * s.bought >= shown) = o.bought,
+                    bias + 0.3 * (o.bought::int - p), price_weight + 0.3 * (o.bought::int - p) * x,
+                    member_weight + 0.3 * (o.bought::int - p) * m, shown + 1,
+                    s.bought + o.bought::int
+                from steps s join numbered o on o.shop = s.shop and o.number = s.number + 1
+            )
+            from steps
+        """,
+    },
+    "recommend": {
+        "numbered_views": """
+            select *, count(*) filter (pause > 1800) over (
+                partition by visitor order by happened_at
+            ) as number
+            from (
+                select *, epoch(happened_at) - epoch(lag(happened_at) over (
+                    partition by visitor order by happened_at
+                )) as pause
+                from item_views
+            )
+        """,
+        "session_items": """
+            select visitor, number, item, min(happened_at) as viewed_at
+            from numbered_views group by all
+        """,
+        "pairs": """
+            select one.item, two.item as other
+            from session_items one join session_items two using (visitor, number)
+            where one.item <> two.item
+        """,
+    },
     "iot": {
         "arrivals": """
             select key as sensor, timestamp as at_, lead(timestamp) over by_sensor as next_,
@@ -187,6 +268,34 @@ SHARED: Mapping[str, Mapping[str, str]] = {
 ENDS = "(select person as one, other as two, * from connections union all"
 ENDS += " select other, person, * from connections)"
 ROWS: Mapping[str, Mapping[str, str]] = {
+    "ab-test": {
+        "exposed_people": """
+            select person, arg_min(variant, happened_at) as variant,
+                min(happened_at) as exposed_at, count(*) as exposures
+            from exposures group by person
+        """,
+        "conversions": "from conversions",
+        "people": """
+            select person, variant, exposed_at, (
+                select min(happened_at) from conversions c where c.person = e.person
+                    and epoch(happened_at) - epoch(exposed_at) between 0 and 3600
+            ) as converted_at
+            from served.exposed_people e
+        """,
+        "variants": """
+            select variant, count(*) as people, count(converted_at) as converted
+            from served.people group by variant
+        """,
+        "variant_rates": """
+            select variant, people, converted, round(converted / people, 3) as rate,
+                round((converted + 1.9208 - 1.96 * root) / (people + 3.8416), 3) as low,
+                round((converted + 1.9208 + 1.96 * root) / (people + 3.8416), 3) as high
+            from (
+                select *, sqrt(converted * (people - converted) / people + 0.9604) as root
+                from served.variants
+            )
+        """,
+    },
     "ads": {
         "impressions": "from impressions",
         "ad_clicks": "from ad_clicks",
@@ -332,6 +441,66 @@ ROWS: Mapping[str, Mapping[str, str]] = {
             from (select distinct account, id, amount from suspicious) group by account
         """,
     },
+    "facts": {
+        "said_facts": "from said",
+        "known_facts": """
+            select entity, property, valid_from, {
+                value: value,
+                known_at: strftime(known_at at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ')
+            } as said
+            from known
+        """,
+        "work": "from work",
+        "invoice_items": """
+            select id, customer, happened_at, hours, rate,
+                (hours * rate)::decimal(18,2) as amount
+            from billed
+        """,
+        "invoices": """
+            select customer, count(*) as items, sum(hours) as hours,
+                sum((hours * rate)::decimal(18,2)) as amount
+            from billed group by customer
+        """,
+    },
+    "learner": {
+        "models": """
+            select shop, bias, price_weight, member_weight, shown, bought from learned
+            qualify row_number() over (partition by shop order by number desc) = 1
+        """,
+        "predictions": """
+            select id, shop, hour, chance, is_right, is_baseline_right from learned
+            where number > 0
+        """,
+        "accuracies": """
+            select hour, count(*) as predictions, count(*) filter (is_right) as model_right,
+                count(*) filter (is_baseline_right) as baseline_right
+            from learned where number > 0 group by hour
+        """,
+    },
+    "recommend": {
+        "viewed_pairs": "from pairs",
+        "pair_counts": "select item, other, count(*) as sessions from pairs group by all",
+        "recommendations": """
+            from (
+                select item, 1 + (
+                    select count(*) from served.pair_counts p where p.item = c.item
+                        and (p.sessions > c.sessions
+                            or p.sessions = c.sessions and p.other < c.other)
+                ) as place, other, sessions
+                from served.pair_counts c
+            ) where place <= 3
+        """,
+        "visitors": """
+            select visitor, min(viewed_at) as since, (
+                select max(happened_at) from item_views v where v.visitor = i.visitor
+            ) as last, list(item order by viewed_at) as items
+            from session_items i
+            where number = (
+                select max(number) from numbered_views n where n.visitor = i.visitor
+            )
+            group by visitor
+        """,
+    },
     "iot": {
         "celsius_by_5_minutes": """
             select key as sensor,
@@ -439,6 +608,13 @@ ROWS: Mapping[str, Mapping[str, str]] = {
 
 # What the rows of a template have to show: other rows would prove little.
 TELLING = {
+    "ab-test": "(select max(exposures) > 1 from exposed_people)"
+    " and (select count(*) from conversions) > (select sum(converted) from variants)",
+    "facts": "(select count(*) from said_facts) > (select count(*) from known_facts)"
+    " and exists (from known_facts where said.value is null)"
+    " and exists (from invoice_items where rate is null)",
+    "learner": "(select sum(model_right) > 1.2 * sum(baseline_right) from accuracies)",
+    "recommend": "(select max(sessions) > min(sessions) from pair_counts)",
     "ads": "(select count(distinct shown_at is null) = 2 from unmatched_clicks)",
     "fraud": "(select count(*) from suspicious_transfers)"
     " between 1 and (select count(*) // 2 from transfers)",
