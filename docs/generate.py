@@ -141,7 +141,7 @@ def entries() -> dict[str, dict[str, Any]]:
     """Returns what the page of declarations lists: for each title, names and what they name."""
     first = ["Topic", "Table", "View", "pipeline", "ordered", "sequence", "follows", "absent"]
     first += ["Sink", "Alert"]
-    windows = ["tumble", "hop", "session"]
+    windows = ["tumble", "hop", "sessions", "session"]
     formats = ["Json", "Csv", "Text", "Avro", "Protobuf", "Debezium", "Subject"]
     values = {*first, *windows, *formats, "Fold", "Ordered", "Pipeline"}
     folds = [name for name in kappa.__all__ if name not in values]

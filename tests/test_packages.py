@@ -99,7 +99,7 @@ DOORS = {
     "setproctitle": ("kappa/base/",),
     "pandas": ("kappa/engine/", "demo/"),
     # Whole columns at a time.
-    "numpy": ("kappa/declare/", "kappa/kafka/", "kappa/records/"),
+    "numpy": ("kappa/declare/", "kappa/engine/", "kappa/kafka/", "kappa/records/"),
     "fastavro": ("kappa/declare/",),
     "google": ("kappa/declare/",),
     # FastAPI reads bodies by it, and documents them.

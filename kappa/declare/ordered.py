@@ -1,20 +1,24 @@
-"""Ordered folds: the user's step folds the rows of a key, in the order of the log. Pure.
+"""Ordered folds: a step folds the rows of a key, in the order of the log. Pure.
 
-The step is called for each row, or for batches of rows. A step computes results that counts and
-sums cannot: sessions, patterns, balances that must not be negative. The caller of the step is
-engine/fold/ordered.py.
+The step is the user's, or Kappa's own step for sessions. The user's step is called for each row,
+for batches of a key's rows, or for the rows of many keys at once. A step computes results that
+counts and sums cannot: sessions, patterns, balances that must not be negative. The caller of the
+step is engine/fold/ordered.py.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
+from kappa.base.units import exact_duration
+from kappa.declare.folds.fold import Fold
+from kappa.declare.folds.returned import ReturnedColumns
 from kappa.declare.options import describe_value, error_prefix, option_text
 from kappa.declare.values.columns import Column, Scalar, parse_columns
 
@@ -26,40 +30,109 @@ PLACE_COLUMNS = (("_topic", "string"), ("_partition", "int"), ("_offset", "bigin
 # A key has a state for each partition with records of the key. Readers see the state of the least
 # partition. `first_offset` is the first record that was folded into a state.
 PARTITION, FIRST_OFFSET = "_partition", "_first_offset"
+# In the rows of many keys: the place of the row's key in the table of states.
+STATE = "_state"
+# The first and the last time of a session.
+SINCE, LAST = "since", "last"
 
 
 class Over(StrEnum):
-    """The argument of a step: a row, or a batch of a key's rows in a slice.
+    """The argument of a step: a row, a batch of a key's rows in a slice, or rows of many keys.
 
     A row is a mapping. A batch has all rows of the key in the slice, or comes as several tables if
-    the rows are very many.
+    the rows are very many. Rows of many keys are a table, beside a table of the keys' states.
     """
 
     ROW = "row"
+    KEYS = "keys"
     ARROW = "arrow"
     PANDAS = "pandas"
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The declaration of sessions: the column of time, the gap, and folds of a session's rows.
+
+    The gap is in milliseconds.
+    """
+
+    at: str
+    gap_ms: int
+    fold: Mapping[str, Fold]
+    source: Source = field(compare=False)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Lists the columns of an open session."""
+        return (SINCE, LAST, *self.fold)
+
+    def column_types(self, rows: ReturnedColumns) -> tuple[tuple[str, str], ...]:
+        """Lists the columns of an open session with their types, over the function's rows.
+
+        Raises DeclarationError if a column that is needed is missing or has another type.
+        """
+        if rows.type_of(self.at, "the time of its sessions") != Scalar("timestamp"):
+            raise rows.table_error(
+                f"has sessions by {self.at}, which is of type {rows.types[self.at]} and no "
+                "timestamp",
+                hint=f'cast it in the function: F.col("{self.at}").cast("timestamp")',
+            )
+        folded = (next(fold.stored_columns(name, rows)) for name, fold in self.fold.items())
+        return ((SINCE, "timestamp"), (LAST, "timestamp"), *folded)
+
+    def __str__(self) -> str:
+        folds = "".join(f", {name} = {fold}" for name, fold in self.fold.items())
+        return f"sessions({self.at}, gap {exact_duration(self.gap_ms)}{folds}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
     """A fold by a step. `state` are the columns per key, `emits` is the table of emitted rows.
 
-    `on_time` is the column of the state that asks for a wake-up of the step.
+    `on_time` is the column of the state that asks for a wake-up of the step. The step is None for
+    `sessions`, which is Kappa's own step. The function's rows decide the types of its state, so
+    `state` is then empty.
     """
 
-    step: Step = field(compare=False)
+    step: Step | None = field(compare=False)
     state: tuple[Column, ...]
     emits: str | None = None
     over: Over = Over.ROW
     on_time: str | None = None
+    sessions: Sessions | None = None
 
     @property
     def code_places(self) -> tuple[tuple[str, str], ...]:
-        """Lists the module and the name of each function that decides rows: the step."""
-        return ((self.step.__module__, self.step.__qualname__),)
+        """Lists the module and the name of each function of the user that decides rows."""
+        return () if self.step is None else ((self.step.__module__, self.step.__qualname__),)
+
+    @property
+    def folded_by(self) -> Step | Sessions:
+        """Returns the user's step, or the sessions that Kappa's own step computes."""
+        found = self.step if self.sessions is None else self.sessions
+        assert found is not None, "a fold is by a step or by sessions"
+        return found
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Lists the columns of the state."""
+        if self.sessions is not None:
+            return self.sessions.column_names
+        return tuple(column.name for column in self.state)
+
+    def state_columns(self, rows: ReturnedColumns) -> tuple[tuple[str, str], ...]:
+        """Lists the columns of the state with their types, over the function's rows.
+
+        Raises DeclarationError if the rows do not fit.
+        """
+        if self.sessions is not None:
+            return self.sessions.column_types(rows)
+        return tuple((column.name, str(column.type)) for column in self.state)
 
     def __str__(self) -> str:
         emits = "" if self.emits is None else f", emits {self.emits}"
+        if self.step is None:
+            return f"{self.sessions}{emits})"
         over = "" if self.over is Over.ROW else f", over {self.over}"
         on_time = "" if self.on_time is None else f", on time {self.on_time}"
         state = ", ".join(map(str, self.state))
@@ -82,10 +155,19 @@ def ordered(
     nothing else. Rows of one record are in the order of their values. Times are of the years 1 to
     9999. On a record that gives another time the function fails, and `on_error` decides.
 
-    `over="arrow"` and `over="pandas"` are for steps that compute with many rows at once. The step
-    gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key in the
-    same order, and may return one. A batch may end anywhere, so the step must continue from its
-    state alone. The law of slices finds a step that does not.
+    `over="keys"` is for steps that compute with whole columns, and is the fastest by far where keys
+    are many. `step(states, rows)` gets two `pyarrow.Table`s. `states` has a row for each key of the
+    batch: the key's columns and the state. `rows` has the rows of these keys, key after key in the
+    order of `states`, and each key's rows in the same order as above. The column `_state` of `rows`
+    is the place of the row's key in `states`, from 0. The step returns the new states as a table,
+    or `states, emitted`. The new states have the state's columns and a row for each key, in the
+    order of `states`; the key's columns are ignored. A table of any library that speaks Arrow will
+    do (pandas, Polars, DuckDB).
+
+    `over="arrow"` and `over="pandas"` are for steps that compute with many rows of one key at once.
+    The step gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key
+    in the same order, and may return one. A batch of any kind may end anywhere, so the step must
+    continue from its state alone. The law of slices finds a step that does not.
 
     `on_time` names a timestamp column of the state. The step sets it to the time at which it asks
     to be woken. Once the log of the key's partition has reached that time, `step(state, None)` is
@@ -107,6 +189,24 @@ def ordered(
             fold=ordered(visit, state="visits bigint", emits="regulars"),
         )
         Table("regulars", emitted="visitor string, offset bigint")
+
+        import pyarrow.compute as pc
+
+
+        def count_visits(states, rows):
+            counts = pc.value_counts(rows["_state"]).field("counts")
+            return states.set_column(
+                states.column_names.index("visits"),
+                "visits",
+                pc.add(pc.fill_null(states["visits"], 0), counts),
+            )
+
+
+        Table(
+            "visit_counts",
+            keys=("visitor",),
+            fold=ordered(count_visits, state="visits bigint", over="keys"),
+        )
 
         from datetime import timedelta
 
@@ -143,7 +243,7 @@ def ordered(
     if over not in tuple(Over):
         raise DeclarationError(
             f"{source}: the step {step.__qualname__} is called over {option_text(over)}",
-            hint='over is "row", "arrow" or "pandas"',
+            hint='over is "row", "keys", "arrow" or "pandas"',
         )
     if not isinstance(emits, str | None):
         raise DeclarationError(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from kappa.base.errors import DeclarationError, near_or_all
@@ -106,15 +107,8 @@ class Pipeline:
 
         The names are the pipeline's name, given by `module` and `attribute`, and the steps' names.
         """
-        return (
-            (module, attribute),
-            *(
-                place
-                for table in self.tables
-                if table.ordered is not None
-                for place in table.ordered.code_places
-            ),
-        )
+        places = [table.ordered.code_places for table in self.tables if table.ordered is not None]
+        return ((module, attribute), *chain.from_iterable(places))
 
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
         """Lists a topic's columns for the function with Spark's types: event, then origin.

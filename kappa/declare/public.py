@@ -28,7 +28,7 @@ from kappa.declare.sink import Sink
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.view import View
-from kappa.declare.windows import hop, session, tumble
+from kappa.declare.windows import hop, session, sessions, tumble
 
 __all__ = [
     "Alert",
@@ -65,6 +65,7 @@ __all__ = [
     "sample",
     "sequence",
     "session",
+    "sessions",
     "set_",
     "sum_",
     "theta",

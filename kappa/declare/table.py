@@ -16,7 +16,7 @@ from inspect import Parameter, isfunction, signature
 
 from msgspec import Struct
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, did_you_mean
 from kappa.base.source import Source
 from kappa.base.units import exact_duration, parse_duration
 from kappa.declare.folds.fold import Fold
@@ -154,8 +154,10 @@ class Table:
                 f"{source}: table {name} has a fold and no keys",
                 hint="say what the rows are grouped by: keys=(...)",
             )
-        state = [] if step is None else [column.name for column in step.state]
-        for column in (*keys, *fold):
+        state = () if step is None else step.state_names
+        # A sequence has a column of the platform's own, and `ordered` has checked a step's columns.
+        folded = state if step is not None and step.sessions is not None else ()
+        for column in (*keys, *fold, *folded):
             if not isinstance(column, str) or not column or column.startswith("_"):
                 raise DeclarationError(
                     f"{source}: table {name} has a column named {describe_value(column)}",
@@ -253,6 +255,21 @@ def check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
             raise DeclarationError(
                 f"{taker.source}: table {name} is emitted {by}",
                 hint=f"one fold emits into it: fold=ordered(step, state=..., emits={name!r})",
+            )
+    for table in tables:
+        if table.ordered is not None and table.ordered.sessions is not None and table.ordered.emits:
+            _check_sessions(takers[table.ordered.emits], table, table.ordered)
+
+
+def _check_sessions(taker: Table, table: Table, ordered: Ordered) -> None:
+    """Raises DeclarationError if the emitted table has columns that no session has."""
+    given = (*table.keys, *ordered.state_names)
+    for column in taker.emitted:
+        if column.name not in given:
+            raise DeclarationError(
+                f"{taker.source}: table {taker.name} has column {column.name}, which sessions of "
+                f"table {table.name} do not have",
+                hint=f"{did_you_mean(column.name, given)} they have {', '.join(given)}".lstrip(),
             )
 
 

@@ -78,12 +78,15 @@ def _table_birth(
             file=None if table.file is None else table.file.digest,
         )
     if table.ordered is not None:
-        return _stepped_birth(
+        born = _stepped_birth(
             table,
             table.ordered,
             outputs[table.name],
             {topic.key for topic in pipeline.input_topics},
         )
+        if table.ordered.sessions is not None:
+            _check_emitted_types(pipeline, table.ordered, born)
+        return born
     return _filled_birth(table, outputs[table.name])
 
 
@@ -160,7 +163,7 @@ def _stepped_birth(
     returned.check_columns(
         PLACE_COLUMNS if fold.on_time is None else FOLD_ORDER_COLUMNS, "its order"
     )
-    state = tuple((column.name, str(column.type)) for column in fold.state)
+    state = fold.state_columns(returned)
     rows = tuple((name, str(kind)) for name, kind in output.items())
     return TableBirth(
         table.name,
@@ -170,6 +173,19 @@ def _stepped_birth(
         thresholds=table.thresholds,
         steps_over=rows,
     )
+
+
+def _check_emitted_types(pipeline: Pipeline, fold: Ordered, born: TableBirth) -> None:
+    """Raises DeclarationError if sessions have columns of other types than their emitted table."""
+    types = dict(born.columns)
+    for table in pipeline.tables:
+        for column in table.emitted if table.name == fold.emits else ():
+            if types[column.name] != str(column.type):
+                raise DeclarationError(
+                    f"{table.source}: table {table.name} has column {column.name} of type "
+                    f"{column.type}, and sessions of table {born.name} have {types[column.name]}",
+                    hint=f'declare it so: emitted="..., {column.name} {types[column.name]}"',
+                )
 
 
 def _key_type(key: str, rows: ReturnedColumns) -> Type:

@@ -211,6 +211,10 @@ REFUSED: list[tuple[Declare, str]] = [
         stepped("at timestamp", over="arrow", on_time="at"),
         "is woken on time, and is called over arrow",
     ),
+    (
+        stepped("at timestamp", over="keys", on_time="at"),
+        "is woken on time, and is called over keys",
+    ),
     (lambda: ordered(max, state="n int"), "max is not a step"),
     (sequenced(is_odd), "fewer than two rows has no order"),
     (sequenced(), "fewer than two rows has no order"),

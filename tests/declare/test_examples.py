@@ -85,7 +85,7 @@ def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
     tables = {each.name: each for each in map(apart, made, range(len(made)))}
     assert len(tables) == len(made)
     functions = [each for each in vars(examples).values() if isinstance(each, Pipeline)]
-    assert (len(functions), len(examples.made) > 15) == (5, True)
+    assert (len(functions), len(examples.made) > 15) == (6, True)
 
     @pipeline(reads={"visits": examples.VISITS}, writes=[*tables.values()])
     def alone(visits: DataFrame) -> dict[str, DataFrame]:

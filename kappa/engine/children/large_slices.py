@@ -5,8 +5,8 @@ and the writers of large commits. The pipeline's code is tried by small slices, 
 large slices are tried again only if something differs that decides their way: Kappa's code, the
 versions of the libraries and of Java, the topics and tables as declared, or the shape of the plan.
 The shape is the analysed plan without the values of literals. Python code is opaque: a function
-with a UDF and a step of an ordered fold are always tried. Large slices that left a table empty have
-proved nothing, and are tried again.
+with a UDF and a user's step of an ordered fold are always tried. Large slices that left a table
+empty have proved nothing, and are tried again.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _PYTHON = "Python"
 def shape_of(plans: Mapping[str, Sequence[Any]], tables: Iterable[Table]) -> str:
     """Returns the digest of the analysed plans (TreeNode.toJSON) of a function, by table. Pure.
 
-    Returns "" if a plan, or a step of an ordered fold of the `tables`, runs Python.
+    Returns "" if a plan, or a user's step of an ordered fold of the `tables`, runs Python.
     """
-    if any(table.ordered is not None for table in tables):
+    if any(table.ordered is not None and table.ordered.step is not None for table in tables):
         return ""
     nodes = [node for plan in plans.values() for node in plan]
     if any(_PYTHON in class_of(each) for node in nodes for each in (node, *nested(node))):

@@ -8,5 +8,7 @@ this order:
   the stored rows of their keys.
 - touched.py: the stored rows of the touched keys.
 - leaf.py: a plan that is made once and run over ever new rows.
-- ordered.py, step_loop.py: folds by a step of the user's, in the order of the log.
+- ordered.py, step_loop.py: folds by a step, in the order of the log: key by key.
+- column_loop.py, session_step.py: folds by a step over whole columns of many keys, and Kappa's own
+  step for sessions.
 """

@@ -1,7 +1,8 @@
-"""A fold by the user's step, in the order of the log.
+"""A fold by a step, in the order of the log.
 
 The step folds over the state of each key. Small slices are folded in the job itself, large slices
-in Spark's workers, by the same loop (step_loop.py). The state is the table's row before the slice.
+in Spark's workers, by the same loops: over keys (step_loop.py), or over columns of many keys at
+once (column_loop.py), as the step is declared. The state is the table's row before the slice.
 Emitted rows are committed before the state (engine/slice.py). So a slice that was
 interrupted in between is computed again from the same state (law 1). A step that is woken on time
 folds keys without rows, too: the keys whose time the slice has reached.
@@ -16,18 +17,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kappa.base.errors import Broken
 from kappa.base.sections import StorageSettings
 from kappa.base.sql import spark_ddl, spark_quote
-from kappa.declare.ordered import Over, Step
+from kappa.declare.ordered import PARTITION, Over, Sessions, Step
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.values.arrow import arrow_schema
+from kappa.engine.fold.column_loop import ColumnLoop, ColumnsStep, OneKey, numbered
+from kappa.engine.fold.session_step import SessionStep
 from kappa.engine.fold.step_loop import (
+    MEND,
     PLACE,
     Clocks,
     FailedStep,
@@ -45,6 +53,8 @@ from kappa.state.table import TableBirth
 # A task reports the name of its files, and the fields of each FailedStep.
 _TASK = (("file", "string"), ("failed", "string"), ("noted", "string"), ("is_unsure", "boolean"))
 _FAST = Judging()
+# Rows that a task folds together, by a step over many keys.
+_PART_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +67,9 @@ class Stepped:
     """
 
     rows: Mapping[str, ContributedRows]
-    failed: Sequence[FailedStep]
-    noted: Sequence[FailedStep]
-    is_unsure: bool
+    failed: Sequence[FailedStep] = ()
+    noted: Sequence[FailedStep] = ()
+    is_unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ class OrderedFold:
 
     table: TableBirth
     emitted: TableBirth | None
-    step: Step
+    step: Step | Sessions
     over: Over = Over.ROW
     on_time: str | None = None
     # Whether records on which the step fails are noted, and not raised.
@@ -89,7 +99,7 @@ class OrderedFold:
             cls(
                 tables[name],
                 None if fold.emits is None else tables[fold.emits],
-                fold.step,
+                fold.folded_by,
                 fold.over,
                 fold.on_time,
                 pipeline.on_error is OnError.REJECT,
@@ -102,12 +112,16 @@ class OrderedFold:
         """Lists the tables that the fold makes, in the order of commits."""
         return (self.table,) if self.emitted is None else (self.emitted, self.table)
 
-    def loop(self, clocks: Clocks, judging: Judging = _FAST) -> StepLoop:
-        """Returns a loop that has folded no key yet."""
+    def _loop(self, clocks: Clocks, judging: Judging) -> StepLoop:
+        """Returns a loop over keys that has folded no key yet."""
+        step: Step | Sessions = self.step
+        if self.over is Over.KEYS:
+            step = OneKey(self._columns_step())
+        assert not isinstance(step, Sessions), "sessions are folded over many keys"
         return StepLoop(
             self.table,
             self.emitted,
-            self.step,
+            step,
             self.over,
             self.on_time,
             clocks,
@@ -127,8 +141,63 @@ class OrderedFold:
 
         Returns emitted rows and whole rows of states, by table. `held` are the table's rows of (at
         least) the keys of `rows`, and of the keys that are due at the slice's end. `clocks` are the
-        log times there. `moved` is called at each key and row.
+        log times there. `moved` is called at each key and row, or for all keys at once. A step over
+        many keys is called key by key if it fails, or where records are judged: the record on which
+        it fails is then known.
         """
+        if self.over is not Over.KEYS or judging != _FAST:
+            return self._by_key(rows, held, clocks, judging, moved)
+        moved()
+        try:
+            return self._by_columns(rows, held, clocks, moved)
+        except Exception as error:
+            found = self._by_key(rows, held, clocks, judging, moved)
+            if found.failed or found.is_unsure:
+                return found
+            raise Broken(
+                f"the step of table {self.table.name} fails with the rows of several keys, and "
+                f"with those of no single key: {type(error).__name__}: {error}",
+                hint=f"it treats each key apart; {MEND}",
+            ) from error
+
+    def _columns_step(self) -> ColumnsStep:
+        step: Callable[..., Any] = (
+            SessionStep(
+                self.step,
+                self.table.keys,
+                () if self.emitted is None else tuple(name for name, _ in self.emitted.columns),
+            )
+            if isinstance(self.step, Sessions)
+            else self.step
+        )
+        return ColumnsStep(self.table, self.emitted, step)
+
+    def _by_columns(
+        self, rows: pa.Table, held: pa.Table, clocks: Clocks, moved: Callable[[], None]
+    ) -> Stepped:
+        """Folds the rows of all keys at once, but for the keys that the loop leaves."""
+        found = ColumnLoop(self.table, self._columns_step()).fold(rows, held)
+        made = {self.table.name: found.states}
+        if self.emitted is not None:
+            made[self.emitted.name] = found.emitted
+        if found.left is None:
+            return Stepped({name: ArrowRows(rows) for name, rows in made.items()})
+        others = self._by_key(*found.left, clocks, _FAST, moved)
+        together = {
+            name: ArrowRows(pa.concat_tables([rows, others.rows[name].to_arrow()]))
+            for name, rows in made.items()
+        }
+        return replace(others, rows=together)
+
+    def _by_key(
+        self,
+        rows: pa.Table,
+        held: pa.Table,
+        clocks: Clocks,
+        judging: Judging,
+        moved: Callable[[], None],
+    ) -> Stepped:
+        """Folds the rows key by key."""
         grouped: dict[Key, list[Row]] = {}
         for row in rows.to_pylist():
             grouped.setdefault(self._key(row), []).append(row)
@@ -137,7 +206,7 @@ class OrderedFold:
             states.setdefault(self._key(state), []).append(state)
         if self.on_time is not None:
             grouped = {**{key: [] for key in states}, **grouped}
-        folding = self.loop(clocks, judging)
+        folding = self._loop(clocks, judging)
         for key, found in grouped.items():
             moved()
             folding.fold(key, states.get(key, ()), _telling(sorted(found, key=place_of), moved))
@@ -187,6 +256,48 @@ class OrderedFold:
             any(task.is_unsure for task in tasks),
         )
 
+    def parts(
+        self, batches: Iterable[pa.RecordBatch], clocks: Clocks, judging: Judging
+    ) -> Iterator[Stepped]:
+        """Folds batches of `at_spark`; yields the results in parts.
+
+        All rows of a key come together: its states first, then its rows in the order of the log.
+        """
+        if self.over is Over.KEYS and judging == _FAST:
+            yield from self._parts_by_columns(batches, clocks)
+            return
+        folding = self._loop(clocks, judging)
+        for key, held, rows in _by_key(batches, self.table.keys, self.on_time is not None):
+            folding.fold(key, held, rows)
+            full = [table for table in self.made if folding.is_full(table)]
+            if full:
+                yield Stepped({table.name: ArrowRows(folding.take(table)) for table in full})
+        last = {table.name: ArrowRows(folding.take(table)) for table in self.made}
+        yield Stepped(last, folding.failed, folding.noted, folding.is_unsure)
+
+    def _parts_by_columns(
+        self, batches: Iterable[pa.RecordBatch], clocks: Clocks
+    ) -> Iterator[Stepped]:
+        """Folds whole keys together, so many that a part has about _PART_ROWS rows.
+
+        If a key has more rows, the states after its first rows are the states before the others.
+        """
+        columns, names = arrow_schema(self.table.columns), (*self.table.keys, PARTITION)
+        none = columns.empty_table()
+        # Of a key that goes on: all of its states, and the changed states among them.
+        begun = changed = none
+        for part, ends_key in _in_parts(batches, self.table.keys):
+            held = pa.concat_tables([_structs(part, "state", columns), begun])
+            made = self.here(
+                _structs(part, "row", arrow_schema(self.table.steps_over)), held, clocks
+            )
+            states = made.rows[self.table.name].to_arrow()
+            newer = pa.concat_tables([states, _others(changed, states, names)])
+            changed = none if ends_key else newer
+            begun = none if ends_key else pa.concat_tables([newer, _others(held, newer, names)])
+            written = ArrowRows(newer if ends_key else none)
+            yield replace(made, rows={**made.rows, self.table.name: written})
+
     def _key(self, row: Row) -> Key:
         return tuple(row[key] for key in self.table.keys)
 
@@ -217,30 +328,30 @@ def _fold_into(
     a task is taken for lost, its second attempt writes files of other names.
     """
     open_buckets(buckets)
-    folding = fold.loop(clocks, judging)
     name = f"{secrets.token_hex(8)}.parquet"
+    failed, noted, is_unsure = list[FailedStep](), list[FailedStep](), False
     with ExitStack() as ending:
-        places = [
-            ending.enter_context(writing_file(_place(folder, table, name))) for table in fold.made
-        ]
-        writers = [
-            ending.enter_context(pq.ParquetWriter(place, arrow_schema(table.columns)))
-            for table, place in zip(fold.made, places, strict=True)
-        ]
-        files = list(zip(fold.made, writers, strict=True))
-        for key, held, rows in _by_key(batches, fold.table.keys, fold.on_time is not None):
-            folding.fold(key, held, rows)
-            for table, file in files:
-                if folding.is_full(table):
-                    file.write_table(folding.take(table))
-        for table, file in files:
-            file.write_table(folding.take(table))
+        files = {
+            table.name: ending.enter_context(
+                pq.ParquetWriter(
+                    ending.enter_context(writing_file(_place(folder, table, name))),
+                    arrow_schema(table.columns),
+                )
+            )
+            for table in fold.made
+        }
+        for part in fold.parts(batches, clocks, judging):
+            for into, rows in part.rows.items():
+                files[into].write_table(rows.to_arrow())
+            failed += part.failed
+            noted += part.noted
+            is_unsure |= part.is_unsure
     yield pa.RecordBatch.from_pydict(
         {
             "file": [name],
-            "failed": [json.dumps(folding.failed)],
-            "noted": [json.dumps(folding.noted)],
-            "is_unsure": [folding.is_unsure],
+            "failed": [json.dumps(failed)],
+            "noted": [json.dumps(noted)],
+            "is_unsure": [is_unsure],
         },
         schema=arrow_schema(_TASK),
     )
@@ -277,6 +388,57 @@ def _by_key(
             yield key, held, (each["row"] for each in chain([begun], of_key))
         elif and_others:
             yield key, held, iter(())
+
+
+def _in_parts(
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str]
+) -> Iterator[tuple[pa.Table, bool]]:
+    """Yields the rows of batches in parts, and False if the rows of a part's last key go on.
+
+    Only a part of a single key goes on, and never within a record.
+    """
+    waiting = list[pa.RecordBatch]()
+    for batch in batches:
+        waiting.append(batch)
+        if sum(map(len, waiting)) < _PART_ROWS:
+            continue
+        together = pa.Table.from_batches(waiting)
+        end, ends_key = _last_border(together, keys)
+        if end:
+            yield together.slice(0, end), ends_key
+            waiting = together.slice(end).to_batches()
+    if waiting:
+        yield pa.Table.from_batches(waiting), True
+
+
+def _last_border(rows: pa.Table, keys: Sequence[str]) -> tuple[int, bool]:
+    """Returns the number of rows before the last key, and True; of a single key, before a record.
+
+    Returns 0 if all rows are of one record.
+    """
+    if end := _last_begins(rows, keys):
+        return end, True
+    places = [pc.struct_field(rows.column("row"), name) for name in PLACE[1:]]
+    return _last_begins(pa.table(places, names=PLACE[1:]), PLACE[1:]), False
+
+
+def _last_begins(rows: pa.Table, names: Sequence[str]) -> int:
+    (numbers,) = numbered([rows], names)
+    borders = np.flatnonzero(np.diff(numbers))
+    return int(borders[-1]) + 1 if len(borders) else 0
+
+
+def _structs(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
+    """Returns the structs of a column that are not null, as a table."""
+    column = rows.column(name)
+    found = column.filter(pc.is_valid(column)).combine_chunks()
+    return pa.Table.from_arrays(found.flatten(), names=schema.names).cast(schema)
+
+
+def _others(states: pa.Table, newer: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Returns the states without a newer state of the same key and partition."""
+    numbers, newer_numbers = numbered([states, newer], names)
+    return states.filter(pa.array(~np.isin(numbers, newer_numbers)))
 
 
 def _row_struct(frame: DataFrame) -> Column:

@@ -1,6 +1,7 @@
-"""The loop that calls a user's step and checks the results.
+"""The loop that calls a step key by key, and checks the results.
 
-A step takes the rows of a key singly or in batches, in the order of the log. A step that asks to be
+A step takes the rows of a key singly or in batches, in the order of the log. A step over many keys
+is called here only for some keys, with one key each (column_loop.py). A step that asks to be
 woken at a time is called between two records, as soon as the log of the key's partition has reached
 that time. The log alone decides the place of the call: the key's next record, or the end of the
 slice, which gives the state that the next record would have met.
@@ -21,6 +22,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -38,7 +40,7 @@ _BATCH_ROWS = 10_000
 _LONGEST = 400
 _LONGEST_KEY = 120
 # What a state may have: a slice has as many states as keys, and a row is written whole.
-_MOST_BYTES = 16 * 1024 * 1024
+MOST_BYTES = 16 * 1024 * 1024
 _KAPPA = Path(__file__).parents[2]
 # Per column type: the class and the condition of Python values that Arrow returns unchanged.
 # All other values are converted by Arrow.
@@ -54,7 +56,7 @@ _EXACT: Mapping[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
     },
 }
 _NONE_EXACT: tuple[type, Callable[[Any], bool]] = (type(None), lambda _: False)
-_MEND = "mend the step and deploy it, as a new version: kappa deploy"
+MEND = "mend the step and deploy it, as a new version: kappa deploy"
 Key = tuple[Any, ...]
 Row = Mapping[str, Any]
 # The record that a step is called with: () for several records, None where the step is woken.
@@ -136,6 +138,7 @@ class StepLoop:
         self._on_time = on_time
         self._clocks = clocks
         self._call = step
+        self._declared_at = declared_at(step)
         self._over = over
         own = {*table.keys, *PLACE, FIRST_OFFSET, DELETED}
         self._state = [name for name, _ in table.columns if name not in own]
@@ -308,8 +311,7 @@ class StepLoop:
 
     def _failure(self, error: Exception, where: str = "") -> tuple[str, str]:
         """Returns the line of the user's code and the error, for people."""
-        code = self._call.__code__
-        file = Path(code.co_filename)
+        file, declared_line = self._declared_at
         # As in a project: its modules are beside or below the folder of its pipelines.
         project = file.parent.parent
         passed = [
@@ -318,7 +320,7 @@ class StepLoop:
             if Path(each.filename).is_relative_to(project) and "site-packages" not in each.filename
         ]
         own = [each for each in passed if not each[0].is_relative_to(_KAPPA)]
-        raised_in, line = own[-1] if own else (file, code.co_firstlineno)
+        raised_in, line = own[-1] if own else (file, declared_line)
         said = (
             error.message
             if isinstance(error, Broken)
@@ -364,7 +366,7 @@ class StepLoop:
                 f"{self._step_name} was woken at {asked.isoformat()} for key {_key_text(key)} "
                 f"and leaves {self._on_time} at {again.isoformat()}: it would be woken for ever",
                 hint=f"where the row is None, set {self._on_time} to None or to a later time; "
-                f"{_MEND}",
+                f"{MEND}",
             )
 
     @property
@@ -452,7 +454,7 @@ class StepLoop:
         return Broken(
             f"{self._step_name} gives {field.name} of table {table.name}, "
             f"which is {field.type}, what does not fit: {error}",
-            hint=_MEND,
+            hint=MEND,
         )
 
     def _step(self, state: dict[str, Any], batch: Sequence[Row], key: Key) -> None:
@@ -490,7 +492,7 @@ class StepLoop:
             raise Broken(
                 f"{self._step_name} leaves the state of key {_key_text(key)} "
                 f"with {', '.join(map(str, state)) or 'nothing'}",
-                hint=f"it has {', '.join(self._state)}; {_MEND}",
+                hint=f"it has {', '.join(self._state)}; {MEND}",
             )
         # Read back as from the table, so that the next step gets the same state whether a batch or
         # a slice ends here.
@@ -504,18 +506,18 @@ class StepLoop:
             else:
                 state[name], more = self._returned(field, value)
                 size += more
-        if size > _MOST_BYTES and self._table.keeps_partitions:
+        if size > MOST_BYTES and self._table.keeps_partitions:
             raise Broken(
                 f"{self._step_name} leaves the state of key {_key_text(key)} with {size:,} bytes,"
-                f" and a state may have {_MOST_BYTES:,}",
-                hint=_MEND,
+                f" and a state may have {MOST_BYTES:,}",
+                hint=MEND,
             )
 
     def _batch_for_step(self, batch: Sequence[Row]) -> Any:
         if self._over is Over.ROW:
             return batch[0] if batch else None
         table = pa.Table.from_pylist(batch, schema=self._given)
-        if self._over is Over.ARROW:
+        if self._over is not Over.PANDAS:
             return table
         # Its import takes as long as folding a small slice, and few steps use it.
         import pandas as pd  # noqa: PLC0415
@@ -543,9 +545,20 @@ def _ordered_rows(rows: Iterable[Row]) -> Iterator[Row]:
     """
     for _, found in groupby(rows, key=place_of):
         same = list(found)
-        yield from (
-            same if len(same) == 1 else sorted(same, key=lambda row: repr(sorted(row.items())))
-        )
+        yield from (same if len(same) == 1 else sorted(same, key=row_order))
+
+
+def row_order(row: Row) -> str:
+    """Returns the place of a row among the rows of one record, as a text that can be compared."""
+    return repr(sorted(row.items()))
+
+
+def declared_at(step: Any) -> tuple[Path, int]:
+    """Returns the file and the line of a step: the user's function, or a step of Kappa's."""
+    if isinstance(step, FunctionType):
+        return Path(step.__code__.co_filename), step.__code__.co_firstlineno
+    found: tuple[Path, int] = step.declared_at
+    return found
 
 
 def _micros(time: datetime) -> int:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 from rehearsing import Rehearse, memory_log, pass_on
 
-from kappa import Table, Topic, View, ordered, pipeline
+from kappa import Table, Topic, View, count, ordered, pipeline, sessions
 from kappa.base.errors import Broken
 from kappa.declare.ordered import Over
 from kappa.declare.values.arrow import arrow_schema
@@ -88,6 +88,13 @@ def visit_frames(state: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
     return ended
 
 
+def visit_columns(states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Does as `visit`, with the rows of many keys."""
+    after = states.to_pylist()
+    emitted = [each for row in rows.to_pylist() for each in visit(after[row["_state"]], row)]
+    return pa.Table.from_pylist(after, schema=states.schema), pa.Table.from_pylist(emitted)
+
+
 def invert(state: dict[str, Any], row: Mapping[str, Any]) -> None:
     state["inverse"] = 1 // row["n"]
 
@@ -102,17 +109,36 @@ def watching(step: Any, state: str, emitted: str, *more: Any, **options: Any) ->
 WATCHED = ("failed int, balance bigint", "who string, failed int, at bigint")
 SESSION = "first int, last int"
 safe = watching(watch, *WATCHED)
-visited = pass_on(
-    LOGINS,
-    Table("visits", keys=("who",), fold=ordered(visit, state=SESSION, emits="sessions")),
-    Table("sessions", emitted=f"who string, {SESSION}"),
-    Table(
-        "framed",
-        keys=("who",),
-        fold=ordered(visit_frames, state=SESSION, emits="frames", over="pandas"),
-    ),
-    Table("frames", emitted=f"who string, {SESSION}"),
+
+
+@pipeline(
+    reads={"logins": LOGINS},
+    writes=[
+        Table("visits", keys=("who",), fold=ordered(visit, state=SESSION, emits="sessions")),
+        Table("sessions", emitted=f"who string, {SESSION}"),
+        Table(
+            "framed",
+            keys=("who",),
+            fold=ordered(visit_frames, state=SESSION, emits="frames", over="pandas"),
+        ),
+        Table("frames", emitted=f"who string, {SESSION}"),
+        Table(
+            "columned",
+            keys=("who",),
+            fold=ordered(visit_columns, state=SESSION, emits="columns", over="keys"),
+        ),
+        Table("columns", emitted=f"who string, {SESSION}"),
+        Table(
+            "open_sessions",
+            keys=("who",),
+            fold=sessions("at", f"{GAP} minutes", {"hits": count()}, emits="ended"),
+        ),
+        Table("ended", emitted="who string, since timestamp, last timestamp, hits bigint"),
+    ],
 )
+def visited(logins: DataFrame) -> dict[str, DataFrame]:
+    timed = logins.selectExpr("*", "timestamp_seconds(60 * n) as at")
+    return {**dict.fromkeys(("visits", "framed", "columned"), logins), "open_sessions": timed}
 
 
 def total(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -128,6 +154,13 @@ def total(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
 def total_tables(state: dict[str, Any], rows: pa.Table) -> list[dict[str, Any]]:
     """Does as `total`, over batches."""
     return [emitted for row in rows.to_pylist() for emitted in total(state, row)]
+
+
+def total_columns(states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Does as `total`, with the rows of many keys."""
+    after = states.to_pylist()
+    emitted = [each for row in rows.to_pylist() for each in total(after[row["_state"]], row)]
+    return pa.Table.from_pylist(after, schema=states.schema), pa.Table.from_pylist(emitted)
 
 
 def total_pipeline(step: Any, over: str) -> Any:
@@ -150,7 +183,10 @@ def total_pipeline(step: Any, over: str) -> Any:
 
 def fold_of(declared: Any = safe) -> OrderedFold:
     output = {name: parse_type(kind) for name, kind in declared.columns_of(LOGINS)}
-    tables = table_births(declared, {table.name: output for table in declared.function_tables})
+    outputs = {table.name: output for table in declared.function_tables}
+    if "open_sessions" in outputs:
+        outputs["open_sessions"] = {**output, "at": parse_type("timestamp")}
+    tables = table_births(declared, outputs)
     return OrderedFold.of_pipeline(declared, {table.name: table for table in tables})[0]
 
 
@@ -616,7 +652,7 @@ def test_a_record_that_makes_a_state_too_large_is_a_reject_for_any_slices(
     failed: list[int] = []
     ends = [cut for cut in sorted(cuts) if cut < len(rows)]
     with pytest.MonkeyPatch.context() as small:
-        small.setattr("kappa.engine.fold.step_loop._MOST_BYTES", 100)
+        small.setattr("kappa.engine.fold.step_loop.MOST_BYTES", 100)
         for start, end in zip([0, *ends], [*ends, len(rows)], strict=True):
             here = pa.Table.from_pylist(rows[start:end], arrow_schema(fold.table.steps_over))
             made = fold.here(here, held, {}, Judging(without=frozenset()))
@@ -768,7 +804,7 @@ def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(
         ("row", 100),
         *(
             pytest.param(*each, marks=pytest.mark.long)
-            for each in (("arrow", 100), ("row", 0), ("arrow", 0))
+            for each in (("arrow", 100), ("keys", 100), ("row", 0), ("arrow", 0), ("keys", 0))
         ),
     ],
 )
@@ -778,7 +814,8 @@ def test_records_that_a_step_fails_on_are_rejects_whatever_the_slices(
     # One of `eve` fails by what those before it have left, and not by one that is a reject.
     numbers = {"ann": [1, 10, 2, 11, 3], "eve": [90, 10, 20, 5, -96, 1]}
     log = log_of([(who, True, n) for who, each in numbers.items() for n in each])
-    declared = total_pipeline(total if over == "row" else total_tables, over)
+    step = {"row": total, "arrow": total_tables, "keys": total_columns}[over]
+    declared = total_pipeline(step, over)
     for ends in ([[5, 6]], [[2, 1], [4, 3], [5, 6]]):
         build = rehearse(declared, log, driver_rows)
         for eve, ann in ends:
