@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bids import warm_page_cache
-from cells import TASKS
+from cells import TASKS, WAYS
 from figures import Warm
 from oracle import Rows
 from rivals import Attempt, Command, NotThereError
@@ -58,9 +58,13 @@ class KappaJob:
 
     tasks = frozenset(TASKS)
 
-    def __init__(self, settings: str = "") -> None:
-        """Takes the settings of its project, in which `{servers}` and `{run}` are filled in."""
+    def __init__(self, settings: str = "", way: str = "") -> None:
+        """Takes the settings of its project, in which `{servers}` and `{run}` are filled in.
+
+        `way` names another way to compute the task, if not the task's own.
+        """
         self._settings = settings
+        self._way = way
 
     def set_up(self, _home: Path) -> Mapping[str, str]:
         from rich.console import Console
@@ -82,7 +86,8 @@ class KappaJob:
 
     def prepare(self, attempt: Attempt) -> Command:
         cell = attempt.cell
-        text = cell.fill(TASKS[cell.task].pipeline).encode()
+        pipeline_text, returns, _ = self._pipeline(attempt)
+        text = cell.fill(pipeline_text).encode()
         (attempt.folder / "pipelines").mkdir(parents=True)
         (attempt.folder / _FILE).write_bytes(text)
         settings = self._settings.replace("{servers}", attempt.bootstrap_servers)
@@ -97,7 +102,7 @@ class KappaJob:
                 name: parse_type(kind)
                 for name, _, kind in (column.partition(" ") for column in columns.split(", "))
             }
-            for table, columns in TASKS[cell.task].returns.items()
+            for table, columns in returns.items()
         }
         store = _store(attempt)
         ensure_snapshot(store, BUILD, {_FILE: text})
@@ -161,10 +166,18 @@ class KappaJob:
             )
         # Each round makes its tables at the same paths.
         served = tables_of(read_birth(store, BUILD), frontier, store, listed=files)
-        return {table: f"({served[table].sql})" for table in TASKS[attempt.cell.task].wanted}
+        _, _, columns = self._pipeline(attempt)
+        return {
+            table: f"(select {columns} from ({served[table].sql}))"
+            for table in TASKS[attempt.cell.task].wanted
+        }
 
     def warm(self, attempt: Attempt) -> Warm | None:
         return warm_in(_output(attempt))
+
+    def _pipeline(self, attempt: Attempt) -> tuple[str, Mapping[str, str], str]:
+        task = TASKS[attempt.cell.task]
+        return WAYS[self._way] if self._way else (task.pipeline, task.returns, "*")
 
 
 class FromArchive(KappaJob):

@@ -21,7 +21,7 @@ from typing import Protocol
 import confluent_kafka
 import pyspark
 from bids import Input
-from cells import PARTITIONS, TASKS, Cell
+from cells import PARTITIONS, TASKS, WAYS, Cell
 from figures import Warm
 from oracle import Rows
 
@@ -384,6 +384,7 @@ def every_rival() -> Mapping[str, Rival]:
     return {
         "kappa": KappaJob(),
         "kappa-archive": FromArchive(),
+        **{name: KappaJob(way=name) for name in WAYS},
         "spark": SparkScript(batch=_SPARK_BATCH),
         "spark-once": SparkScript(batch=0),
         "polars": PolarsScript(),
