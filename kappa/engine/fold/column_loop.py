@@ -139,7 +139,8 @@ class OneKey:
         keys = rows.select(list(step.keys)).slice(0, 1)
         after, emitted = step.run(keys, held, rows, np.zeros(rows.num_rows, np.int64))
         state.update(after.to_pylist()[0])
-        return emitted.to_pylist()
+        found: list[dict[str, Any]] = emitted.to_pylist()
+        return found
 
 
 class ColumnLoop:
@@ -269,11 +270,13 @@ def _codes(column: pa.Array) -> Numbers:
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes: Numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
 
 
 def _numbers(table: pa.Table, name: str) -> Numbers:
-    return table.column(name).to_numpy().astype(np.int64)
+    numbers: Numbers = table.column(name).to_numpy().astype(np.int64)
+    return numbers
 
 
 def _with_ordered_records(

@@ -190,7 +190,8 @@ def _one_spelling(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _micros(times: pa.ChunkedArray) -> Numbers:
-    return times.cast(pa.int64()).to_numpy()
+    micros: Numbers = times.cast(pa.int64()).to_numpy()
+    return micros
 
 
 def _joined(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
