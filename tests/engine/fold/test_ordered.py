@@ -38,6 +38,7 @@ from kappa.tables.shape import table_births
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from kappa import Pipeline
     from kappa.engine.children.rehearsal import MemoryLog
 
 GAP = 30
@@ -88,6 +89,13 @@ def visit_frames(state: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
     return ended
 
 
+def watch_columns(states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Does as `watch`, with the rows of many keys."""
+    after = states.to_pylist()
+    emitted = [each for row in rows.to_pylist() for each in watch(after[row["_state"]], row)]
+    return pa.Table.from_pylist(after, schema=states.schema), pa.Table.from_pylist(emitted)
+
+
 def visit_columns(states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Does as `visit`, with the rows of many keys."""
     after = states.to_pylist()
@@ -109,6 +117,7 @@ def watching(step: Any, state: str, emitted: str, *more: Any, **options: Any) ->
 WATCHED = ("failed int, balance bigint", "who string, failed int, at bigint")
 SESSION = "first int, last int"
 safe = watching(watch, *WATCHED)
+safe_by_keys = watching(watch_columns, *WATCHED, over="keys")
 
 
 @pipeline(
@@ -259,7 +268,9 @@ def in_slices(
 @given(
     st.lists(EVENT, max_size=30),
     st.sets(st.integers(0, 30)),
-    st.sampled_from([(watch, Over.ROW), (watch_tables, Over.ARROW)]),
+    st.sampled_from(
+        [(watch, Over.ROW), (watch_tables, Over.ARROW), (watch_columns, Over.KEYS)],
+    ),
 )
 def test_states_and_what_is_emitted_do_not_depend_on_the_cut(
     events: list[tuple[Any, Any, Any]], cuts: set[int], called: tuple[Any, Over]
@@ -282,7 +293,9 @@ def test_states_and_what_is_emitted_do_not_depend_on_the_cut(
 @given(
     st.lists(st.tuples(st.sampled_from(["ann", "bob"]), st.integers(0, 2 * GAP)), max_size=30),
     st.sets(st.integers(0, 30)),
-    st.sampled_from([(visit, Over.ROW), (visit_frames, Over.PANDAS)]),
+    st.sampled_from(
+        [(visit, Over.ROW), (visit_frames, Over.PANDAS), (visit_columns, Over.KEYS)],
+    ),
 )
 def test_sessions_end_with_a_gap_wherever_the_log_is_cut(
     steps: list[tuple[str, int]], cuts: set[int], called: tuple[Any, Over]
@@ -765,9 +778,10 @@ def test_a_producer_stops_no_build_by_a_split_key(
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here", "roots")
+@pytest.mark.parametrize("declared", [safe, safe_by_keys], ids=["row", "keys"])
 @pytest.mark.parametrize("lost", ["told", "watched"])
 def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(
-    lost: str, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+    lost: str, declared: Pipeline, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kappa.engine.write.commit import TableWriter
 
@@ -779,7 +793,7 @@ def test_what_was_lost_between_both_commits_is_emitted_from_the_state_before(
             raise ConnectionAbortedError
         return commit(writer, rows, mark)
 
-    build = rehearse(safe, log, 100)
+    build = rehearse(declared, log, 100)
     build.fold(Offsets({"logins": {0: 0, 1: 5}}))
     with monkeypatch.context() as broken:
         broken.setattr(TableWriter, "commit", cut_short)
