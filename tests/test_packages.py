@@ -383,6 +383,7 @@ def test_only_rows_know_where_the_rows_are() -> None:
     # What a user's function or step has returned is looked at.
     assert asked == {
         "kappa/engine/children/describe.py",
+        "kappa/engine/fold/column_loop.py",
         "kappa/engine/fold/step_loop.py",
         "kappa/engine/function/contribution.py",
     }

@@ -20,8 +20,10 @@ docs/howto/add-a-fold.md is the recipe for another kind. Read in this order:
 __all__ = [
     "count",
     "exactness",
+    "extremes",
     "fold",
     "order",
+    "picked",
     "registry",
     "returned",
     "sizes",

@@ -268,9 +268,7 @@ def in_slices(
 @given(
     st.lists(EVENT, max_size=30),
     st.sets(st.integers(0, 30)),
-    st.sampled_from(
-        [(watch, Over.ROW), (watch_tables, Over.ARROW), (watch_columns, Over.KEYS)],
-    ),
+    st.sampled_from([(watch, Over.ROW), (watch_tables, Over.ARROW), (watch_columns, Over.KEYS)]),
 )
 def test_states_and_what_is_emitted_do_not_depend_on_the_cut(
     events: list[tuple[Any, Any, Any]], cuts: set[int], called: tuple[Any, Over]
@@ -293,9 +291,7 @@ def test_states_and_what_is_emitted_do_not_depend_on_the_cut(
 @given(
     st.lists(st.tuples(st.sampled_from(["ann", "bob"]), st.integers(0, 2 * GAP)), max_size=30),
     st.sets(st.integers(0, 30)),
-    st.sampled_from(
-        [(visit, Over.ROW), (visit_frames, Over.PANDAS), (visit_columns, Over.KEYS)],
-    ),
+    st.sampled_from([(visit, Over.ROW), (visit_frames, Over.PANDAS), (visit_columns, Over.KEYS)]),
 )
 def test_sessions_end_with_a_gap_wherever_the_log_is_cut(
     steps: list[tuple[str, int]], cuts: set[int], called: tuple[Any, Over]
