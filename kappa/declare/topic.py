@@ -94,7 +94,8 @@ class Topic:
     Example:
         VISITS = Topic(
             "visits",
-            event="visitor string not null, page string, ms int, happened_at timestamp",
+            event="visitor string not null, page string, ms int, is_new boolean, "
+            "happened_at timestamp",
             partitions=3,
             key="visitor",
             event_time="happened_at",
