@@ -132,12 +132,6 @@ safe_by_keys = watching(watch_columns, *WATCHED, over="keys")
         ),
         Table("frames", emitted=f"who string, {SESSION}"),
         Table(
-            "columned",
-            keys=("who",),
-            fold=ordered(visit_columns, state=SESSION, emits="columns", over="keys"),
-        ),
-        Table("columns", emitted=f"who string, {SESSION}"),
-        Table(
             "open_sessions",
             keys=("who",),
             fold=sessions("at", f"{GAP} minutes", {"hits": count()}, emits="ended"),
@@ -147,7 +141,7 @@ safe_by_keys = watching(watch_columns, *WATCHED, over="keys")
 )
 def visited(logins: DataFrame) -> dict[str, DataFrame]:
     timed = logins.selectExpr("*", "timestamp_seconds(60 * n) as at")
-    return {**dict.fromkeys(("visits", "framed", "columned"), logins), "open_sessions": timed}
+    return {**dict.fromkeys(("visits", "framed"), logins), "open_sessions": timed}
 
 
 def total(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
