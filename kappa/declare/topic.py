@@ -94,7 +94,7 @@ class Topic:
     Example:
         VISITS = Topic(
             "visits",
-            event="visitor string not null, page string, ms int, is_new boolean, "
+            event="visitor string not null, page string, ms int, is_returning boolean, "
             "happened_at timestamp",
             partitions=3,
             key="visitor",

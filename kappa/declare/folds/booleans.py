@@ -12,7 +12,7 @@ def and_(column: str) -> And:
     """Returns True if all values of a boolean column are true, ignoring nulls. Exact.
 
     Example:
-        Table("pages", keys=("page",), fold={"all_new": and_("is_new")})
+        Table("pages", keys=("page",), fold={"all_returning": and_("is_returning")})
     """
     return And(column)
 
@@ -21,7 +21,7 @@ def or_(column: str) -> Or:
     """Returns True if any value of a boolean column is true, ignoring nulls. Exact.
 
     Example:
-        Table("pages", keys=("page",), fold={"any_new": or_("is_new")})
+        Table("pages", keys=("page",), fold={"any_returning": or_("is_returning")})
     """
     return Or(column)
 
