@@ -385,16 +385,31 @@ TASKS = {
         ),
     )
 }
-# The other ways of Kappa's to compute a task, by the rival's name: the text of the pipeline's file,
-# the columns that its function returns, and how a served row is written as the task wants it.
-WAYS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
-    "kappa-keys": (_SESSIONS_BY_KEYS, TASKS["sessions"].returns, "*"),
-    "kappa-sessions": (
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way in which Kappa computes a task.
+
+    `pipeline` is the text of the pipeline's file. `returns` has, per table, the columns that its
+    function returns, as DDL. `served` is SQL for a served row as the task wants the row.
+    """
+
+    task: str
+    pipeline: str
+    returns: Mapping[str, str]
+    served: str = "*"
+
+
+# By the rival's name.
+WAYS = {
+    "kappa-keys": Way("sessions", _SESSIONS_BY_KEYS, TASKS["sessions"].returns),
+    "kappa-sessions": Way(
+        "sessions",
         _SESSIONS_BUILT_IN,
         {
-            "open_sessions": TASKS["sessions"]
-            .returns["open_sessions"]
-            .replace("dateTime bigint", "at timestamp")
+            table: columns.replace("dateTime bigint", "at timestamp")
+            for table, columns in TASKS["sessions"].returns.items()
         },
         "bidder, epoch_ms(since) as began, epoch_ms(last) as ended, bids, total",
     ),

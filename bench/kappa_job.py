@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bids import warm_page_cache
-from cells import TASKS, WAYS
+from cells import TASKS, WAYS, Way
 from figures import Warm
 from oracle import Rows
 from rivals import Attempt, Command, NotThereError
@@ -65,6 +65,8 @@ class KappaJob:
         """
         self._settings = settings
         self._way = way
+        if way:
+            self.tasks = frozenset({WAYS[way].task})
 
     def set_up(self, _home: Path) -> Mapping[str, str]:
         from rich.console import Console
@@ -86,8 +88,8 @@ class KappaJob:
 
     def prepare(self, attempt: Attempt) -> Command:
         cell = attempt.cell
-        pipeline_text, returns, _ = self._pipeline(attempt)
-        text = cell.fill(pipeline_text).encode()
+        way = self._way_of(cell.task)
+        text = cell.fill(way.pipeline).encode()
         (attempt.folder / "pipelines").mkdir(parents=True)
         (attempt.folder / _FILE).write_bytes(text)
         settings = self._settings.replace("{servers}", attempt.bootstrap_servers)
@@ -102,7 +104,7 @@ class KappaJob:
                 name: parse_type(kind)
                 for name, _, kind in (column.partition(" ") for column in columns.split(", "))
             }
-            for table, columns in returns.items()
+            for table, columns in way.returns.items()
         }
         store = _store(attempt)
         ensure_snapshot(store, BUILD, {_FILE: text})
@@ -166,18 +168,19 @@ class KappaJob:
             )
         # Each round makes its tables at the same paths.
         served = tables_of(read_birth(store, BUILD), frontier, store, listed=files)
-        _, _, columns = self._pipeline(attempt)
+        task = attempt.cell.task
+        columns = self._way_of(task).served
         return {
-            table: f"(select {columns} from ({served[table].sql}))"
-            for table in TASKS[attempt.cell.task].wanted
+            table: f"(select {columns} from ({served[table].sql}))" for table in TASKS[task].wanted
         }
 
     def warm(self, attempt: Attempt) -> Warm | None:
         return warm_in(_output(attempt))
 
-    def _pipeline(self, attempt: Attempt) -> tuple[str, Mapping[str, str], str]:
-        task = TASKS[attempt.cell.task]
-        return WAYS[self._way] if self._way else (task.pipeline, task.returns, "*")
+    def _way_of(self, task: str) -> Way:
+        if self._way:
+            return WAYS[self._way]
+        return Way(task, TASKS[task].pipeline, TASKS[task].returns)
 
 
 class FromArchive(KappaJob):
