@@ -163,8 +163,8 @@ def follow(session, bid):
     if session["ended"] is None or bid["dateTime"] - session["ended"] > GAP_MS:
         if session["ended"] is not None:
             yield {{"bidder": bid["bidder"], **session}}
-        session.update(began=bid["dateTime"], bids=0, total=0)
-    session["ended"] = bid["dateTime"]
+        session.update(began=bid["dateTime"], ended=bid["dateTime"], bids=0, total=0)
+    session["ended"] = max(session["ended"], bid["dateTime"])
     session["bids"] += 1
     session["total"] += bid["price"]
 
@@ -194,8 +194,13 @@ _SESSIONS_BY_KEYS = (
     of, at, price = (bids[name].to_numpy() for name in ("_state", "dateTime", "price"))
     is_first = np.r_[True, of[1:] != of[:-1]]
     is_open = states["ended"].is_valid().to_numpy()
-    before = np.r_[0, at[:-1]]
-    before[is_first] = states["ended"].fill_null(0).to_numpy()
+    ended = states["ended"].fill_null(0).to_numpy()
+    # The greatest time so far in the key: keys have ranges of times that do not overlap.
+    latest = np.where(is_first, np.maximum(at, ended[of]), at)
+    range_of_key = of * (1 + latest.max() - latest.min())
+    latest = np.maximum.accumulate(latest + range_of_key) - range_of_key
+    before = np.r_[0, latest[:-1]]
+    before[is_first] = ended
     begins = at - before > GAP_MS
     begins[is_first] |= ~is_open
     first = np.flatnonzero(begins | is_first)
@@ -204,7 +209,7 @@ _SESSIONS_BY_KEYS = (
     runs = pa.table({{
         "bidder": states["bidder"].take(pa.array(key)),
         "began": np.where(goes_on, stored["began"][key], at[first]),
-        "ended": at[np.r_[first[1:], len(at)] - 1],
+        "ended": latest[np.r_[first[1:], len(at)] - 1],
         "bids": np.diff(np.r_[first, len(at)]) + goes_on * stored["bids"][key],
         "total": np.add.reduceat(price, first) + goes_on * stored["total"][key],
     }})
@@ -252,17 +257,19 @@ def bench(bids):
 """
 )
 
-# A session ends if the key's next event in the log is later than the gap, by the events' times.
+# A session ends if the key's next event in the log is later than the gap after the greatest time.
 _ALL_SESSIONS = """
     with marked as (
-        select *, coalesce(ms - lag(ms) over own > {gap_ms}, true)::int as begins
-        from bids window own as (partition by bidder order by "offset")
+        select *, coalesce(ms - max(ms) over own > {gap_ms}, true)::int as begins
+        from bids window own as (
+            partition by bidder order by "offset" rows between unbounded preceding and 1 preceding
+        )
     ),
     numbered as (
         select *, sum(begins) over (partition by bidder order by "offset") as session from marked
     ),
     whole as (
-        select bidder, session, arg_min(ms, "offset") as began, arg_max(ms, "offset") as ended,
+        select bidder, session, arg_min(ms, "offset") as began, max(ms) as ended,
             count(*) as bids, sum(price)::bigint as total,
             session = max(session) over (partition by bidder) as is_open
         from numbered group by bidder, session

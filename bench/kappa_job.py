@@ -1,10 +1,12 @@
 """Kappa itself: a project with one pipeline, a new build, and its catch-up leg.
 
-The leg runs as the platform runs it, and is measured from process start to its end.
+The leg runs as the platform runs it, and is measured from process start to its end. A job that has
+caught up with a short log goes on as a tail, which scripts/fold_log.py ends.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -20,7 +22,7 @@ from bids import warm_page_cache
 from cells import TASKS, WAYS, Way
 from figures import Warm
 from oracle import Rows
-from rivals import Attempt, Command, NotThereError
+from rivals import SCRIPTS, Attempt, Command, NotThereError
 
 from kappa.base.clock import now
 from kappa.base.java.java import find_java
@@ -143,8 +145,8 @@ class KappaJob:
         return Command(
             [
                 sys.executable,
-                "-m",
-                "kappa.engine.job.job",
+                str(SCRIPTS / "fold_log.py"),
+                json.dumps(attempt.given.offsets.plain()),
                 *where,
                 "--build",
                 BUILD,

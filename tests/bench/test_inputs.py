@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bids import Input, bids
-from cells import CELLS, CONSUMED, GROUPS, PARTITIONS, TASKS, WINDOW_MS, Cell
+from cells import CELLS, CONSUMED, GROUPS, PARTITIONS, TASKS, WAYS, WINDOW_MS, Cell
 from figures import Warm
 from kappa_job import BUILD, KappaJob, warm_of
 from oracle import Oracle
@@ -211,18 +211,21 @@ def test_sessions_are_what_the_pipelines_own_step_makes_of_each_key_in_order(
     assert judge.differences({**tables, "sessions": doubled}) is not None
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("task", "way"),
+    [*((task, "") for task in TASKS), *((way.task, name) for name, way in WAYS.items())],
+)
 def test_kappa_is_given_a_build_with_the_tables_that_are_compared(
-    task: str, tmp_path: Path
+    task: str, way: str, tmp_path: Path
 ) -> None:
     cell = Cell("small", task, EVENTS, KEYS, 1, ())
 
-    command = KappaJob().prepare(Attempt(cell, given(cell), "nowhere:1", tmp_path))
+    command = KappaJob(way=way).prepare(Attempt(cell, given(cell), "nowhere:1", tmp_path))
 
     birth = read_birth(Store(tmp_path / ".kappa"), BUILD)
     assert {table.name for table in birth.tables} == {*TASKS[task].wanted, "rejects"}
     assert birth.topic_ids == {cell.topic: "id"}
-    assert command.arguments[1:3] == ["-m", "kappa.engine.job.job"]
+    assert json.loads(command.arguments[2]) == given(cell).offsets.plain()
 
 
 def test_the_first_slice_is_not_warm() -> None:
