@@ -87,8 +87,8 @@ def draw_graph(graph: ProjectGraph) -> DrawnGraph:
     for each in graph.nodes:
         layers[depths[each.id]].append(each.id)
     for chain in chains.values():
-        for place, each in enumerate(chain[1:-1], start=depths[chain[0]] + 1):
-            layers[place].append(each)
+        for depth, place in enumerate(chain[1:-1], start=depths[chain[0]] + 1):
+            layers[depth].append(place)
     tops = _tops(layers, list(chains.values()), nodes)
     drawn = {
         each.id: DrawnNode(
@@ -191,7 +191,7 @@ def _settle_layer(
     """
     blocks: list[tuple[float, float, list[str]]] = []
     for each in layer:
-        top, size, members = wanted[each] - height(each) / 2, height(each) + _GAP_Y, [each]
+        top, size, members = wanted[each] - height(each) / 2, float(height(each) + _GAP_Y), [each]
         while blocks and blocks[-1][0] + blocks[-1][1] > top:
             above_top, above_size, above = blocks.pop()
             share = len(above) / (len(above) + len(members))
@@ -226,10 +226,10 @@ def _drawn_edge(
         if not is_last:
             x += WIDTH
             path += f"H{x}"
-    unit, seconds, _ = per(edge.rate)
+    unit, per_seconds, _ = per(edge.rate)
     return DrawnEdge(
         path,
-        f"{number(edge.rate * seconds)}{unit}" if edge.rate else "",
+        f"{number(edge.rate * per_seconds)}{unit}" if edge.rate else "",
         f"{number(edge.lag)} behind" if edge.lag else "",
         x - 5,
         y,

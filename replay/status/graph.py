@@ -171,7 +171,7 @@ def outline_of_graph(graph: ProjectGraph) -> ProjectGraph:
         for each in graph.nodes
         if each.kind in {"table", "view", "alert"}
     }
-    edges = {}
+    edges: dict[tuple[str, str], GraphEdge] = {}
     for each in graph.edges:
         ends = inside.get(each.source, each.source), inside.get(each.target, each.target)
         if ends[0] != ends[1]:
