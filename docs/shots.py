@@ -25,7 +25,12 @@ from test_pages import BOARD, serving  # noqa: E402
 from kappa.serving.http.page.render import ProjectPlace  # noqa: E402
 from kappa.state.journal.events import Failed, Staged  # noqa: E402
 
-DOCS = {"overview": "/", "rollout": "/rollouts/5", "query": "/query?sql=from+by_page"}
+DOCS = {
+    "overview": "/",
+    "rollout": "/rollouts/5",
+    "query": "/query?sql=from+by_page",
+    "graph": "/graph",
+}
 ALL = {
     **DOCS,
     "query-empty": "/query",
@@ -36,7 +41,6 @@ ALL = {
     "tables": "/tables",
     "table": "/tables/web/page_hits",
     "topics": "/topics",
-    "graph": "/graph",
     "topic": "/topics/visits?partition=0&start=3",
     "rejects": "/rejects",
     "alerts": "/alerts",

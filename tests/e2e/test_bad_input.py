@@ -144,6 +144,10 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_the_rest_is_folded(
 
     reasons = {row["reason"] for row in bed.must("rejects", "shop", "-o", "json").json()}
     assert reasons >= {*wrong, "null_key", "null_value", "key_mismatch"}
+    (status,) = bed.must("status", "-o", "json").json()["builds"]
+    drifts = {each["name"]: each["proof"] for each in status["drift"]}
+    assert {"wrong_type amount", "missing_field customer", "malformed_json"} <= drifts.keys()
+    assert drifts["wrong_type amount"].startswith("orders:")
     assert bed.rows("select customer, orders from by_customer order by orders desc") == [
         {"customer": "cust-1 é✈", "orders": 2},
         {"customer": "ß\u200b漢字", "orders": 1},
