@@ -6,6 +6,7 @@ code with the step.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from rehearsing import pass_on
+from rehearsing import Rehearse, memory_log, pass_on
 
 from kappa import Table, Topic, absent, follows, sequence
 from kappa.base.errors import Broken
@@ -25,9 +26,12 @@ from kappa.declare.sequence import Absence, Part
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import parse_type
 from kappa.engine.fold.ordered import OrderedFold
+from kappa.state.offsets import Offsets
 from kappa.tables.shape import table_births
 
-SIGNS = Topic("signs", event="who string not null, id int, sign string, n int", key="who")
+SIGNS = Topic(
+    "signs", partitions=1, event="who string not null, id int, sign string, n int", key="who"
+)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BEGAN = 1_700_000_000_000
 SECOND = 1000
@@ -291,7 +295,31 @@ def test_the_bounds_of_within_and_lasting_belong_to_the_time() -> None:
     assert paths(waiting, "a", "c", seconds=[0, 3]) == []
 
 
-def shop(row: Any, kept: Any) -> Any:
+@pytest.mark.long
+@pytest.mark.jvm
+@pytest.mark.usefixtures("spark_here")
+@pytest.mark.parametrize("driver_rows", [1000, 0])
+def test_workers_of_spark_find_the_same_matches(rehearse: Rehearse, driver_rows: int) -> None:
+    """Workers get the conditions by their names, wherever a job has died."""
+    pattern = Pattern((is_a, is_b, absent(is_c, lasting="2 seconds")))
+    draw = random.Random(3)  # the same rows again
+    signs = signs_of([(draw.choice(["a", "b", "c"]), draw.choice(SOME_LEAPS)) for _ in range(30)])
+    log = memory_log()
+    for offset, (sign, ms) in enumerate(signs):
+        event = json.dumps({"who": "ann", "id": offset, "sign": sign}).encode()
+        log.add("signs", 0, event, key=b"ann", ms=ms)
+
+    build = rehearse(pattern.pipeline(), log, driver_rows)
+    build.fold(Offsets({"signs": {0: 11}}))
+    build.die_before_the_frontier_of(Offsets({"signs": {0: 23}}))
+    build.begin(driver_rows=driver_rows)
+    build.fold(log.end)
+
+    found = [row["path"] for row in build.table("matches").to_pylist()]
+    assert sorted(found) == in_slices(signs, set(), fold_of(pattern)) != []
+
+
+def cheaper(row: Any, kept: Any) -> Any:
     return {"n": row["n"]} if kept["n"] is None or row["n"] < kept["n"] else None
 
 
@@ -326,7 +354,7 @@ def priced(*prices: int, parts: Sequence[Any]) -> list[Any]:
 
 
 def test_a_condition_is_given_the_values_kept_before() -> None:
-    falls = follows(shop, times=3, directly=True)
+    falls = follows(cheaper, times=3, directly=True)
     parts = (falls, follows(dear, directly=True))
 
     assert priced(9, 7, 5, 8, 4, 3, 9, parts=parts) == [{"who": "ann", "n": 5, "rose_to": 8}]
