@@ -21,7 +21,7 @@ from kappa.base.source import Source
 from kappa.base.units import exact_duration, parse_duration
 from kappa.declare.options import describe_value, option_text
 from kappa.declare.ordered import Ordered, Over, plain_columns
-from kappa.declare.values.columns import Column, Scalar, parse_type
+from kappa.declare.values.columns import PLAIN_NAME, Column, Scalar, parse_type
 
 # Gets a row, and the values that the run has kept if the function takes two arguments.
 Judge = Callable[..., Any]
@@ -184,6 +184,12 @@ def sequence(
             hint='give the table of the matches by its name: emits="break_ins"',
         )
     columns = () if keeps is None else plain_columns(source, "what a sequence keeps", keeps)
+    for column in columns:
+        if not PLAIN_NAME.fullmatch(column.name):
+            raise DeclarationError(
+                f"{source}: a sequence keeps {column.name}, which is no name of a kept value",
+                hint="name it by letters, digits and underscores, and rename it in a view",
+            )
     fields = ", ".join(f"{column.name}: {column.type}" for column in columns)
     kept = f", kept: struct<{fields}>" if columns else ""
     runs = (

@@ -224,6 +224,7 @@ REFUSED: list[tuple[Declare, str]] = [
     (sequenced(is_odd, is_odd, within="soon"), "within='soon', which is not a duration"),
     (sequenced(is_odd, is_odd, emits=T), "emits table t, which is no name"),
     (sequenced(is_odd, is_odd, keeps="_n int"), "underscore"),
+    (sequenced(is_odd, is_odd, keeps="`a-b` int"), "keeps a-b, which is no name of a kept value"),
     (sequenced(ODD_OR_NOT, is_odd), "is_odd, the first or last part of a sequence, is optional"),
     (sequenced(is_odd, ODD_OR_NOT), "is_odd, the first or last part of a sequence, is optional"),
     (lambda: sequence(absent(is_odd), is_odd, emits="e"), "begins with an absence"),
