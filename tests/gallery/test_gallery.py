@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 
 GALLERY = HOUSE / "docs" / "gallery"
 TEMPLATES = HOUSE / "kappa" / "templates"
-NAMES = ("ab-test", "ads", "facts", "fraud", "iot", "learner", "recommend", "searches")
-NAMES += ("sessions", "shop", "trending")
+NAMES = ("ads", "fraud", "iot", "searches", "sessions", "shop", "trending")
+# A share of the long tests runs these alone: test_template_rows.py computes their rows always.
+SELDOM = ("ab-test", "facts", "learner", "recommend")
+ALL_NAMES = (*NAMES, *SELDOM)
 # The topic to which a page produces one event more after its first answer.
 LATER = {"shop": "customers", "searches": "offers"}
 Rows = list[dict[str, Any]]
@@ -148,7 +150,7 @@ def test_an_offer_is_found_by_each_search_that_waits_for_it() -> None:
     assert (alert.of, alert.on) == ("found", ("insert",))
 
 
-@pytest.mark.parametrize("name", long_except(["shop"], NAMES))
+@pytest.mark.parametrize("name", long_except(["shop"], ALL_NAMES))
 def test_the_law_of_views_holds(name: str) -> None:
     few = {topic: [*events[:2], events[-1]] for topic, events in events_of(name).items()}
 
@@ -166,7 +168,7 @@ def test_the_law_of_slices_holds_for_steps(name: str) -> None:
         hold_to_law(local, _log(pipeline, few), cuts=0, most_slices=5, by_spark=False)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", long_except(NAMES, ALL_NAMES))
 def test_a_page_tells_how_views_are_kept(name: str) -> None:
     pipeline = pipeline_of(name)
     with local_pipeline(pipeline) as local:
@@ -178,7 +180,7 @@ def test_a_page_tells_how_views_are_kept(name: str) -> None:
     assert dict(rows) == {view: str(way).partition(":")[0] for view, way in ways.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", long_except(NAMES, ALL_NAMES))
 def test_a_page_shows_true_answers(name: str) -> None:
     shown = list(answers(name))
 

@@ -25,7 +25,7 @@ from kappa.base.errors import Broken
 from kappa.declare.sequence import Absence, Part
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import parse_type
-from kappa.engine.fold.ordered import OrderedFold
+from kappa.engine.fold.ordered import OrderedFold, Stepped
 from kappa.state.offsets import Offsets
 from kappa.tables.shape import table_births
 
@@ -323,7 +323,7 @@ def cheaper(row: Any, kept: Any) -> Any:
     return {"n": row["n"]} if kept["n"] is None or row["n"] < kept["n"] else None
 
 
-def dear(row: Any, kept: Any) -> Any:
+def dearer(row: Any, kept: Any) -> Any:
     return {"rose_to": row["n"]} if row["n"] > kept["n"] else None
 
 
@@ -331,13 +331,17 @@ def wrong(row: Any) -> Mapping[str, Any]:
     return {"m": row["n"]}
 
 
-def priced(*prices: int, parts: Sequence[Any]) -> list[Any]:
+def failing(row: Any) -> bool:
+    return bool(row["price"])
+
+
+def fold_prices(prices: Sequence[int], parts: Sequence[Any], on_error: str) -> Stepped:
     fold = sequence(*parts, keeps="n int, rose_to int", emits="matches")
     declared = pass_on(
         SIGNS,
         Table("watched", keys=("who",), fold=fold),
         Table("matches", emitted="who string, n int, rose_to int"),
-        on_error="stop",
+        on_error=on_error,
     )
     output = {name: parse_type(kind) for name, kind in declared.columns_of(SIGNS)}
     births = table_births(declared, {"watched": output})
@@ -349,13 +353,16 @@ def priced(*prices: int, parts: Sequence[Any]) -> list[Any]:
     ]
     held = pa.Table.from_pylist([], arrow_schema(made.table.columns))
     given = pa.Table.from_pylist(rows, arrow_schema(made.table.steps_over))
-    found = made.here(given, held, {"signs": {0: 0}}).rows["matches"].to_arrow()
-    return list(found.to_pylist())
+    return made.here(given, held, {"signs": {0: 0}})
+
+
+def priced(*prices: int, parts: Sequence[Any]) -> list[Any]:
+    return list(fold_prices(prices, parts, "stop").rows["matches"].to_arrow().to_pylist())
 
 
 def test_a_condition_is_given_the_values_kept_before() -> None:
     falls = follows(cheaper, times=3, directly=True)
-    parts = (falls, follows(dear, directly=True))
+    parts = (falls, follows(dearer, directly=True))
 
     assert priced(9, 7, 5, 8, 4, 3, 9, parts=parts) == [{"who": "ann", "n": 5, "rose_to": 8}]
     assert priced(9, 7, 8, 5, 6, parts=parts) == []
@@ -363,7 +370,7 @@ def test_a_condition_is_given_the_values_kept_before() -> None:
 
 def test_a_condition_that_keeps_what_is_not_declared_is_named() -> None:
     with pytest.raises(Broken, match="wrong keeps m, which the sequence does not declare"):
-        priced(1, parts=(wrong, dear))
+        priced(1, parts=(wrong, dearer))
 
 
 def test_the_conditions_are_a_part_of_the_version() -> None:
@@ -375,3 +382,11 @@ def test_the_conditions_are_a_part_of_the_version() -> None:
     assert str(declared.tables[0].ordered) == (
         "sequence(is_a, no is_x, is_b, without is_x, keeps path array<int>, emits matches)"
     )
+
+
+def test_a_condition_that_raises_is_named_with_its_line() -> None:
+    (failed,) = fold_prices([1], (failing, dearer), "reject").failed
+
+    line = failing.__code__.co_firstlineno + 1
+    assert (failed.offset, failed.line) == (0, f"fold/test_sequences.py:{line}")
+    assert failed.error == "raised KeyError: 'price' (in the step of table watched)"
