@@ -209,7 +209,7 @@ def sequence(
         ending,
         columns,
     )
-    return SequenceFold(step, state, emits, Over.ROW, _WAKE_AT, step)
+    return SequenceFold(step, state, emits, Over.ROW, _WAKE_AT, sequence=step)
 
 
 @dataclass(frozen=True)
