@@ -14,6 +14,7 @@ from e2e_shop import LEAN_1, order
 from testbed import Testbed, platform
 
 from kappa.kafka.producer import ProducedRecord
+from kappa.serving.outlets.alerts.outbox import shown_messages
 
 pytestmark = [pytest.mark.jvm]
 TOPICS = ["orders"]
@@ -59,7 +60,7 @@ def clock_of(text: str) -> str:
 def bed(tmp_path_factory: pytest.TempPathFactory, lent: str) -> Iterator[Testbed]:
     """A shop that serves, without an order yet."""
     # What served before a change is of no use here.
-    settings = lent + '[rollout]\nsoak = "0s"\n'
+    settings = lent + '[rollout]\nsoak = "0s"\n[notify]\nto = "page"\n'
     with platform(tmp_path_factory.mktemp("input") / "wröng", settings, shop=LEAN_1) as bed:
         assert "serves" in bed.must("deploy", "--yes").out
         yield bed
@@ -148,6 +149,9 @@ def test_what_is_not_valid_is_rejected_with_its_reason_and_the_rest_is_folded(
     drifts = {each["name"]: each["proof"] for each in status["drift"]}
     assert {"wrong_type amount", "missing_field customer", "malformed_json"} <= drifts.keys()
     assert drifts["wrong_type amount"].startswith("orders:")
+    bed.wait(lambda: shown_messages(bed.store, "kappa"), "notices of drift")
+    told = {json.loads(each.body)["op"] for each in shown_messages(bed.store, "kappa")}
+    assert told == {"drift"}
     assert bed.rows("select customer, orders from by_customer order by orders desc") == [
         {"customer": "cust-1 é✈", "orders": 2},
         {"customer": "ß\u200b漢字", "orders": 1},

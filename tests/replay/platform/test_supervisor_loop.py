@@ -117,6 +117,16 @@ def test_what_the_machine_refuses_before_the_loop_is_a_sentence(place, tmp_path,
         assert "hint: see whether the disk is full" in said
 
 
+def test_a_wrong_address_of_notices_is_told_first(tmp_path: Path, capsys) -> None:
+    """Nothing has begun by then."""
+    (tmp_path / "kappa.toml").write_text('[notify]\nto = "ops"\n')
+
+    assert main(["--project", str(tmp_path), "--root", "r", "--take_over", "0"]) == ExitCode.USAGE
+
+    assert "error: notify.to of kappa.toml goes to 'ops'" in capsys.readouterr().err
+    assert not (tmp_path / "r" / "run").exists()
+
+
 def test_a_line_that_cannot_be_written_costs_no_other_its_place(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     with Path("/dev/full").open("w") as full, lines.open("w") as log:
