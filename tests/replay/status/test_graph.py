@@ -252,6 +252,7 @@ def kappa(
     return typist(capsys, monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_command_prints_each_form(kappa: Kappa) -> None:
     listed, mermaid, svg = (
         kappa("graph", *words) for words in ([], ["-o", "mermaid"], ["-o", "svg"])
