@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any
 
@@ -38,7 +37,7 @@ from kappa.serving.query.pin.write_token import (
     timeout_error,
 )
 from kappa.serving.query.reader.client import Client
-from kappa.serving.query.sandbox.question import Busy, Format, Question, Reply
+from kappa.serving.query.sandbox.question import Format, Question, Reply
 
 _FORMS: Mapping[str, Format] = {
     "application/json": Format.JSON,
@@ -145,7 +144,7 @@ async def query(
                 hint=f"send Kappa-After with X-Kappa-Snapshot: {NEW}, or leave it out",
             )
         await ensure_covered(request, kappa_after, kappa_wait)
-    async with _query_place(request.app, stand):
+    async with stand.sandbox.places.take_place(question.reader.name):
         reply, pinned = await anyio.to_thread.run_sync(
             _answer_query,
             stand,
@@ -283,26 +282,6 @@ def _query_of(body: bytes, content_type: str) -> Query:
         f"a query does not come as {kind}",
         hint='send {"sql": "select ..."} as application/json, or the SQL itself as application/sql',
     )
-
-
-@asynccontextmanager
-async def _query_place(app: FastAPI, stand: Stand) -> AsyncIterator[None]:
-    """Waits for a place, at most as long as a query may take, without a thread."""
-    if not hasattr(app.state, "places"):
-        app.state.places = asyncio.Semaphore(stand.sandbox.allowance.at_once)
-    places: asyncio.Semaphore = app.state.places
-    try:
-        async with asyncio.timeout(stand.sandbox.allowance.seconds):
-            await places.acquire()
-    except TimeoutError:
-        raise Busy(
-            f"all {stand.sandbox.allowance.at_once} places for queries are taken",
-            hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
-        ) from None
-    try:
-        yield
-    finally:
-        places.release()
 
 
 def _thread_limiter(app: FastAPI, stand: Stand) -> anyio.CapacityLimiter:

@@ -1,8 +1,7 @@
 """The way from sessions to the sandbox, and the pins of transactions.
 
 This module is the one place of the package where a query is run. Queries of all sessions take turns
-at the places of the sandbox, so a client with many connections takes no more than a client's share
-for each.
+at the places of the sandbox, by user.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from kappa.serving.query.pin.snapshot import (
 )
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.render import json_value
-from kappa.serving.query.sandbox.question import Busy, Question, Reply
+from kappa.serving.query.sandbox.question import Question, Reply
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.store import Store
 
@@ -87,7 +86,6 @@ class SessionAnswers:
         self._sandbox = sandbox
         self._lease_seconds = lease_seconds
         at_once = sandbox.allowance.at_once
-        self._places = asyncio.Semaphore(at_once)
         self._threads = ThreadPoolExecutor(at_once, "postgres")
         self._pinning = ThreadPoolExecutor(_PINNING_THREADS, "postgres pins")
         self._pins = 0
@@ -106,13 +104,11 @@ class SessionAnswers:
         Raises KappaError as `Sandbox.ask_query` does, ClientLeft if the client leaves, and
         PostgresError if the pin has ended.
         """
-        await self._take_place(client)
-        try:
+        async with self._sandbox.places.take_place(question.reader.name):
+            client.ensure_here()
             return await self._in_thread(
                 self._threads, partial(self._ask, question, pin, moment, client)
             )
-        finally:
-            self._places.release()
 
     def rows_of(self, reply: Reply) -> AnswerRows:
         """Returns the rows of a reply, which are kept until they are closed.
@@ -163,21 +159,6 @@ class SessionAnswers:
         """Ends the threads, after all pins are given up."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._pinning.shutdown(wait=True)
-
-    async def _take_place(self, client: Client) -> None:
-        try:
-            async with asyncio.timeout(self.seconds):
-                await self._places.acquire()
-        except TimeoutError:
-            raise Busy(
-                f"all {self._sandbox.allowance.at_once} places for queries are taken",
-                hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
-            ) from None
-        try:
-            client.ensure_here()
-        except BaseException:
-            self._places.release()
-            raise
 
     async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], _Found]) -> _Found:
         return await asyncio.get_running_loop().run_in_executor(threads, work)

@@ -26,6 +26,7 @@ from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.query_files import Named, ensure_files_whole, files_named
+from kappa.serving.query.sandbox.fair_places import FairPlaces
 from kappa.serving.query.sandbox.file_cache import FilesInPlace, files_for_query
 from kappa.serving.query.sandbox.processes import QueryWorker
 from kappa.serving.query.sandbox.question import Allowance, Busy, Question, Reply
@@ -87,6 +88,8 @@ class Sandbox:
         `program` holds the arguments with which Python runs the fork server.
         """
         self.allowance = allowance
+        # For servers whose clients wait in a loop; a thread waits at its slot.
+        self.places = FairPlaces(allowance)
         self._slots = threading.BoundedSemaphore(allowance.at_once)
         self._workers = WorkerPool(allowance, program)
         # The snapshots that served when a query was last asked.

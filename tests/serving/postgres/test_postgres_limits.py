@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -360,3 +361,60 @@ def test_each_user_reads_what_its_token_may(platform: Platform, tmp_path: Path) 
         for user, password in (("grafana", token), ("sensor", collects), ("anybody", token)):
             with pytest.raises(psycopg.OperationalError, match="password|may not read"):
                 psycopg.connect(**{**told, "user": user, "password": password})
+
+
+def test_a_stranger_that_hangs_is_let_go(platform: Platform) -> None:
+    """Whoever has not shown a password in time is cut, at each step of the way in."""
+    hello = b"user\0reader\0\0"
+    first = struct.pack("!ii", len(hello) + 8, 3 << 16) + hello
+    bounds = PostgresBounds(login_seconds=0.3)
+    with PostgresThread(platform.store, bounds=bounds) as server, contextlib.ExitStack() as opening:
+        hanging = [opening.enter_context(opened(server)) for _ in range(4)]
+        for connection, sent in zip(
+            hanging, (b"", first[:3], first, first + b"p" + struct.pack("!i", 99)), strict=True
+        ):
+            connection.sendall(sent)
+        said = [said_by(connection) for connection in hanging]
+
+    assert [each[:1] for each in said] == [b"", b"", b"R", b"R"]
+    assert not any(b"Z\0\0\0\5I" in each for each in said)
+
+
+def test_a_greedy_user_waits_behind_itself(platform: Platform, tmp_path: Path) -> None:
+    """However many slow queries a user asks at once, another user is next at a free place."""
+    file = TokenFile(tmp_path / "tokens.json")
+    tokens = {name: file.add_token(name, [Role.READ], made_by="me") for name in ("greedy", "fair")}
+    allowance = Allowance(memory=256 << 20, seconds=60, at_once=2)
+    slow, ended, stop = ENDLESS.replace("3000000", "5000"), [], threading.Event()
+
+    with (
+        PostgresThread(platform.store, allowance, accounts=Accounts(file=file)) as server,
+        ThreadPoolExecutor(12) as beside,
+    ):
+
+        def connect(user: str) -> psycopg.Connection[tuple[object, ...]]:
+            words = {**server.words, "user": user, "password": tokens[user]}
+            return psycopg.connect(**words, autocommit=True)
+
+        def ask_slowly() -> None:
+            with connect("greedy") as connection:
+                while not stop.is_set():
+                    connection.execute(slow)
+                    ended.append(1)
+
+        asking = [beside.submit(ask_slowly) for _ in range(12)]
+        overtaken = []
+        try:
+            with connect("fair") as connection:
+                wait_until(lambda: len(ended) > 2, 60)
+                for _ in range(4):
+                    before = len(ended)
+                    connection.execute("select count(*) from delays").fetchall()
+                    overtaken.append(len(ended) - before)
+        finally:
+            stop.set()
+        for each in asking:
+            each.result(timeout=60)
+
+    # In the order of arrival, ten others would have been before each.
+    assert max(overtaken) < 6, overtaken

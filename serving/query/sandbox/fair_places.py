@@ -1,0 +1,90 @@
+"""The places for queries, and whose turn is next: that of the client with the least time so far.
+
+A client with many connections, or with slow queries, waits behind itself, and takes from another
+client no more than its own share. The times are those of start-time fair queueing: a client that
+comes new begins at the time of the query that began last, so it has no credit of idle hours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from kappa.serving.query.sandbox.question import Allowance, Busy
+
+# Clients that are no later than others need no entry.
+_MOST_CLIENTS = 1000
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class _Waiting:
+    client: str
+    turn: asyncio.Future[None]
+
+
+class FairPlaces:
+    """The places of a sandbox, for the tasks of one loop."""
+
+    def __init__(self, allowance: Allowance) -> None:
+        self._allowance = allowance
+        self._free = allowance.at_once
+        self._waiting: list[_Waiting] = []
+        # The seconds that each client has used, counted on from the start of its first query.
+        self._used: dict[str, float] = {}
+        # The count at which the query began that began last.
+        self._begun = 0.0
+
+    @asynccontextmanager
+    async def take_place(self, client: str) -> AsyncIterator[None]:
+        """Takes a place for the block. Raises Busy after the time that a query may take."""
+        try:
+            async with asyncio.timeout(self._allowance.seconds):
+                await self._wait_for_turn(client)
+        except TimeoutError:
+            raise Busy(
+                f"all {self._allowance.at_once} places for queries are taken",
+                hint="ask again in a while; serve.queries in kappa.toml lets more run at once",
+            ) from None
+        began, count = time.monotonic(), self._count_of(client)
+        self._begun = count
+        try:
+            yield
+        finally:
+            used = max(count, self._used.get(client, 0.0)) + time.monotonic() - began
+            self._used[client] = used
+            if len(self._used) > _MOST_CLIENTS:
+                self._used = {name: each for name, each in self._used.items() if each > self._begun}
+            self._pass_on()
+
+    def _count_of(self, client: str) -> float:
+        return max(self._begun, self._used.get(client, 0.0))
+
+    async def _wait_for_turn(self, client: str) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        waiting = _Waiting(client, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            await waiting.turn
+        except BaseException:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            else:
+                # The turn came in the instant in which the waiting ended.
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Gives a place that is free to the client whose turn is next."""
+        # Of equal clients, the one that has waited longest is the first in the list.
+        there = [each for each in self._waiting if not each.turn.done()]
+        if not there:
+            self._free += 1
+            return
+        chosen = min(there, key=lambda each: self._count_of(each.client))
+        self._waiting.remove(chosen)
+        chosen.turn.set_result(None)
