@@ -424,6 +424,14 @@ class Session:
         named = len(self._portals.keys() - {""})
         if name and named >= self._bounds.portals:
             raise PostgresError("54000", f"{named} portals are open, and no more may be")
+        kept = (each for other, each in self._portals.items() if other not in {"", name})
+        size = sum(len(value) for each in (*kept, portal) for value in each.values.values())
+        if name and size > self._bounds.kept_bytes:
+            raise PostgresError(
+                "54000",
+                f"the values of {named + 1} portals take {size} bytes, and no more are kept",
+                hint="CLOSE those that are not needed",
+            )
         self._portals[name] = portal
 
     async def _describe_statement(self, statement: _Statement) -> None:

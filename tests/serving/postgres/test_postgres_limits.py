@@ -295,6 +295,18 @@ def test_kept_things_have_a_bound(server: PostgresThread) -> None:
             connection.execute(f"select '4{text}' as shown", prepare=True)
 
 
+def test_values_of_cursors_have_a_bound(server: PostgresThread) -> None:
+    """A cursor keeps its values until its rows are asked for; the values of all have one bound."""
+    declared = "declare v{} cursor for select length(%s) as v"
+    with psycopg.connect(server.dsn) as connection:
+        for place in range(2):
+            connection.execute(declared.format(place), (b"x" * 1_000_000,))
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="values of 3 portals"):
+            connection.execute(declared.format(2), (b"x" * 1_000_000,))
+        connection.rollback()
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
 def test_answers_that_nobody_reads_have_a_bound(
     server: PostgresThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
