@@ -28,6 +28,8 @@ from kappa.base.process import PR_SET_PDEATHSIG
 
 _Found = TypeVar("_Found")
 _TIMES_AS_LONG = 4
+# The most time that a busy machine takes to begin with a forked process.
+_BEGINS_SECONDS = 60.0
 
 
 class OverLimit(KappaError):
@@ -87,16 +89,24 @@ def try_each(
 def _last_begun(
     process: ForkProcess, answer: Connection, seconds: float, memory: int
 ) -> tuple[str, OverLimit | None]:
-    """Waits for the tried functions. Returns the last name, and an error if the call was ended."""
+    """Waits for the tried functions. Returns the last name, and an error if the call was ended.
+
+    Raises OverLimit if the process ends before it has begun with any function.
+    """
     begun = ""
-    while answer.poll(_TIMES_AS_LONG * seconds):
+    while answer.poll(_TIMES_AS_LONG * seconds if begun else _BEGINS_SECONDS):
         try:
             told = answer.recv()
         except EOFError:
-            return begun, _over_limit(process, seconds, memory)
+            error = _over_limit(process, seconds, memory)
+            if not begun:
+                raise error from None
+            return begun, error
         if told is None:
             return begun, None
         begun = told
+    if not begun:
+        raise OverLimit(_too_long(_BEGINS_SECONDS))
     # The process writes its stack, and ends.
     os.kill(process.pid or 0, signal.SIGXCPU)
     process.join(1.0)

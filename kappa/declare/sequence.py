@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -228,10 +229,10 @@ class SequenceStep:
     kept: tuple[Column, ...]
 
     @property
-    def __code__(self) -> CodeType:
-        """Returns the code of the first condition: errors name the user's file."""
+    def declared_at(self) -> tuple[Path, int]:
+        """Returns the file and the line of the first condition: errors name the user's file."""
         code: CodeType = self.parts[0].condition.judge.__code__
-        return code
+        return Path(code.co_filename), code.co_firstlineno
 
     @property
     def conditions(self) -> Iterator[Condition]:

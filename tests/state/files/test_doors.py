@@ -333,6 +333,7 @@ def test_after_an_answer_that_is_lost_at_a_table_it_is_there_once(store, between
 OF_A_HOST = {
     *("Begun", "Cuts", "JoinedSums", "RememberedFiles", "Running", "RunningServer"),
     *("SinkState", "SliceProgress", "SupervisorReport", "VerificationProgress", "ViewCosts"),
+    *("StepTimes", "_Drifts"),
 }
 # The programs that put what is no document, by their doors.
 BY_HAND = {
