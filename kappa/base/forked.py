@@ -64,7 +64,8 @@ def try_each(
 
     Each error comes with the stack of the function, the innermost line first, as `faulthandler`
     writes stacks. Results and errors of the functions are lost. The functions run in a forked
-    process, each within the limits of `call_within`; but a function may write files.
+    process, each within the limits of `call_within`; but a function may write files. Raises
+    OverLimit if the process begins with no function.
     """
     cut: dict[str, tuple[OverLimit, str]] = {}
     pending = list(acts)
@@ -81,6 +82,8 @@ def try_each(
                 os.close(writing)
             if error is None:
                 break
+            if not begun:
+                raise error
             cut[begun] = error, (lines.read() or b"").decode(errors="replace")
         pending = pending[pending.index(begun) + 1 :]
     return cut
@@ -91,26 +94,21 @@ def _last_begun(
 ) -> tuple[str, OverLimit | None]:
     """Waits for the tried functions. Returns the last name, and an error if the call was ended.
 
-    Raises OverLimit if the process ends before it has begun with any function.
+    The name is "" if the process has begun with no function.
     """
     begun = ""
-    while answer.poll(_TIMES_AS_LONG * seconds if begun else _BEGINS_SECONDS):
+    while answer.poll(limit := _TIMES_AS_LONG * seconds if begun else _BEGINS_SECONDS):
         try:
             told = answer.recv()
         except EOFError:
-            error = _over_limit(process, seconds, memory)
-            if not begun:
-                raise error from None
-            return begun, error
+            return begun, _over_limit(process, seconds, memory)
         if told is None:
             return begun, None
         begun = told
-    if not begun:
-        raise OverLimit(_too_long(_BEGINS_SECONDS))
     # The process writes its stack, and ends.
     os.kill(process.pid or 0, signal.SIGXCPU)
     process.join(1.0)
-    return begun, OverLimit(_too_long(_TIMES_AS_LONG * seconds))
+    return begun, OverLimit(_too_long(limit))
 
 
 @contextmanager

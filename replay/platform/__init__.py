@@ -19,7 +19,6 @@ Children are started, ended and reaped:
     processes     the jobs of builds and the verifications
     spares        processes with Spark ready, for the next job or command
     rest          when a build needs no job, and when it is woken by the ends of the log
-    services      archiver, courier, collector, the keeper of HTTP, and the check of views
     notifier      messages about the platform itself, by a thread of the supervisor
     services      archiver, courier, collector, keeper of HTTP, check of views, class archives
     reserve       space that is given up once the disk is full

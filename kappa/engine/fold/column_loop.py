@@ -63,7 +63,7 @@ class ColumnsStep:
         `rows`, the place of its key. Raises Broken if a result does not fit.
         """
         states = pa.Table.from_arrays(
-            [*keys.columns, *held.columns], schema=_joined(keys.schema, held.schema)
+            [*keys.columns, *held.columns], schema=pa.schema([*keys.schema, *held.schema])
         )
         given = rows.append_column(pa.field(STATE, pa.int64()), pa.array(of))
         returned = self.call(states, given)
@@ -290,10 +290,6 @@ def _with_ordered_records(
         same = rows.take(pa.array(places)).to_pylist()
         order[begin:end] = places[sorted(range(len(same)), key=lambda at: row_order(same[at]))]
     return order
-
-
-def _joined(one: pa.Schema, other: pa.Schema) -> pa.Schema:
-    return pa.schema([*one, *other])
 
 
 def _as_table(returned: Any) -> pa.Table | None:
