@@ -13,7 +13,7 @@ import pytest
 from browsing import opened
 from generated import imported
 from house import HOUSE
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -43,15 +43,25 @@ def address(site: Path) -> Iterator[str]:
         thread.join()
 
 
+def first_found(page: Page, heading: str) -> Locator:
+    """Searches by the keyboard, and returns the first result, whose heading is the given one.
+
+    What is typed before the field has the focus is lost.
+    """
+    page.keyboard.press("/")
+    field = page.get_by_role("combobox")
+    expect(field).to_be_focused()
+    field.press_sequentially(heading.lower())
+    first = page.get_by_role("option").first
+    expect(first.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+    return first
+
+
 def test_a_word_is_found_from_any_page(chromium: Browser, address: str) -> None:
     """`opened` asserts that no other host is asked, and that nothing complains."""
     with opened(chromium, address) as (page, _):
         page.goto("/howto/undo.html")
-        page.keyboard.press("/")
-        page.keyboard.type("frontier")
-        first = page.get_by_role("option").first
-        expect(first.get_by_role("heading", name="Frontier", exact=True)).to_be_visible()
-        first.click()
+        first_found(page, "Frontier").click()
         page.wait_for_url("**/reference/glossary.html**")
         expect(page.locator("#frontier")).to_be_in_viewport()
 
@@ -74,7 +84,4 @@ def test_pages_fit_in_light_and_dark(
 def test_the_search_works_without_a_server(chromium: Browser, site: Path) -> None:
     with opened(chromium, site.as_uri()) as (page, _):
         page.goto(f"{site.as_uri()}/index.html")
-        page.keyboard.press("/")
-        page.keyboard.type("frontier")
-        first = page.get_by_role("option").first
-        expect(first.get_by_role("heading", name="Frontier", exact=True)).to_be_visible()
+        first_found(page, "Frontier")
