@@ -289,21 +289,20 @@ class NumberedRecords(Generic[_Record]):
         noted = self.noted_number()
         # The newest record is deleted only after a newer one: the list begins with that record.
         numbers = (self._newest > 1 and self.numbers(after=self._newest - 1)) or self.numbers()
-        while numbers:
-            # A list of a bucket may lack a record that is there.
-            newest = max(numbers[-1], noted, self._newest)
+        # A list of a bucket may lack a record that is there.
+        while newest := max((*numbers[-1:], noted, self._newest)):
             record = self.get(newest)
             if record is not None:
                 self._newest = newest
                 return newest, record
-            self.ensure_newest(numbers[-1], newest)
-            # The record was deleted between the list and the read: a newer record exists by now.
+            # The record was deleted after a newer one was put and noted, or it is lost. A list may
+            # lack records that were put and deleted while it was made; then the note tells of them.
             numbers = self.numbers()
-        if noted and (record := self.get(noted)) is not None:
-            self._newest = noted
-            return noted, record
-        if not self.made_anew:
-            self.ensure_newest(0, noted)
+            noted = self.noted_number()
+            if max((*numbers[-1:], noted)) <= newest and newest not in numbers:
+                if numbers or (noted and not self.made_anew):
+                    raise self.lost(newest)
+                return None
         return None
 
     def after(self, number: int) -> Iterator[tuple[int, _Record]]:

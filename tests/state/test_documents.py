@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from house import HOUSE
@@ -254,6 +255,38 @@ def test_all_records_of_a_folder_that_are_gone_are_noticed(any_store: Store) -> 
 
     with pytest.raises(Damaged, match="^floor 1 of build b is gone"):
         read_floor(any_store, "b")
+
+
+class Listing(Store):
+    """A store in which a record takes the place of all others while the first lists are made.
+
+    Such a list has neither: the system may read a folder's entries in any order.
+    """
+
+    def __init__(self, root: Path, seen: tuple[int, ...]) -> None:
+        super().__init__(root)
+        self.seen = seen
+        self.lists = 2
+        self.writer = Store(root)
+
+    def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
+        names = super().names(prefix, after=after)
+        if not self.lists:
+            return names
+        self.lists -= 1
+        put_floor(self.writer, "b", read_floor(self.writer, "b") + 1)
+        return tuple(floor_records(self, "b").name(number) for number in self.seen)
+
+
+@pytest.mark.parametrize("seen", [(), (1,)])
+def test_a_newest_record_that_was_replaced_while_it_was_looked_for_is_not_taken_for_lost(
+    tmp_path: Path, seen: tuple[int, ...]
+) -> None:
+    root = tmp_path / "root"
+    for frontier in (1, 2, 3):
+        put_floor(Store(root), "b", frontier)
+
+    assert read_floor(Listing(root, seen), "b") == 5
 
 
 def test_a_note_that_is_lost_or_torn_only_says_less(
