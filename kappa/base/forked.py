@@ -30,6 +30,8 @@ _Found = TypeVar("_Found")
 _TIMES_AS_LONG = 4
 # The most time that a busy machine takes to begin with a forked process.
 _BEGINS_SECONDS = 60.0
+# The most time that it takes a process to write its stack and end.
+_ENDS_SECONDS = 10.0
 
 
 class OverLimit(KappaError):
@@ -107,7 +109,7 @@ def _last_begun(
         begun = told
     # The process writes its stack, and ends.
     os.kill(process.pid or 0, signal.SIGXCPU)
-    process.join(1.0)
+    process.join(_ENDS_SECONDS)
     return begun, OverLimit(_too_long(limit))
 
 
