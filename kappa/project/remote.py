@@ -319,7 +319,7 @@ def connect(url: str, *, token: str | None = None) -> RemoteProject:
     This needs httpx2: `pip install 'kappa[client]'`.
 
     Example:
-        async def print_hits():
+        async def print_hits() -> None:
             async with connect("http://127.0.0.1:8717") as project:
                 answer = await project.query("select page, hits from page_hits")
                 print(answer.fetchall())
