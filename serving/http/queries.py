@@ -176,7 +176,7 @@ def _answer_query(
             stand.store, question, lease_seconds=stand.lease_seconds, client=client
         )
         return reply, None
-    with stand.snapshots.held(snapshot) as (name, pinned):
+    with stand.snapshots.held(snapshot, question.reader.name) as (name, pinned):
         return stand.sandbox.ask_pinned(stand.store, pinned, question, client=client), name
 
 

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 from kappa.serving.http.problem import HttpError
 from kappa.serving.query.pin.catalog import pin_served
+from kappa.serving.query.pin.pin_places import PinPlaces
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.state.store import Store
 
 NEW = "new"
-# Each snapshot has a thread that renews the lease, and keeps files from being collected.
-MOST_PINNED = 64
 
 
 @dataclass(slots=True)
 class _Held:
-    """A pinned snapshot; `used` counts the requests that read from the snapshot now.
+    """A client's pinned snapshot; `used` counts the requests that read from the snapshot now.
 
     The snapshot expires at `until` if no request uses it.
     """
 
+    client: str
     pinned: PinnedSnapshot
     closing: ExitStack
     until: float
@@ -53,16 +53,15 @@ class Snapshots:
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
-        # The number of snapshots that are being pinned: each has a place already.
-        self._coming = 0
+        self._places = PinPlaces()
 
     @contextmanager
-    def held(self, name: str) -> Iterator[tuple[str, PinnedSnapshot]]:
-        """Yields the name and the snapshot of that name, or a new snapshot for the name `NEW`.
+    def held(self, name: str, client: str) -> Iterator[tuple[str, PinnedSnapshot]]:
+        """Yields the name and the snapshot of that name, or a client's new one for the name `NEW`.
 
-        Raises HttpError if the snapshot is no longer kept, or if too many are pinned.
+        Raises HttpError if the snapshot is no longer kept, or if there is no place for the client.
         """
-        found, held = self._borrowed(name)
+        found, held = self._borrowed(name, client)
         try:
             yield found, held.pinned
         finally:
@@ -75,14 +74,14 @@ class Snapshots:
         with self._lock:
             held = self._held.pop(name, None)
         if held is not None:
-            held.closing.close()
+            self._release(held)
 
     def close(self) -> None:
         """Releases all snapshots."""
         for name in tuple(self._held):
             self.let_go(name)
 
-    def _borrowed(self, name: str) -> tuple[str, _Held]:
+    def _borrowed(self, name: str, client: str) -> tuple[str, _Held]:
         with self._lock:
             gone = [
                 each
@@ -93,10 +92,8 @@ class Snapshots:
             held = self._held.get(name)
             if held is not None:
                 held.used += 1
-            comes = held is None and name == NEW and self._places_left() > 0
-            self._coming += comes
         for each in ended:
-            each.closing.close()
+            self._release(each)
         if held is not None:
             return name, held
         if name != NEW:
@@ -106,30 +103,31 @@ class Snapshots:
                 hint=f"pin a new one: X-Kappa-Snapshot: {NEW}; "
                 f"one is kept while it is read from every {self._idle_seconds:g} s",
             )
-        if not comes:
+        if (reason := self._places.take(client)) is not None:
             raise HttpError(
                 503,
-                f"{MOST_PINNED} snapshots are pinned",
+                reason,
                 hint=f"let one go: DELETE /api/v1/snapshots/NAME; or wait {self._idle_seconds:g} s",
                 headers={"Retry-After": "5"},
             )
-        return self._pinned()
+        return self._pinned(client)
 
-    def _places_left(self) -> int:
-        return MOST_PINNED - len(self._held) - self._coming
-
-    def _pinned(self) -> tuple[str, _Held]:
-        held = None
+    def _pinned(self, client: str) -> tuple[str, _Held]:
         try:
             with ExitStack() as opening:
                 pinned = opening.enter_context(
                     pin_served(self._store, lease_seconds=self._lease_seconds)
                 )
-                held = _Held(pinned, opening.pop_all(), self._clock() + self._idle_seconds, used=1)
-        finally:
-            name = secrets.token_hex(8)
-            with self._lock:
-                self._coming -= 1
-                if held is not None:
-                    self._held[name] = held
+                until = self._clock() + self._idle_seconds
+                held = _Held(client, pinned, opening.pop_all(), until, used=1)
+        except BaseException:
+            self._places.give_back(client)
+            raise
+        name = secrets.token_hex(8)
+        with self._lock:
+            self._held[name] = held
         return name, held
+
+    def _release(self, held: _Held) -> None:
+        self._places.give_back(held.client)
+        held.closing.close()

@@ -21,6 +21,7 @@ from kappa.serving.access.roles import Identity
 from kappa.serving.postgres.messages import SNAPSHOT_TOO_OLD, PostgresError
 from kappa.serving.query.pin.catalog import pin_at, pin_moment
 from kappa.serving.query.pin.moments import Past
+from kappa.serving.query.pin.pin_places import PinPlaces
 from kappa.serving.query.pin.snapshot import (
     PinnedSnapshot,
     Snapshot,
@@ -35,8 +36,6 @@ from kappa.state.store import Store
 
 _Found = TypeVar("_Found")
 
-# Each pin has a thread that renews the lease, and keeps files from being collected.
-MOST_PINS = 64
 # The most bytes of answers that clients have asked for and not read: they are files of this host.
 MOST_UNREAD_BYTES = 1 << 30
 _PINNING_THREADS = 4
@@ -47,8 +46,9 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class TransactionPin:
-    """A snapshot that a transaction holds."""
+    """A snapshot that a client's transaction holds."""
 
+    client: str
     pinned: PinnedSnapshot
     closing: ExitStack
 
@@ -88,7 +88,7 @@ class SessionAnswers:
         at_once = sandbox.allowance.at_once
         self._threads = ThreadPoolExecutor(at_once, "postgres")
         self._pinning = ThreadPoolExecutor(_PINNING_THREADS, "postgres pins")
-        self._pins = 0
+        self._places = PinPlaces()
         self._unread_bytes = 0
 
     @property
@@ -135,24 +135,21 @@ class SessionAnswers:
             on_close=give_back,
         )
 
-    async def pin(self, moment: Past | None) -> TransactionPin:
-        """Pins the snapshot of a moment for a transaction. Raises as `pin_at` does."""
-        if self._pins >= MOST_PINS:
+    async def pin(self, client: str, moment: Past | None) -> TransactionPin:
+        """Pins the snapshot of a moment for a client's transaction. Raises as `pin_at` does."""
+        if (reason := self._places.take(client)) is not None:
             raise PostgresError(
-                "53000",
-                f"{MOST_PINS} transactions hold a snapshot already",
-                hint="end transactions that wait: COMMIT; or read without BEGIN",
+                "53000", reason, hint="end transactions that wait: COMMIT; or read without BEGIN"
             )
-        self._pins += 1
         try:
-            return await self._in_thread(self._pinning, partial(self._pin, moment))
+            return await self._in_thread(self._pinning, partial(self._pin, client, moment))
         except BaseException:
-            self._pins -= 1
+            self._places.give_back(client)
             raise
 
     def release(self, pin: TransactionPin) -> None:
         """Gives up a pin, without waiting for it."""
-        self._pins -= 1
+        self._places.give_back(pin.client)
         self._pinning.submit(_close_pin, pin)
 
     def close(self) -> None:
@@ -181,12 +178,12 @@ class SessionAnswers:
         with pin_at(self._store, moment, lease_seconds=self._lease_seconds) as pinned:
             return self._sandbox.ask_pinned(self._store, pinned, question, client=client)
 
-    def _pin(self, moment: Past | None) -> TransactionPin:
+    def _pin(self, client: str, moment: Past | None) -> TransactionPin:
         with ExitStack() as opening:
             pinned = opening.enter_context(
                 pin_moment(self._store, moment, lease_seconds=self._lease_seconds)
             )
-            return TransactionPin(pinned, opening.pop_all())
+            return TransactionPin(client, pinned, opening.pop_all())
 
 
 def _close_pin(pin: TransactionPin) -> None:

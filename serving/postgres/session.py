@@ -612,7 +612,7 @@ class Session:
         if work.lost is not None:
             raise ended_snapshot_error(work.lost, reader)
         if work.pin is None and (always or work.status == "T" or work.is_implicit):
-            work.pin = await self._answers.pin(self._settings.when())
+            work.pin = await self._answers.pin(reader.name, self._settings.when())
         try:
             yield work.pin
         finally:
@@ -710,7 +710,7 @@ class Session:
         if is_moment and (moment := self._settings.when()) is not None:
             # A moment that is not kept is refused now, and not at a later query.
             try:
-                self._answers.release(await self._answers.pin(moment))
+                self._answers.release(await self._answers.pin(self._identity().name, moment))
             except BaseException:
                 self._settings.put(name, None, local=local)
                 raise

@@ -4,6 +4,7 @@ A lease pins the choice. The moment is now or in the past. This package reads no
 order:
 
 - snapshot.py: a snapshot of one moment, and the lease that keeps its files
+- pin_places.py: the places for snapshots that clients hold
 - shared_pins.py: the pin that readers of a process share until the frontier moves
 - moments.py: moments of the past, by time, generation, offsets or the log's time
 - look.py: the two looks, at now or at the past (law 11); records in a bucket are read once
@@ -11,4 +12,4 @@ order:
 - write_token.py: waiting until readers see a write
 """
 
-__all__ = ["catalog", "look", "moments", "snapshot", "write_token"]
+__all__ = ["catalog", "look", "moments", "pin_places", "snapshot", "write_token"]

@@ -29,7 +29,7 @@ from websockets.sync.client import connect
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.http.events import MOST_LISTENERS
 from kappa.serving.http.queries import MOST_WAITING
-from kappa.serving.http.snapshots import MOST_PINNED
+from kappa.serving.query.pin.pin_places import MOST_PINS
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
 
@@ -185,14 +185,15 @@ def test_as_many_listen_as_stated_and_no_more_and_who_left_makes_room(server: Se
     again[0].close()
 
 
-def test_as_many_snapshots_are_pinned_as_stated_and_no_more(
+def test_a_client_leaves_places_for_snapshots_to_others(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are being pinned count too: each pin waits until all have asked."""
     from kappa.serving.http import snapshots
     from kappa.serving.http.problem import HttpError
 
-    asked = threading.Barrier(MOST_PINNED, timeout=20)
+    most = MOST_PINS // 2
+    asked = threading.Barrier(most, timeout=20)
     pin = snapshots.pin_served
 
     @contextlib.contextmanager
@@ -204,21 +205,25 @@ def test_as_many_snapshots_are_pinned_as_stated_and_no_more(
     monkeypatch.setattr(snapshots, "pin_served", slow_pin)
     kept = snapshots.Snapshots(platform.store, lease_seconds=60)
 
-    def hold(_: int) -> bool:
+    def hold(client: str) -> str:
         try:
-            with kept.held(snapshots.NEW):
-                return True
+            with kept.held(snapshots.NEW, client):
+                return ""
         except HttpError as error:
-            return (error.status, error.message) != (503, f"{MOST_PINNED} snapshots are pinned")
+            return f"{error.status}: {error.message}"
 
-    with ThreadPoolExecutor(MOST_PINNED + 8) as clients:
-        found = list(clients.map(hold, range(MOST_PINNED + 8)))
-    assert found.count(True) == MOST_PINNED
+    with ThreadPoolExecutor(most + 8) as clients:
+        found = list(clients.map(hold, ["ada"] * (most + 8)))
+    assert found.count("") == most
+    assert {*found} - {""} == {
+        f"503: ada holds {most} snapshots, as many as are left for all others"
+    }
 
-    kept.let_go(next(iter(kept._held)))
     monkeypatch.setattr(snapshots, "pin_served", pin)
-    assert hold(0)
-    assert not hold(0)
+    assert [hold("bob") for _ in range(most)].count("") == most // 2
+    assert hold("eve") == ""
+    kept.let_go([*kept._held][-1])
+    assert hold("eve") == ""
     kept.close()
 
 

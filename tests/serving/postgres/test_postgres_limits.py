@@ -23,6 +23,7 @@ from kappa.serving.access.tokens import TokenFile
 from kappa.serving.postgres import answers
 from kappa.serving.postgres.server import PostgresBounds
 from kappa.serving.postgres.session import SessionBounds
+from kappa.serving.query.pin import pin_places
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
@@ -430,3 +431,34 @@ def test_a_greedy_user_waits_behind_itself(platform: Platform, tmp_path: Path) -
 
     # In the order of arrival, ten others would have been before each.
     assert max(overtaken) < 6, overtaken
+
+
+def test_a_user_leaves_snapshots_to_others(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pin_places, "MOST_PINS", 4)
+    file = TokenFile(tmp_path / "tokens.json")
+    tokens = {name: file.add_token(name, [Role.READ], made_by="me") for name in ("greedy", "fair")}
+    with (
+        PostgresThread(platform.store, accounts=Accounts(file=file)) as server,
+        contextlib.ExitStack() as opening,
+    ):
+
+        def begin(user: str) -> psycopg.Connection[tuple[object, ...]]:
+            words = {**server.words, "user": user, "password": tokens[user]}
+            connection = opening.enter_context(psycopg.connect(**words))
+            connection.execute("select count(*) from delays")
+            return connection
+
+        first = begin("greedy")
+        begin("greedy")
+        with pytest.raises(
+            psycopg.Error, match="greedy holds 2 snapshots, as many as are left"
+        ) as told:
+            begin("greedy")
+        assert told.value.sqlstate == "53000"
+        begin("fair")
+        with pytest.raises(psycopg.Error, match="fair holds 1 snapshot, as many as are left"):
+            begin("fair")
+        first.commit()
+        begin("fair")
