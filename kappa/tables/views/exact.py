@@ -55,6 +55,12 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
         name = str(each.get("function_name", "")).lower()
         if each.get("ref_type") == "POSITIONAL":
             return "a positional join, which takes rows as they come", "join by what rows share"
+        if each.get("ref_type") == "NATURAL" and each["right"]["type"] == "JOIN":
+            return (
+                "a natural join with a join in parentheses on its right, which slices would read "
+                "in another order",
+                "name the columns: join (...) using (...)",
+            )
         if each.get("class") in {"WINDOW", "FUNCTION"} and name in _NEVER:
             return f"{name}, whose result depends on the order of rows", "compute it at reading"
         is_open = each.get("class") == "WINDOW" and is_by_order(each)

@@ -26,11 +26,57 @@ def tree_of(duck: Connection, sql: str) -> Tree:
 
 
 def sql_of(duck: Connection, tree: Tree) -> str:
-    """Returns the query of a tree."""
-    (sql,) = duck.execute(f"select json_deserialize_sql({text(json.dumps(tree))})").fetchone() or (
-        "",
-    )
+    """Returns the query of a tree, with the tree's own meaning.
+
+    DuckDB writes a cross join as a comma and leaves parentheses out, and a comma binds less than
+    all other joins. So a cross join within another join is written as an inner join. DuckDB writes
+    a double without an exponent, which would be a decimal, so a double is written as a cast.
+    """
+    written = json.dumps(_with_meaning(tree))
+    (sql,) = duck.execute(f"select json_deserialize_sql({text(written)})").fetchone() or ("",)
     return str(sql)
+
+
+def _with_meaning(tree: Any, *, in_join: bool = False) -> Any:
+    """Returns a copy of a part of a tree that DuckDB writes with its meaning."""
+    if isinstance(tree, list):
+        return [_with_meaning(each) for each in tree]
+    if not isinstance(tree, dict):
+        return tree
+    match tree:
+        case {"class": "CONSTANT", "value": {"type": {"id": "DOUBLE"}, "value": float(value)}}:
+            return _cast_constant(repr(value), "DOUBLE", tree["alias"])
+        case {"type": "JOIN", "ref_type": "CROSS"} if in_join:
+            tree = {**tree, "ref_type": "REGULAR", "condition": _cast_constant("true", "BOOLEAN")}
+        case {"type": "JOIN", "ref_type": str(kind)}:
+            in_join = kind != "CROSS"
+        case _:
+            in_join = False
+    return {
+        key: _with_meaning(each, in_join=in_join and key in {"left", "right"})
+        if isinstance(each, _PARTS)
+        else each
+        for key, each in tree.items()
+    }
+
+
+def _cast_constant(value: str, kind: str, alias: str = "") -> Tree:
+    """Returns the cast of a text to a type, as the parser makes casts."""
+    varchar = {"id": "VARCHAR", "type_info": None}
+    constant = {"type": varchar, "is_null": False, "value": value}
+    return {
+        "class": "CAST",
+        "type": "OPERATOR_CAST",
+        "alias": alias,
+        "child": {
+            "class": "CONSTANT",
+            "type": "VALUE_CONSTANT",
+            "alias": "",
+            "value": constant,
+        },
+        "cast_type": {"id": kind, "type_info": None},
+        "try_cast": False,
+    }
 
 
 def tables_in(tree: object) -> Iterator[tuple[str, str]]:

@@ -169,9 +169,19 @@ def test_random_texts_are_kept_in_each_way(plans: Connection) -> None:
           ' select id as k, count(*) as n from "Ä" group by id'), ["k"]),
         (('select one.id as k, "Ä".born, "ä".born as c from persons as one join persons as "Ä"'
           ' on one.id = "Ä".id join persons as "ä" on one.id = "ä".born'), []),
+        # DuckDB writes a cross join as a comma, which binds less than other joins.
+        (("select b.auction as k, count(*) as n from auctions as a cross join (select p.id from"
+          " persons as p asof join persons as q on p.id = q.id and p.born >= q.born) as p full join"
+          " bids as b on p.id = b.bidder group by k"), ["k"]),
+        (("select b.auction as k, count(p.id) as n from bids as b left join (auctions as a cross"
+          " join persons as p) on a.id = b.auction asof join persons as q on b.auction = q.id and"
+          " b.price >= q.born group by k"), ["k"]),
+        # DuckDB writes a double without an exponent, which is a decimal then.
+        ("select auction as k, price * 1e-1 as c from bids", []),
+        ("select auction as k, sum(price) * 1e-1 as c from bids group by k", ["k"]),
     ],
 )  # fmt: skip
-def test_names_mean_what_duckdb_takes_them_for(
+def test_texts_mean_what_duckdb_takes_them_for(
     worlds: Sequence[World], sql: str, keys: Sequence[str]
 ) -> None:
     views = [View("v", sql, keys=keys) if keys else View("v", sql, by=("k",))]

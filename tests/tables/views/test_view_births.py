@@ -126,6 +126,10 @@ UNKNOWN = r'cannot be read: Referenced column "idd" not found .* \(did you mean 
         ([v("select id, sum(x) as s from auctions group by id")], "sum of a double"),
         ([by_auction("select auction, rowid from bids")], "v has rowid, which"),
         (
+            [by_auction("select auction from bids natural join (bids as b cross join auctions)")],
+            "a natural join with a join in parentheses",
+        ),
+        (
             [v("select id from w"), View("w", "select b.ROWID as id from bids b")],
             "v has rowid, which numbers",
         ),
