@@ -40,7 +40,7 @@ def test_a_package_is_in_one_lock() -> None:
         ("run", PROJECT["dependencies"]),
         # Packages for users' tests, and for what is optional, are among those of developers.
         *(
-            ("dev" if extra in {"test", "client", "mcp", "iceberg"} else extra, required)
+            ("dev" if extra in {"test", "client", "mcp", "iceberg", "mqtt"} else extra, required)
             for extra, required in PROJECT["optional-dependencies"].items()
         ),
     ],

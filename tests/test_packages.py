@@ -85,6 +85,7 @@ DOORS = {
     "h11": ("serving/collect/",),
     "joserfc": ("serving/access/",),
     "websockets": ("serving/collect/",),
+    "mqtt5": ("serving/collect/",),
     "typer": ("kappa/commands/",),
     "prompt_toolkit": ("kappa/commands/",),
     "rich": (
@@ -281,6 +282,7 @@ def test_each_door_opens_a_package_that_the_project_requires() -> None:
             *extras["client"],
             *extras["mcp"],
             *extras["iceberg"],
+            *extras["mqtt"],
         )
     }
     # Spark's own way to its JVM, of the version that it says; and a user's own pytest.
@@ -363,6 +365,7 @@ def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> Non
         "kappa/tables/views/ways.py",
         # Asyncio's.
         "serving/collect/pulled/kinds.py",
+        "serving/collect/pulled/mqtt.py",
         # Its files are on this host (serving/query/sandbox/file_cache.py).
         "serving/query/sandbox/query_program.py",
     }

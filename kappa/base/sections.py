@@ -69,17 +69,22 @@ class PullKind(StrEnum):
     SSE = "sse"
     WEBSOCKET = "websocket"
     POLL = "poll"
+    MQTT = "mqtt"
 
 
 class PullSettings(Section, frozen=True):
     """`[collect.pull.NAME]`: a source whose events the collector fetches itself."""
 
-    url: Annotated[str, "its address: https:// or http://, of a websocket wss:// or ws://"] = ""
+    url: Annotated[
+        str,
+        "its address: https:// or http://, of a websocket wss:// or ws://, of MQTT mqtts:// or "
+        "mqtt://",
+    ] = ""
     topic: Annotated[str, "the topic of its events, one of `collect.topics`"] = ""
     kind: Annotated[
         PullKind,
         "sse: server-sent events; websocket: an event a message; poll: a document that is "
-        "fetched again and again",
+        "fetched again and again; mqtt: the topics of an MQTT server",
     ] = PullKind.SSE
     every: Annotated[Duration, "how often a document is fetched"] = "30s"
     silence: Annotated[
@@ -89,8 +94,17 @@ class PullSettings(Section, frozen=True):
         Path | None,
         "an absolute path: certificates in PEM that its own is checked by, if not public",
     ] = None
+    filters: Annotated[
+        list[str], 'of MQTT: the topics whose events are taken, such as "plant/+/temperature"'
+    ] = field(default_factory=list)
+    topic_field: Annotated[
+        str, "of MQTT: the field of an event that gets the name of its MQTT topic; nothing: none"
+    ] = ""
+    user: Annotated[str, "of MQTT: the user; the token is the password"] = ""
     token: Annotated[
-        str, "sent as Authorization: Bearer TOKEN; from the environment alone", SECRET
+        str,
+        "sent as Authorization: Bearer TOKEN, of MQTT as the password; from the environment alone",
+        SECRET,
     ] = ""
     headers: Annotated[
         dict[str, str], "sent with each request; from the environment alone", SECRET

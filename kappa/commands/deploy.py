@@ -66,7 +66,7 @@ def validate(
 ) -> None:
     """Check the project's files. No broker is needed.
 
-    It checks declarations, keys, folds, views, determinism, boards, and the topics to collect.
+    It checks declarations, keys, folds, views, determinism, boards, and what is collected.
     """
     from kappa.replay.rollout.plan.finding import parse_allowances
     from kappa.replay.rollout.plan.validate import (
@@ -75,10 +75,17 @@ def validate(
         validated_listing,
         validated_text,
     )
-    from kappa.serving.collect.declared import ensure_collectable, ensure_no_sink
+    from kappa.serving.collect.declared import (
+        ensure_collectable,
+        ensure_no_sink,
+        ensure_topic_fields,
+    )
+    from kappa.serving.collect.pulled.source import sources_of
 
     here = here_of(context)
     accepted = parse_allowances(gap=False, breaking=False, allow=allow or ())
+    if not pipelines:
+        sources_of(here.settings.collect)
     found = _validate_files(here, pipelines or (), accepted, "validating")
     sys.stdout.write(
         validated_text(found)
@@ -89,6 +96,7 @@ def validate(
     if not pipelines and here.settings.collect.topics:
         ensure_collectable(here.settings.collect.topics, here.topics)
         ensure_no_sink(here.settings.collect.topics, here.topic_readers.values())
+        ensure_topic_fields(here.settings.collect.pull, here.topics)
 
 
 def plan(

@@ -74,7 +74,7 @@ def collect(
     bounds = fitting(Bounds())
     accounts = Accounts.of(settings, store.local.folder)
     callers = Callers(chosen, address.host, WaitingLine(bounds.wrong_seconds), accounts)
-    declared = DeclaredTopics(settings.project, chosen.topics, say=say)
+    declared = DeclaredTopics(settings.project, chosen.topics, pull=chosen.pull, say=say)
     log = Log(bootstrap_servers, client_options(settings))
     for name, pull in chosen.pull.items():
         if pull.ca is not None:

@@ -12,14 +12,17 @@ from functools import partial
 from pathlib import Path
 
 from kappa.base.errors import KappaError, UsageError, did_you_mean
+from kappa.base.sections import PullSettings
 from kappa.code.project import load_files
 from kappa.code.sources import Sources
 from kappa.declare.formats.avro_events import Avro
+from kappa.declare.formats.json_events import Json
 from kappa.declare.formats.protobuf_events import Protobuf
 from kappa.declare.formats.topic_formats import changes_of, is_framed
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.project_files import named_files_changed
 from kappa.declare.topic import Topic
+from kappa.declare.values.columns import Scalar
 from kappa.kafka.headers import Headers
 from kappa.kafka.producer import ProducedRecord
 from kappa.records.identity import identity_of
@@ -63,15 +66,17 @@ class DeclaredTopics:
         names: Sequence[str],
         *,
         say: Callable[[str], None],
+        pull: Mapping[str, PullSettings] | None = None,
         load: Callable[[Path], Mapping[str, Topic]] | None = None,
     ) -> None:
-        """Loads the topics.
+        """Loads the topics; `pull` are the sources whose fields the topics must have.
 
         Raises UsageError if a topic is not declared, and the errors of loading. `say` gets messages
         for the operator.
         """
         self._project = project
         self._names = names
+        self._pull = pull or {}
         self._say = say
         self._load = load or partial(topics_to_collect, names)
         self._changed_at = Sources(project).changed_at()
@@ -101,6 +106,7 @@ class DeclaredTopics:
     def _loaded(self) -> Mapping[str, CollectedTopic]:
         declared = self._load(self._project)
         ensure_collectable(self._names, declared)
+        ensure_topic_fields(self._pull, declared)
         return {name: CollectedTopic(declared[name]) for name in self._names}
 
 
@@ -130,6 +136,27 @@ def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> N
             raise UsageError(
                 f"collect.topics names {name}, whose keys have a format, which is not written",
                 hint="collect into a topic whose key is text, or that has none",
+            )
+
+
+def ensure_topic_fields(pull: Mapping[str, PullSettings], declared: Mapping[str, Topic]) -> None:
+    """Raises UsageError if a topic lacks the field that gets the name of an MQTT topic."""
+    for name, each in pull.items():
+        topic = declared.get(each.topic)
+        if not each.topic_field or topic is None:
+            continue
+        here = f"collect.pull.{name}.topic_field is {each.topic_field!r}"
+        if not isinstance(topic.format, Json):
+            raise UsageError(
+                f"{here}, and the events of topic {topic.name} are not JSON",
+                hint="take it out, or declare the topic as JSON",
+            )
+        fields = [column.name for column in topic.columns if column.type == Scalar("string")]
+        if each.topic_field not in fields:
+            raise UsageError(
+                f"{here}, and topic {topic.name} declares no such field of text",
+                hint=did_you_mean(each.topic_field, fields)
+                or f'declare it: event="{each.topic_field} string, ..."',
             )
 
 

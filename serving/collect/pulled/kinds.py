@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
 
 import h11
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -24,8 +22,7 @@ from kappa.base.sections import PullKind
 from kappa.serving.collect.lines import TOO_LARGE, Invalid
 from kappa.serving.collect.pulled.source import PulledSource, SourceAway
 from kappa.serving.collect.pulled.tls import tls_of
-from kappa.state.documents import Documents
-from kappa.state.store import Store
+from kappa.serving.collect.pulled.visitor import PullPosition, Visitor
 
 _OPEN_SECONDS = 20.0
 _READ_BYTES = 1 << 16
@@ -134,21 +131,6 @@ _GATHER_SECONDS = 0.005
 _GATHERED, _GATHERED_BYTES = 1_000, 1 << 20
 
 
-class Visitor(Protocol):
-    """The visitor of a source; `again_seconds` is the wait until the next connection."""
-
-    position: PullPosition
-    again_seconds: float
-
-    def opened(self) -> None:
-        """Notes that the source is available."""
-
-    async def take(
-        self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
-    ) -> None:
-        """Takes events; returns once each is settled, and the position after them is written."""
-
-
 async def visit(source: PulledSource, visitor: Visitor) -> None:
     """Visits a source until its events end.
 
@@ -161,6 +143,11 @@ async def visit(source: PulledSource, visitor: Visitor) -> None:
             await _visit_websocket(source, visitor)
         case PullKind.POLL:
             await _visit_document(source, visitor)
+        case PullKind.MQTT:
+            # An extra.
+            from kappa.serving.collect.pulled.mqtt import visit_mqtt  # noqa: PLC0415
+
+            await visit_mqtt(source, visitor)
 
 
 async def _visit_sse(source: PulledSource, visitor: Visitor) -> None:
@@ -396,38 +383,3 @@ class SseLines:
         if size > self._most:
             return [Invalid(TOO_LARGE, f"it has more than {self._most:,} bytes")]
         return [b"\n".join(data)]
-
-
-_FOLDER = "collector/pull"
-
-
-class PullPosition(Struct, frozen=True, omit_defaults=True):
-    """A place in a source: after an event of a stream, or a document with its digest.
-
-    `source` is the digest of the source's address, `document` the digest of a document's bytes.
-    """
-
-    source: str
-    last_event_id: str = ""
-    etag: str = ""
-    last_modified: str = ""
-    document: str = ""
-
-
-_POSITION = Documents(PullPosition, derived=True)
-
-
-def read_position(store: Store, name: str, source: str) -> PullPosition:
-    """Returns a source's position; the beginning if none is stored. Raises KappaError."""
-    found = _POSITION.get(store, _position_name(name), f"the position in source {name}")
-    # Another source's place means nothing here.
-    return found if found is not None and found.source == source else PullPosition(source)
-
-
-def put_position(store: Store, name: str, position: PullPosition) -> None:
-    """Writes a position down. Raises KappaError."""
-    _POSITION.put(store, _position_name(name), position)
-
-
-def _position_name(source: str) -> str:
-    return f"{_FOLDER}/{source}.json"

@@ -18,9 +18,10 @@ from kappa.base.errors import KappaError
 from kappa.base.sections import PullKind
 from kappa.serving.collect.declared import CollectedTopic
 from kappa.serving.collect.lines import Invalid, read_event
-from kappa.serving.collect.pulled.kinds import PullPosition, put_position, read_position, visit
+from kappa.serving.collect.pulled.kinds import visit
 from kappa.serving.collect.pulled.source import PulledSource, SourceAway
 from kappa.serving.collect.pulled.tls import why_no_tls
+from kappa.serving.collect.pulled.visitor import PullPosition, put_position, read_position
 from kappa.serving.collect.until_acknowledged import ArrivedEvent, UntilAcknowledged
 from kappa.serving.http.exposition import family
 from kappa.state.store import Store
@@ -87,7 +88,7 @@ class Pull:
         self.is_there, self.away = True, ""
         if self._said:
             self._said = False
-            self._means.say(f"collect.pull.{self.source.name}: {self.source.shown} is there again")
+            self.report(f"{self.source.shown} is there again")
 
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
@@ -113,6 +114,19 @@ class Pull:
         await self._deliver(batch)
         if position is not None:
             await asyncio.to_thread(self._keep, position)
+
+    async def keep(self, position: PullPosition) -> None:
+        """Writes a position down. Raises SourceAway if the position cannot be written."""
+        store, name = self._means.store, self.source.name
+        try:
+            await asyncio.to_thread(put_position, store, name, position)
+        except KappaError as error:
+            raise SourceAway(f"its position cannot be written: {error.message}") from error
+        self.position = position
+
+    def report(self, what: str) -> None:
+        """Writes to the log what has happened to the source."""
+        self._means.say(f"collect.pull.{self.source.name}: {what}")
 
     def state(self) -> Mapping[str, Any]:
         """Returns the source's state, for people."""
@@ -159,7 +173,7 @@ class Pull:
         shown = f"the broker refuses its events, which wait: {why}"
         if shown != self._refused:
             self._refused = shown
-            self._means.say(f"collect.pull.{self.source.name}: {shown}")
+            self.report(shown)
 
     def _keep(self, position: PullPosition) -> None:
         self.position = position
@@ -170,10 +184,7 @@ class Pull:
             # Events behind the last written position are sent again after a kill.
             if error.message != self._unkept_said:
                 self._unkept_said = error.message
-                self._means.say(
-                    f"collect.pull.{self.source.name}: its position cannot be written: "
-                    f"{error.message}"
-                )
+                self.report(f"its position cannot be written: {error.message}")
 
     def _gone(self, why: str) -> None:
         self.failures += 1
@@ -181,10 +192,7 @@ class Pull:
         self.is_there, self.away = False, why
         if not self._said:
             self._said = True
-            self._means.say(
-                f"collect.pull.{self.source.name}: {self.source.shown} gives no events: {why}; "
-                "it is tried again"
-            )
+            self.report(f"{self.source.shown} gives no events: {why}; it is tried again")
 
     def _wait(self) -> float:
         """Returns the seconds until the next visit; failures in turn add to the wait."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,9 +19,14 @@ _SCHEMES = {
     PullKind.SSE: ("https", "http"),
     PullKind.POLL: ("https", "http"),
     PullKind.WEBSOCKET: ("wss", "ws"),
+    PullKind.MQTT: ("mqtts", "mqtt"),
 }
-_SECURE = frozenset({"https", "wss"})
-_PORTS = {"https": 443, "wss": 443, "http": 80, "ws": 80}
+_SECURE = frozenset({"https", "wss", "mqtts"})
+_PORTS = {"https": 443, "wss": 443, "mqtts": 8883, "http": 80, "ws": 80, "mqtt": 1883}
+# The settings that only MQTT has, in the order of their checks.
+_MQTT_SETTINGS = ("filters", "topic_field", "user")
+# The longest text of MQTT, in bytes.
+_LONGEST_TEXT = 65_535
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Source: RFC 9110, 5.5.
 _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
@@ -61,6 +66,11 @@ class PulledSource:
     silence_seconds: float
     largest_event: int
     largest_document: int
+    # Of MQTT: the filters, the field that gets the name of an event's topic, user and password.
+    filters: tuple[str, ...] = ()
+    topic_field: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
 
     @property
     def digest(self) -> str:
@@ -68,7 +78,7 @@ class PulledSource:
         return hashlib.blake2b(f"{self.kind} {self.url}".encode(), digest_size=16).hexdigest()
 
 
-def sources_of(settings: CollectSettings, largest_event: int) -> list[PulledSource]:
+def sources_of(settings: CollectSettings, largest_event: int = 1 << 20) -> list[PulledSource]:
     """Returns the declared sources. Raises SettingsError if a declaration is not usable."""
     return [
         _pulled_source(name, pull, settings, largest_event) for name, pull in settings.pull.items()
@@ -86,6 +96,7 @@ def _pulled_source(
             hint=f"collect.topics has {', '.join(settings.topics) or 'none'}",
         )
     schemes = _SCHEMES[pull.kind]
+    variable = f"KAPPA__COLLECT__PULL__{name.upper()}__"
     try:
         parts = urlsplit(pull.url)
         port = parts.port or _PORTS.get(parts.scheme, 0)
@@ -102,12 +113,23 @@ def _pulled_source(
     if parts.username is not None or parts.password is not None:
         raise SettingsError(
             f"{here}.url has a user or password in it",
-            hint=f"take it out, and give KAPPA__COLLECT__PULL__{name.upper()}__HEADERS="
-            """'{"Authorization": "Basic ..."}'""",
+            hint=f"take it out, and give {here}.user and {variable}TOKEN"
+            if pull.kind is PullKind.MQTT
+            else f"""take it out, and give {variable}HEADERS='{{"Authorization": "Basic ..."}}'""",
         )
     is_secure = parts.scheme in _SECURE
-    headers = _source_headers(here, pull)
-    if headers and not is_secure and not _is_this_machine(parts.hostname):
+    is_mqtt = pull.kind is PullKind.MQTT
+    if is_mqtt:
+        _ensure_mqtt(here, pull, is_place=parts.path in {"", "/"} and not parts.query)
+    for name_of_setting in () if is_mqtt else _MQTT_SETTINGS:
+        if getattr(pull, name_of_setting):
+            raise SettingsError(
+                f"{here}.{name_of_setting} is set, and a source of the kind {pull.kind} has none",
+                hint=f'take it out, or set {here}.kind to "mqtt"',
+            )
+    headers = {} if is_mqtt else _source_headers(here, pull)
+    has_secret = bool(headers) or (is_mqtt and bool(pull.token))
+    if has_secret and not is_secure and not _is_this_machine(parts.hostname):
         raise SettingsError(
             f"{here} has a token or headers, and its url is not encrypted",
             hint=f"let the url begin with {schemes[0]}://",
@@ -134,7 +156,52 @@ def _pulled_source(
         silence_seconds=_duration_seconds(here, "silence", pull.silence),
         largest_event=largest_event,
         largest_document=parse_memory(settings.body_bytes),
+        filters=tuple(dict.fromkeys(pull.filters)),
+        topic_field=pull.topic_field,
+        user=pull.user,
+        password=pull.token if is_mqtt else "",
     )
+
+
+def _ensure_mqtt(here: str, pull: PullSettings, *, is_place: bool) -> None:
+    """Raises SettingsError if a source of MQTT cannot be subscribed to."""
+    try:
+        from mqtt5 import TopicFilter  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise SettingsError(
+            f"{here} needs mqtt5, which is not installed", hint="pip install 'kappa[mqtt]'"
+        ) from None
+    if not is_place:
+        raise SettingsError(
+            f"{here}.url names more than a server",
+            hint=f"end it behind the port, and name topics in {here}.filters",
+        )
+    if pull.headers:
+        raise SettingsError(
+            f"{here}.headers is set, and MQTT has no headers",
+            hint=f"give {here}.user, and the password as its token",
+        )
+    if not pull.filters:
+        raise SettingsError(
+            f"{here}.filters is empty, so no events would come",
+            hint='name topics of the server: filters = ["plant/+/temperature"]',
+        )
+    for each in pull.filters:
+        try:
+            TopicFilter(each)
+            why = "" if each else "it is empty"
+        except ValueError as error:
+            why = str(error)
+        if why:
+            raise SettingsError(
+                f"{here}.filters has {each[:250]!r}, which is no filter of MQTT: {why}",
+                hint='levels are between "/"; "+" stands for one level, "#" at the end for all',
+            )
+    for name, text in (("user", pull.user), ("token", pull.token)):
+        if len(text.encode(errors="replace")) > _LONGEST_TEXT or "\0" in text:
+            raise SettingsError(
+                f"{here}.{name} cannot be sent", hint="it has at most 64 kB of text"
+            )
 
 
 def _source_headers(here: str, pull: PullSettings) -> Mapping[str, str]:

@@ -27,7 +27,7 @@ from kappa.records.identity import DIGEST_BYTES, Memory
 from kappa.replay.page.intents import do_once
 from kappa.replay.status.doctor.examine import examine_root, unsealed_documents
 from kappa.replay.status.status import observe_status
-from kappa.serving.collect.pulled.kinds import PullPosition, put_position
+from kappa.serving.collect.pulled.visitor import PullPosition, put_position
 from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message
 from kappa.serving.outlets.alerts.outbox import (

@@ -35,7 +35,7 @@ from kappa.replay.page.intents import do_once
 from kappa.replay.platform.rest import WatchedBuild
 from kappa.replay.status.doctor.examine import Damage
 from kappa.replay.status.doctor.repair import repair_root
-from kappa.serving.collect.pulled.kinds import PullPosition, put_position, read_position
+from kappa.serving.collect.pulled.visitor import PullPosition, put_position, read_position
 from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message
 from kappa.serving.outlets.alerts.outbox import (
