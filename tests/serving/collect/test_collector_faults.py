@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from collecting import Collector, collecting, until, write_project
+from pulled_sources import free_port
 
 from kappa import Topic
 from kappa.kafka.client import Log
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from losing import Restarted
 
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
+# Debian's place of servers may be off the user's path.
+HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 EVENT = "id string, page string not null, ms int"
 IDENTIFIED = Topic(
@@ -135,6 +142,12 @@ def test_a_killed_collector_keeps_what_it_acknowledged_and_repeats_fold_once(
         for client in clients:
             client.end()
 
+    ensure_kept_once(log, clients)
+    log.delete("kept")
+
+
+def ensure_kept_once(log: Log, clients: list[Client]) -> None:
+    """Raises AssertionError unless each acknowledged event is in the log, and is folded once."""
     found = records(log, "kept")
     by_place = {(each.partition, each.offset): each for each in found}
     acknowledged = {name: at for each in clients for name, at in each.acknowledged.items()}
@@ -149,7 +162,68 @@ def test_a_killed_collector_keeps_what_it_acknowledged_and_repeats_fold_once(
     assert max(counts.values()) == 1
     # Some were sent twice: else nothing was tried.
     assert sum(client.repeats for client in clients) > 0
+
+
+@pytest.mark.long
+@pytest.mark.skipif(HAPROXY is None, reason="not run: no haproxy (apt-get install haproxy)")
+def test_two_collectors_behind_a_balancer_lose_and_double_nothing(log: Log, tmp_path: Path) -> None:
+    """A repeat goes to whichever collector lives; the identity drops what both have sent."""
+    log.create(IDENTIFIED)
+    ports, projects = [free_port(), free_port()], []
+    for port in ports:
+        folder = tmp_path / str(port)
+        projects.append(write_project(folder, "kept", key=None, identity="id"))
+        toml = folder / "kappa.toml"
+        toml.write_text(toml.read_text().replace(":0", f":{port}"))
+    with ExitStack() as running, balanced(tmp_path, ports) as port:
+        both = [running.enter_context(collecting(each, log.bootstrap_servers)) for each in projects]
+        clients = [Client(f"c{number}", [port], "kept") for number in range(6)]
+        for client in clients:
+            client.start()
+
+        def acknowledged() -> int:
+            return sum(len(client.acknowledged) for client in clients)
+
+        for turn in range(3):
+            had = acknowledged()
+            until(lambda had=had: acknowledged() > had + 300, "events by both")
+            # In the middle of answers; once the other one dies, too.
+            dead = [turn % 2]
+            both[dead[0]].process.kill()
+            had = acknowledged()
+            until(lambda had=had: acknowledged() > had + 300, "events by the other one")
+            if turn == 2:
+                dead.append(1)
+                both[1].process.kill()
+            for each in dead:
+                begin = collecting(projects[each], log.bootstrap_servers)
+                both[each] = running.enter_context(begin)
+        for client in clients:
+            client.end()
+        for each in both:
+            assert each.metric("kappa_collect_events_total", outcome="acknowledged") > 0
+    ensure_kept_once(log, clients)
     log.delete("kept")
+
+
+@contextmanager
+def balanced(folder: Path, ports: list[int]) -> Iterator[int]:
+    """Runs a balancer of connections to some ports, and yields its own port."""
+    port, settings = free_port(), folder / "haproxy.cfg"
+    servers = "\n".join(
+        f"  server s{each} 127.0.0.1:{each} check inter 200ms fall 1 rise 1" for each in ports
+    )
+    settings.write_text(
+        "defaults\n  mode tcp\n  timeout connect 2s\n  timeout client 1m\n  timeout server 1m\n"
+        f"listen events\n  bind 127.0.0.1:{port}\n  balance roundrobin\n"
+        f"  option httpchk GET /readyz\n{servers}\n"
+    )
+    process = subprocess.Popen([str(HAPROXY), "-db", "-f", settings])
+    try:
+        yield port
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.long
