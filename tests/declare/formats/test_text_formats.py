@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from house import HOUSE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -181,6 +183,38 @@ def test_odd_lines_of_a_web_server_are_read_or_rejected(line: bytes, found: Any)
     row = read(line, "access-log", HIT)
 
     assert (row if isinstance(row, str) else (row[4], row[9], row[5])) == found
+
+
+W3C = """\
+#Software: Microsoft Internet Information Services 10.0
+#Version: 1.0
+#Date: 2026-01-31 14:05:07
+#Fields: date time c-ip cs-username cs-method cs-uri-stem cs-uri-query sc-status time-taken
+2026-01-31 14:05:07 203.0.113.9 - GET /jobs q=1&at=Turin 200 31
+2026-01-31 14:05:08 2001:db8::7 SHOP\\ann POST /cart/7 - 503 1204
+"""
+
+
+def test_the_page_shows_how_a_w3c_log_is_read() -> None:
+    page = (HOUSE / "docs" / "howto" / "formats.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(
+        r"```python\n(from kappa import Text, Topic\n\n# date.*?)```", page, re.DOTALL
+    )
+    names: dict[str, Any] = {}
+    exec(compile(shown, "formats.md", "exec"), names)
+    reader, rows, rejects = RecordReader(names["REQUESTS"]), [], []
+    for line in W3C.splitlines():
+        try:
+            rows.append(reader.read(None, line.encode()))
+        except Rejected as rejected:
+            rejects.append((line[0], rejected.reason))
+
+    begin = int(datetime(2026, 1, 31, 14, 5, 7, tzinfo=UTC).timestamp()) * 1_000_000
+    assert rows == [
+        (begin, "203.0.113.9", None, "GET", "/jobs", "q=1&at=Turin", 200, 31),
+        (begin + 1_000_000, "2001:db8::7", "SHOP\\ann", "POST", "/cart/7", None, 503, 1204),
+    ]
+    assert rejects == [("#", "no_match")] * 4
 
 
 def test_a_pattern_gives_fields_by_its_groups_and_what_takes_no_part_is_missing() -> None:
