@@ -126,7 +126,7 @@ class Callers:
 
     async def admitted(self, headers: Mapping[str, str], token_in_address: str | None) -> Caller:
         """Returns the caller of a request. Raises HttpError if the request has no caller."""
-        if not self._asks_for_tokens:
+        if not self.asks_for_tokens:
             host = _host_of(headers.get("host", ""))
             if host not in _LOCAL:
                 raise HttpError(
@@ -149,13 +149,13 @@ class Callers:
 
     def admitted_at_once(self, headers: Mapping[str, str]) -> Caller | None:
         """Returns a request's caller, or None. Raises HttpError if the host is not a valid host."""
-        if not self._asks_for_tokens:
+        if not self.asks_for_tokens:
             return self._anybody if _host_of(headers.get("host", "")) in _LOCAL else None
         return self.known(_token_of(headers) or "")
 
     def known(self, token: str) -> Caller | None:
         """Returns the caller of a token, or the only caller if nobody needs a token."""
-        if not self._asks_for_tokens:
+        if not self.asks_for_tokens:
             return self._anybody
         given, found = token.encode(), None
         # All are compared, so that the time shows nothing.
@@ -167,7 +167,7 @@ class Callers:
         return found
 
     @property
-    def _asks_for_tokens(self) -> bool:
+    def asks_for_tokens(self) -> bool:
         """Returns True if each request must bring a token.
 
         Even after the last token is removed, requests need a token until the collector ends.

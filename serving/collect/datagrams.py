@@ -1,4 +1,4 @@
-"""Events by UDP, one per datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` with sources.
+"""Events by UDP, one per datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` if tokens are needed.
 
 Datagrams get no answer. A datagram that is not an event of a caller is counted.
 """
@@ -49,12 +49,13 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, _address: Any) -> None:
         """Takes the event of a datagram."""
-        head, brace, rest = data.partition(b"{")
-        words = head.split() if len(head) <= _LONGEST_WORD else []
-        name, token = [*(word.decode("latin-1") for word in words), "", ""][:2]
+        name, _, event = data.partition(b" ")
+        token = b""
+        if self._stand.callers.asks_for_tokens:
+            token, _, event = event.partition(b" ")
         try:
-            caller = self._stand.callers.known(token)
-            topic = self._stand.topic(name)
+            caller = self._stand.callers.known(token[:_LONGEST_WORD].decode("latin-1"))
+            topic = self._stand.topic(name.decode("latin-1"))
         except KappaError as error:
             self._stand.counts.request(_WAY, problem_of(error).status)
             return
@@ -65,4 +66,4 @@ class Datagrams(asyncio.DatagramProtocol):
             self._stand.counts.request(_WAY, 429)
             self._stand.counts.events(topic.name, _WAY, {"dropped": 1})
             return
-        self._one_way.take(topic, brace + rest, _WAY)
+        self._one_way.take(topic, event, _WAY)

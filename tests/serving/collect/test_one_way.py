@@ -135,3 +135,33 @@ def test_an_image_on_a_page_of_another_site_sends_nothing(
         assert pixel(collector, topic, event, referer="https://x.example/", **other) == 403
         assert pixel(collector, topic, event, referer="https://shop.example/p", **other) == 200
         until(lambda: pages(kafka.log, topic) == ["/ö"], "the event of the shop's page")
+
+
+def test_a_line_of_text_by_udp_is_an_event_behind_its_token(
+    kafka: Restarted, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, token, port = kafka.log, "a-token-of-24-characters", free_udp_port()
+    log.create(Topic(topic_name, event="page string", partitions=1))
+    monkeypatch.setenv("KAPPA__COLLECT__SOURCES__WEB__TOKEN", token)
+    settings = f'udp = "127.0.0.1:{port}"\n[collect.sources.web]\n'
+    project = write_project(tmp_path, topic_name, settings=settings)
+    pipeline = project / "pipelines" / "web.py"
+    declared = pipeline.read_text().replace("import Table", "import Text, Table")
+    declared = declared.replace("id string, ", "").replace(
+        "partitions=3", r'format=Text(r"(?P<page>[^:]+):(?P<ms>[0-9]+)[|]ms")'
+    )
+    pipeline.write_text(declared)
+    lines = (f"{topic_name} /a:1|ms", f"{topic_name} wrong /a:2|ms", f"{topic_name} {token} /a|c")
+    with (
+        collecting(project, kafka.broker.bootstrap_servers) as collector,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        for line in (*lines, f"{topic_name} {token} /a b:3|ms\n"):
+            sender.sendto(line.encode(), ("127.0.0.1", port))
+        until(lambda: log.end([topic_name]).at(topic_name, 0) == 1, "the line")
+        counts = collector.ask("GET", f"/metrics?token={token}").body.decode()
+    udp = [line for line in counts.splitlines() if 'way="udp"' in line]
+    assert {line.rpartition(" ")[2] for line in udp if 'status="401"' in line} == {"2"}
+    assert {line.rpartition(" ")[2] for line in udp if 'outcome="invalid"' in line} == {"1"}
+    (record,) = log.records([topic_name], Offsets(), log.end([topic_name]))
+    assert (record.key, record.value) == (b"/a b", b"/a b:3|ms\n")
