@@ -24,7 +24,7 @@ def init(
             "--template",
             "-t",
             help="the template: ab-test, ads, cdc, connect, empty, facts, fraud, iot, learner, "
-            "page-hits, recommend, searches, sessions, shop or trending",
+            "operations, page-hits, recommend, searches, sessions, shop or trending",
         ),
     ] = "page-hits",
 ) -> None:

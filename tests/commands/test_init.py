@@ -21,7 +21,7 @@ from kappa.declare.board import Board, boards_in
 from kappa.testing import read_events
 
 NAMES = ("ab-test", "ads", "cdc", "connect", "empty", "facts", "fraud", "iot", "learner")
-NAMES += ("page-hits", "recommend", "searches", "sessions", "shop", "trending")
+NAMES += ("operations", "page-hits", "recommend", "searches", "sessions", "shop", "trending")
 
 
 @pytest.fixture

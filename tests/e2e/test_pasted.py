@@ -80,7 +80,7 @@ NOT_RUN = {
             f"docs/gallery/{name}.md"
             for name in (
                 *("ab-test", "ads", "facts", "fraud", "iot", "learner", "recommend", "searches"),
-                *("sessions", "shop", "trending"),
+                *("operations", "sessions", "shop", "trending"),
             )
         ),
         "a project of its own: test_wheel.py deploys it, test_gallery.py gives the answers",

@@ -225,6 +225,10 @@ def test_learner_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
     assert [row["model_right"] for row in deployed("learner")] == [31, 44, 36, 40, 45, 43, 40, 24]
 
 
+def test_operations_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
+    assert [row["service"] for row in deployed("operations")] == ["checkout", "checkout"]
+
+
 @pytest.mark.timeout(1800)
 def test_kappa_up_makes_class_archives(tmp_path: Path, built: Path) -> None:
     """A pip install has none: `kappa up` says that it makes them, and does so with spare time."""

@@ -56,6 +56,10 @@ EVENTS: Mapping[str, Mapping[str, str]] = {
         "offers_shown": "id varchar, shop varchar, price double, is_member boolean,"
         " bought boolean, happened_at timestamptz",
     },
+    "operations": {
+        "stats.envelopes": "key varchar, timestamp timestamptz, value varchar",
+        "hits.envelopes": "timestamp timestamptz, value varchar",
+    },
     "page-hits": {"visits": "visitor varchar, page varchar, happened_at timestamptz"},
     "recommend": {"item_views": "visitor varchar, item varchar, happened_at timestamptz"},
     "searches": {
@@ -159,6 +163,34 @@ SHARED: Mapping[str, Mapping[str, str]] = {
                 order by valid_from desc limit 1
             ) as rate
             from work
+        """,
+    },
+    "operations": {
+        "sent": """
+            select key as service, timestamp as arrived, date_trunc('minute', timestamp) as since,
+                split_part(split_part(value, ':', 1), '.', 2) as name,
+                regexp_extract(value, ':([0-9.]+)', 1)::decimal(15,3) as value,
+                split_part(value, '|', 2) as kind,
+                coalesce(nullif(split_part(value, '|@', 2), ''), '1')::decimal(6,5) as rate
+            from "stats.envelopes"
+        """,
+        "arrivals": """
+            select service, arrived,
+                lead(arrived) over (partition by service order by arrived) as next,
+                max(arrived) over () as newest
+            from (select distinct service, arrived from sent)
+        """,
+        "gaps": """
+            from arrivals where epoch(coalesce(next, newest)) - epoch(arrived) >= 120
+        """,
+        "asked": """
+            select date_trunc('minute',
+                    strptime(regexp_extract(value, '[0-9]+/[A-Z][^ ]+ [+]0000'),
+                        '%d/%b/%Y:%H:%M:%S %z')) as since,
+                split_part(value, '"', 2) as request,
+                split_part(split_part(value, '"', 3), ' ', 2)::int as status,
+                split_part(split_part(value, '"', 3), ' ', 3)::bigint as bytes
+            from "hits.envelopes"
         """,
     },
     "learner": {
@@ -477,6 +509,47 @@ ROWS: Mapping[str, Mapping[str, str]] = {
             from learned where number > 0 group by hour
         """,
     },
+    "operations": {
+        "latencies": """
+            select service, name, since, count(*) as requests,
+                list_sort(list(value::double))[ceil(0.5 * count(*))::int] as median_ms,
+                list_sort(list(value::double))[ceil(0.99 * count(*))::int] as p99_ms,
+                max(value) as slowest_ms
+            from sent where kind = 'ms' group by all
+        """,
+        "counts": """
+            select service, name, since, sum((value / rate)::decimal(18,3))::decimal(28,3) as total,
+                false as total_overflow
+            from sent where kind = 'c' group by all
+        """,
+        "route_hits": """
+            select case when status = 404 then '(not found)'
+                    when request not like '% %' then '(no request)'
+                    else '/' || split_part(split_part(split_part(request, ' ', 2), '?', 1), '/', 2)
+                end as route,
+                since, count(*) as hits, count(*) filter (status >= 500) as errors,
+                false as errors_overflow, sum(bytes) as bytes, false as bytes_overflow
+            from asked group by all
+        """,
+        "services": """
+            select service, max(arrived) as last, bool_or(next is null and epoch(newest)
+                    - epoch(arrived) >= 120) as is_silent,
+                case when not bool_or(next is null and epoch(newest) - epoch(arrived) >= 120)
+                    then max(arrived) + interval '2 minutes' end as wake_at
+            from arrivals group by service
+        """,
+        "silences": """
+            select service, 'silent' as event, arrived + interval '2 minutes' as happened_at
+            from gaps
+            union all select service, 'back', next from gaps where next is not null
+        """,
+        "slow_minutes": """
+            select service, name, since,
+                list_sort(list(value::double))[ceil(0.99 * count(*))::int] as p99_ms
+            from sent where kind = 'ms' group by all having p99_ms > 500
+        """,
+        "silent_services": "select service, arrived as last from gaps where next is null",
+    },
     "recommend": {
         "viewed_pairs": "from pairs",
         "pair_counts": "select item, other, count(*) as sessions from pairs group by all",
@@ -614,6 +687,9 @@ TELLING = {
     " and exists (from known_facts where said.value is null)"
     " and exists (from invoice_items where rate is null)",
     "learner": "(select sum(model_right) > 1.2 * sum(baseline_right) from accuracies)",
+    "operations": "(select sum(errors) between 2 and sum(hits) // 2 from route_hits)"
+    " and (select count(distinct event) = 2 from silences) and exists (from silent_services)"
+    " and exists (from latencies where p99_ms > 2 * median_ms)",
     "recommend": "(select max(sessions) > min(sessions) from pair_counts)",
     "ads": "(select count(distinct shown_at is null) = 2 from unmatched_clicks)",
     "fraud": "(select count(*) from suspicious_transfers)"
