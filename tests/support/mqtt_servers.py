@@ -126,7 +126,7 @@ class ToldServer:
     """A server of MQTT that answers with the packets it was told, whatever they are.
 
     `welcome` is sent after the connection's first packet, `granted` after a subscription, and then
-    each of `sends`, again at each connection.
+    each of `sends`, again at each connection. A mute server answers no ping.
     """
 
     def __init__(self) -> None:
@@ -134,6 +134,7 @@ class ToldServer:
         self.granted = [mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE]
         self.sends: list[bytes] = []
         self.sent = 0
+        self.is_mute = False
         self.arrived: list[mqtt5.Packet] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
@@ -181,7 +182,7 @@ class ToldServer:
                         for each in self.sends:
                             connection.sendall(each)
                             self.sent += 1
-                    case mqtt5.PingReqPacket():
+                    case mqtt5.PingReqPacket() if not self.is_mute:
                         connection.sendall(mqtt5.PingRespPacket().write())
 
 

@@ -150,7 +150,7 @@ class MqttConnection:
         if answer.max_qos == mqtt5.QoS.AT_MOST_ONCE:
             raise SourceAway("it offers only QoS 0, by which events can be lost")
         keep_alive = answer.server_keep_alive or _KEEP_ALIVE_SECONDS
-        self._silence_seconds = max(_OPEN_SECONDS, 1.5 * keep_alive)
+        self._silence_seconds = 1.5 * keep_alive
         self._pings = asyncio.create_task(self._ping(keep_alive / 2))
         return answer.session_present
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -336,6 +337,20 @@ def test_a_server_is_not_read_while_kafka_takes_nothing() -> None:
 
 
 @pytest.mark.slow
+def test_pings_go_out_while_kafka_takes_nothing() -> None:
+    server, visits = ToldServer(), Visits()
+    server.welcome = connack(server_keep_alive=1)
+    server.sends = [told_event(1, event(1))]
+    visits.room.clear()
+    with running(server):
+        pings = lambda: len(server.of_kind(mqtt5.PingReqPacket)) > 3  # noqa: E731
+        assert visited(server.port, visits, pings) == ""
+        assert server.acknowledged == []
+        server.is_mute, server.sends = True, []
+        assert "no answer to a ping" in visited(server.port, Visits(), never)
+
+
+@pytest.mark.slow
 def test_filters_that_are_declared_no_more_end_in_the_session() -> None:
     server = ToldServer()
     before = PullPosition("plant", client="kappa1", filters=("old/#", "plant/#"))
@@ -417,6 +432,15 @@ def test_a_server_that_cannot_be_is_one_sentence(change: dict[str, Any], part: s
         sources_of(CollectSettings(topics=["visits"], pull={"a": pull}), 1_000)
 
     assert "canary" not in f"{refused.value}{refused.value.hint}"
+
+
+def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mqtt5", None)
+    pull = PullSettings(url="mqtts://x", topic="visits", kind=PullKind.MQTT, filters=["a"])
+    with pytest.raises(SettingsError, match="a needs mqtt5, which is not installed") as refused:
+        sources_of(CollectSettings(topics=["visits"], pull={"a": pull}))
+
+    assert refused.value.hint == "pip install 'kappa[mqtt]'"
 
 
 @pytest.mark.parametrize(
