@@ -61,6 +61,8 @@ NOT_RUN = {
     "docs/howto/postgres.md": "a client of the reader's: test_postgres_clients.py has them",
     "docs/howto/collect.md": "settings of the reader's: test_collector.py does its steps",
     "docs/howto/alerts.md": "a receiver of the reader's: test_alert_outlets.py does its steps",
+    "docs/howto/graph.md": "a README of the reader's: test_graph.py makes each form",
+    "docs/howto/python.md": "npm's packages: test_typescript_client.py does its steps",
     "docs/howto/formats.md": "topics of the reader's: test_produce.py makes events of each format",
     "docs/howto/cluster.md": "a Spark cluster of the reader's: test_on_a_cluster.py has one",
     "docs/howto/bucket.md": "a bucket of the reader's: test_root_in_bucket.py has one",
