@@ -74,13 +74,15 @@ def topic(log: Log, topic_name: str) -> Iterator[str]:
 @pytest.mark.jvm
 @pytest.mark.fault
 def test_a_session_outlives_kills_of_the_collector_and_its_server(
-    log: Log, tmp_path: Path, topic: str
+    log: Log, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = random.Random(3)
-    with running(Mosquitto(tmp_path / "mqtt")) as server:
-        project = write_project(
-            tmp_path, topic, key=None, identity="id", settings=settings(server.port, topic)
-        )
+    draw, authority = random.Random(3), Authority(tmp_path / "authority")
+    monkeypatch.setenv("KAPPA__COLLECT__PULL__PLANT__TOKEN", PASSWORD)
+    server = Mosquitto(tmp_path / "mqtt", tls=authority.issue("server"), password=PASSWORD)
+    with running(server):
+        pull = settings(server.port, topic, f'ca = "{authority.ca}"\nuser = "kappa"')
+        pull = pull.replace("mqtt://", "mqtts://")
+        project = write_project(tmp_path, topic, key=None, identity="id", settings=pull)
         server.publish(event(1), topic="plant/0", retain=True)
         for turn in range(3):
             first = 2 + turn * 300
@@ -98,7 +100,8 @@ def test_a_session_outlives_kills_of_the_collector_and_its_server(
         with collecting(project, log.bootstrap_servers) as collector:
             until(lambda: len({*ids(log, topic)}) == 901, "all events")
             (shown,) = collector.ask("GET", "/collect/pulls").json()
-            assert (shown["state"], shown["url"]) == ("there", f"mqtt://127.0.0.1:{server.port}")
+            assert (shown["state"], shown["url"]) == ("there", f"mqtts://127.0.0.1:{server.port}")
+            assert PASSWORD not in (project / "collector.log").read_text()
 
     counted = Counter(ids(log, topic))
     assert sorted(counted) == list(range(1, 902))
