@@ -394,6 +394,26 @@ def test_a_server_by_tls_gets_the_password_and_topics_are_named(tmp_path: Path) 
     assert visits.said == []
 
 
+@needs_mosquitto
+@pytest.mark.slow
+def test_a_filter_can_be_shared_with_other_clients(tmp_path: Path) -> None:
+    both = Visits(), Visits()
+    with running(Mosquitto(tmp_path / "mqtt")) as server:
+        for visits in both:
+            shared = {"filters": ["$share/kappa/plant/#"]}
+            assert visited(server.port, visits, lambda each=visits: each.is_open, **shared) == ""
+        server.publish(*map(event, range(10)))
+        for visits in both:
+            assert (
+                visited(server.port, visits, lambda each=visits: len(each.taken) > 4, **shared)
+                == ""
+            )
+
+    assert sorted(each for visits in both for each in visits.taken) == [
+        event(number).encode() for number in range(10)
+    ]
+
+
 @pytest.mark.parametrize(
     ("payload", "found"),
     [
