@@ -85,7 +85,10 @@ def test_the_files_that_pages_name_are_there() -> None:
     assert {each for each in named if not any(path.endswith(f"/{each}") for path in tree)} == set()
 
 
-@pytest.mark.parametrize("page", ["design.md", "explain/guarantees.md", "explain/faults.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["design.md", "explain/guarantees.md", "explain/faults.md", "explain/losses.md"],
+)
 def test_the_tests_that_a_page_names_are_there(page: str) -> None:
     named = set(
         re.findall(

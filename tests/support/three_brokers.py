@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
@@ -13,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ClusterMetadata,
     NewTopic,
 )
+from victims import standing_still
 
 from demo.cluster.brokers import NODES, Brokers
 from kappa.base.java.jars import Jars
@@ -21,6 +24,8 @@ from kappa.base.java.java import Java
 _PATIENCE_SECONDS = 120.0
 # A client cannot ask for the leader of the controllers: it is told of any broker as of one.
 _ACTIVE = re.compile(r"Becoming the active controller at epoch (\d+)")
+# A replica that lacks acknowledged records may lead, if no other is there.
+CARELESS = MappingProxyType({"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
 
 
 class ThreeBrokers(Brokers):
@@ -30,20 +35,15 @@ class ThreeBrokers(Brokers):
         super().__init__(root, jars, java)
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
-    def create(self, topic: str, replicas: Iterable[int]) -> None:
-        """Makes a topic of one partition on these brokers; the first of them is its leader.
-
-        A replica that lacks acknowledged records may lead it, if no other is there.
-        """
+    def create(
+        self, topic: str, replicas: Iterable[int], options: Mapping[str, str] = CARELESS
+    ) -> None:
+        """Makes a topic of one partition on these brokers; the first of them is its leader."""
         new = NewTopic(
             topic,
             num_partitions=1,
             replica_assignment=[list(replicas)],
-            config={
-                "unclean.leader.election.enable": "true",
-                "min.insync.replicas": "1",
-                "retention.ms": "-1",
-            },
+            config={"retention.ms": "-1", **options},
         )
         self.wait_until_up()
         self._admin.create_topics([new])[topic].result(30)
@@ -81,6 +81,19 @@ class ThreeBrokers(Brokers):
                 )
             )
         )
+
+    @contextmanager
+    def standing_still(self, nodes: Iterable[int]) -> Iterator[None]:
+        """Stops brokers within the block, as a long pause would."""
+        with ExitStack() as stopped:
+            for node in nodes:
+                stopped.enter_context(standing_still(self._running[node].pid))
+            yield
+
+    def wait_until_written(self, node: int, topic: str, value: bytes) -> None:
+        """Waits until a broker has a record in the file of the topic's first segment."""
+        segment = self._folder / f"data-{node}" / f"{topic}-0" / f"{0:020}.log"
+        self.wait(lambda: value in segment.read_bytes())
 
     def refusal(self, topic: str) -> KafkaError | None:
         """Returns why a record is not acknowledged that is sent once, or None if it is."""
