@@ -42,6 +42,12 @@ def ensure_connect() -> Path | None:
     return fetched_jars("connect", Path(__file__).with_name("connect_jars.lock"), _FOLDERS)
 
 
+def ensure_jdbc_sink() -> Path | None:
+    """Returns the folder of Debezium's sink for JDBC; None if its jars cannot be fetched here."""
+    lock = Path(__file__).with_name("jdbc_sink_jars.lock")
+    return fetched_jars("jdbc-sink", lock, {"plugin": "debezium-jdbc"})
+
+
 def to_avro(registry: RunningRegistry) -> dict[str, str]:
     """Returns the settings of a worker that writes keys and values in Avro.
 
@@ -151,9 +157,10 @@ class Connect:
             self.process = None
 
     def _runs(self, port: int) -> bool:
+        name = self.connector.get("name", _NAME)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         try:
-            connection.request("GET", f"/connectors/{_NAME}/status")
+            connection.request("GET", f"/connectors/{name}/status")
             answer = connection.getresponse()
             found = json.loads(answer.read())
             return answer.status == 200 and any(
