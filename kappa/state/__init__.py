@@ -22,6 +22,7 @@ order:
     root             the identity of a root, by which a copy is known
     disk_space       the space of the disk: why jobs rest, and the reserve
     alignment        a candidate and the live build at equal offsets
+    read_memory      the records that a process has read, for looks again and again
     build_status     a job's sign of life and progress, turns asked, why a job ended for good
 """
 
@@ -41,6 +42,7 @@ __all__ = [
     "mark",
     "names",
     "offsets",
+    "read_memory",
     "root",
     "slices",
     "store",

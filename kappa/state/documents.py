@@ -305,6 +305,15 @@ class NumberedRecords(Generic[_Record]):
                 return None
         return None
 
+    def is_newest(self, number: int) -> bool:
+        """Returns True if a record of a root on a disk is still the newest. No record is read."""
+        return (
+            not self._store.path(self.name(number + 1)).exists()
+            # While this record is there, no later one was deleted.
+            and self._store.path(self.name(number)).exists()
+            and self.noted_number() <= number
+        )
+
     def after(self, number: int) -> Iterator[tuple[int, _Record]]:
         """Yields the records that follow `number`, in order, up to the newest.
 

@@ -71,8 +71,8 @@ def put_kept_frontier(store: Store, kept: KeptFrontierRecord) -> None:
     failpoint("kept.before_put")
     build, number = kept.frontier.build, kept.frontier.number
     _KEPT.put(store, kept_name(build, number), kept)
-    if number > noted_last(store, _kept_folder(build)):
-        note_last(store, _kept_folder(build), number)
+    if number > noted_last(store, kept_folder(build)):
+        note_last(store, kept_folder(build), number)
     failpoint("kept.after_put")
 
 
@@ -101,7 +101,7 @@ def lost_kept_numbers(store: Store, build: str) -> tuple[int, ...]:
 
 def _find_kept(store: Store, build: str) -> tuple[list[KeptFrontierRecord], dict[int, int]]:
     """Returns the existing kept frontiers, and by number the lost record behind each (0: all)."""
-    noted = noted_last(store, _kept_folder(build))
+    noted = noted_last(store, kept_folder(build))
     found = _read_kept(store, build, kept_numbers(store, build))
     # A list of a bucket may lack a record that is there, whose files must not go.
     while unlisted := _read_kept(store, build, {*_lost_behind(found, noted).values()}):
@@ -131,7 +131,7 @@ def _lost_behind(found: Sequence[KeptFrontierRecord], noted: int) -> dict[int, i
 
 def kept_numbers(store: Store, build: str) -> tuple[int, ...]:
     """Returns the numbers of a build's kept frontiers, ascending."""
-    return numbers_in(store, _kept_folder(build))
+    return numbers_in(store, kept_folder(build))
 
 
 def with_newest(
@@ -197,8 +197,9 @@ def ensure_past_gone(
 
 def kept_name(build: str, number: int) -> str:
     """Returns the name of a kept frontier below the root."""
-    return numbered_name(_kept_folder(build), number)
+    return numbered_name(kept_folder(build), number)
 
 
-def _kept_folder(build: str) -> str:
+def kept_folder(build: str) -> str:
+    """Returns the folder of a build's kept frontiers, below the root."""
     return f"{folder_of_build(build)}/kept"

@@ -14,7 +14,13 @@ from itertools import pairwise
 
 from kappa.base.units import growth
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.kept_frontiers import kept_numbers, parse_moment, read_kept_frontier
+from kappa.state.kept_frontiers import (
+    kept_folder,
+    kept_numbers,
+    parse_moment,
+    read_kept_frontier,
+)
+from kappa.state.read_memory import ReadMemory
 from kappa.state.store import Store
 
 _HOUR = timedelta(hours=1)
@@ -37,8 +43,9 @@ class HistoryPoint:
 class BuildHistories:
     """The histories of builds. A frontier never changes, so each frontier is read once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, memory: ReadMemory | None = None) -> None:
         self._store = store
+        self._memory = ReadMemory(store) if memory is None else memory
         self._lock = threading.Lock()
         self._known: dict[str, dict[int, HistoryPoint]] = {}
         self._kept: dict[str, frozenset[int]] = {}
@@ -57,7 +64,9 @@ class BuildHistories:
             return tuple(step for _, step in sorted(self._known[build].items()))
 
     def _newly_kept(self, build: str) -> Iterator[Frontier]:
-        numbers = kept_numbers(self._store, build)
+        numbers = self._memory.recalled(
+            kept_folder(build), "kept", lambda: kept_numbers(self._store, build)
+        )
         before, self._kept[build] = self._kept.get(build, frozenset()), frozenset(numbers)
         for number in numbers:
             kept = None if number in before else read_kept_frontier(self._store, build, number)
@@ -65,8 +74,8 @@ class BuildHistories:
                 yield kept.frontier
 
     def _new_frontiers(self, build: str) -> Iterator[Frontier]:
-        frontiers, walked = Frontiers(self._store, build), self._walked.get(build, 0)
-        found = frontiers.newest()
+        walked, found = self._walked.get(build, 0), self._memory.newest_frontier(build)
+        frontiers = Frontiers(self._store, build)
         self._walked[build] = 0 if found is None else found.number
         for _ in range(_MOST):
             if found is None or found.number <= walked:

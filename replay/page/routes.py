@@ -10,15 +10,19 @@ that watch a board share a look at the queries.
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
 
 from kappa.base.errors import DeclarationError, KappaError, UsageError
 from kappa.base.sql import quoted
@@ -78,7 +82,23 @@ from kappa.state.lease import sorted_leases
 if TYPE_CHECKING:
     from kappa.replay.status.status import BuildStatus
 
-router = APIRouter(include_in_schema=False)
+# When the route of this thread began, in seconds of the thread's own time.
+_begun: ContextVar[float] = ContextVar("begun", default=0.0)
+
+
+class _TimedRoute(APIRoute):
+    """A route that notes when it begins."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+        @functools.wraps(endpoint)
+        def begin(*values: Any, **named: Any) -> Any:
+            _begun.set(time.thread_time())
+            return endpoint(*values, **named)
+
+        super().__init__(path, begin, **given)
+
+
+router = APIRouter(include_in_schema=False, route_class=_TimedRoute)
 ROUTERS = (router, static_router, login.router)
 # So many fit a screen or two; the API has all.
 _MOMENTS = 100
@@ -138,7 +158,10 @@ def render_page(
         phase_health=phase_health,
         **values,
     )
-    return Response(html, status_code, headers=dict(HEADERS), media_type="text/html")
+    # A page that follows what happens asks again the later, the longer the page takes to make.
+    took = f"page;dur={1000 * (time.thread_time() - _begun.get()):.0f}"
+    headers = {**HEADERS, "Server-Timing": took}
+    return Response(html, status_code, headers=headers, media_type="text/html")
 
 
 @router.get("/")
@@ -332,7 +355,7 @@ def _rollout_numbered(state: State, number: int) -> Rollout:
 
 def _histories_of(request: Request, desk: SharedLooks) -> BuildHistories:
     trails: BuildHistories = request.app.state.__dict__.setdefault(
-        "trails", BuildHistories(desk.here.store)
+        "trails", BuildHistories(desk.here.store, desk.memory)
     )
     return trails
 

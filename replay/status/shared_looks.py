@@ -1,8 +1,9 @@
 """Looks at platform and broker that all clients of HTTP share, API and page alike.
 
 A look is work for the broker and the disk, and many clients look at once. A look serves all
-requests of a second; a slow look serves all requests of ten times the duration; a failed look does,
-too. A result that depends on a generation is looked up again for the next generation.
+requests of a second; a slow look serves all requests of ten times the duration, and of fifty times
+its work; a failed look does, too. A result that depends on a generation is looked up again for the
+next generation.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.base.errors import KappaError, Unreachable
@@ -20,12 +21,13 @@ from kappa.replay.status.alerts import alerts_progress
 from kappa.replay.status.listings import topics_listing
 from kappa.replay.status.status import BuildStatus, Status, observe_status
 from kappa.serving.query.reader.client import Client
-from kappa.serving.query.rejects import RejectCount, count_rejects
+from kappa.serving.query.rejects import KnownCounts, RejectCount, count_rejects
 from kappa.serving.query.render import Listing
-from kappa.serving.query.tables import ServedTable, served_tables
+from kappa.serving.query.tables import KnownTables, ServedTable
 from kappa.state.build import read_birth
 from kappa.state.journal.events import GenerationMade
 from kappa.state.journal.journal import JournalView
+from kappa.state.read_memory import ReadMemory
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 # All requests within this time share a look; the results change about as often.
 _LOOK_SECONDS = 1.0
-# A watched page asks all the time: at most a tenth of the time is spent on looks.
-_REST = 10
-_LONGEST_REST_SECONDS = 30.0
+# A watched page asks all the time: a look takes at most a tenth of the time, and 2 % of a core.
+_REST, _REST_OF_WORK = 10, 50
+_LONGEST_REST_SECONDS = 60.0
+# A look that opens the served tables, for facts that seldom change.
+_SLOW_REST, _LONGEST_SLOW_SECONDS = 100, 120.0
 # The end of an error is to be seen soon.
 _LONGEST_TROUBLE_SECONDS = 5.0
 # Clients choose the names of some looks, so the oldest looks are forgotten.
@@ -73,10 +77,17 @@ class SharedLooks:
         self._connect = connect or partial(here.log, looks=True)
         self._clock = clock
         self._log: tuple[str, Log] | None = None
+        self._tables = KnownTables()
+        self._reject_counts: KnownCounts = {}
         self._lock = threading.Lock()
         # By generation, if the look depends on a generation, and name.
         self._looks: dict[tuple[int | None, str], _CachedLook] = {}
         self._generation = 0
+
+    @cached_property
+    def memory(self) -> ReadMemory:
+        """The records of the root that this process has read."""
+        return ReadMemory(self.here.store)
 
     def log(self) -> Log | None:
         """Returns the broker's client. None if no broker is known."""
@@ -94,6 +105,7 @@ class SharedLooks:
         *,
         generation: int | None = None,
         rest: int = _REST,
+        longest: float = _LONGEST_REST_SECONDS,
         client: Client | None = None,
     ) -> _Found:
         """Returns or raises the result of `look`, or a recent result of the same name.
@@ -103,12 +115,13 @@ class SharedLooks:
             look: Makes the result.
             generation: The generation on which the result depends, if any.
             rest: A result is shown for so many times the duration of its look.
+            longest: A result is shown for so many seconds at most.
             client: If this client leaves, ClientLeft is raised, and the next client looks.
         """
         known = self._cached_look(generation, what)
         (client or Client()).take_turn(known.lock)
         try:
-            begun = self._clock()
+            begun, worked = self._clock(), time.thread_time()
             if begun > known.until:
                 known.seen, known.trouble = None, None
                 try:
@@ -116,12 +129,13 @@ class SharedLooks:
                 except KappaError as error:
                     known.trouble = error
                 ended = self._clock()
-                longest = (
-                    _LONGEST_TROUBLE_SECONDS
-                    if known.trouble or (isinstance(known.seen, Status) and known.seen.broker_error)
-                    else _LONGEST_REST_SECONDS
+                if known.trouble or (isinstance(known.seen, Status) and known.seen.broker_error):
+                    longest = min(longest, _LONGEST_TROUBLE_SECONDS)
+                pause = max(
+                    *(_LOOK_SECONDS, rest * (ended - begun)),
+                    max(rest, _REST_OF_WORK) * (time.thread_time() - worked),
                 )
-                known.until = ended + min(longest, max(_LOOK_SECONDS, rest * (ended - begun)))
+                known.until = ended + min(longest, pause)
             if known.trouble is not None:
                 # The error is raised many times, so earlier tracebacks are dropped.
                 raise known.trouble.with_traceback(None)
@@ -176,7 +190,9 @@ class SharedLooks:
         """Returns the tables that `kappa tables` shows, looked up since that generation serves."""
         return self.shared_look(
             "tables",
-            lambda: served_tables(self.here.store, lease_seconds=self.here.lease_seconds),
+            lambda: self._tables.served_tables(
+                self.here.store, lease_seconds=self.here.lease_seconds
+            ),
             generation=generation,
         )
 
@@ -185,7 +201,11 @@ class SharedLooks:
 
         def counted() -> dict[tuple[str, str], RejectCount]:
             try:
-                return count_rejects(self.here.store, lease_seconds=self.here.lease_seconds)
+                return count_rejects(
+                    self.here.store,
+                    lease_seconds=self.here.lease_seconds,
+                    known=self._reject_counts,
+                )
             except KappaError:
                 # Nothing is served yet, so there is no table of rejects.
                 return {}
@@ -235,6 +255,15 @@ class SharedLooks:
             soak_seconds=self.here.settings.rollout.soak_seconds,
             underway=underway,
             reserve=self.here.settings.reserve_bytes if running else 0,
+            memory=self.memory,
+            slow=self._slow_look,
+            broken_in=self._tables.broken_relations,
+        )
+
+    def _slow_look(self, name: str, look: Callable[[], _Found], /) -> _Found:
+        """Makes a look at the served tables, which takes long where there are many."""
+        return self.shared_look(
+            name, look, generation=self.generation(), rest=_SLOW_REST, longest=_LONGEST_SLOW_SECONDS
         )
 
 

@@ -5,11 +5,11 @@ This module only observes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.units import seconds_left
@@ -21,7 +21,7 @@ from kappa.replay.rollout.libraries import changed_libraries, installed_librarie
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soak_end
 from kappa.replay.rollout.supervisor_report import RolloutWait, SupervisorReport
-from kappa.state.build import Birth, read_birth
+from kappa.state.build import Birth
 from kappa.state.build_status import (
     SliceProgress,
     StepTimes,
@@ -35,17 +35,32 @@ from kappa.state.build_status import (
 )
 from kappa.state.disk_space import why_jobs_rest
 from kappa.state.drift import Drift, read_drifts
-from kappa.state.frontier import Frontier, Frontiers
+from kappa.state.frontier import Frontier
 from kappa.state.journal.projections import Pause, Retirement
 from kappa.state.offsets import Offsets
+from kappa.state.read_memory import ReadMemory
 from kappa.state.root import why_silent
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
     from kappa.serving.query.overflows import Overflow
+    from kappa.serving.query.reader.errors import BrokenRelation
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_Found = TypeVar("_Found")
+
+
+class SlowLook(Protocol):
+    """Makes a look of a name, or returns a recent result of the same name."""
+
+    def __call__(self, name: str, look: Callable[[], _Found], /) -> _Found:
+        """Returns or raises the result of `look`."""
+
+
+def look_now(_name: str, look: Callable[[], _Found], /) -> _Found:
+    """Makes a look each time: a command looks once."""
+    return look()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +229,9 @@ def observe_status(
     soak_seconds: float = 3600.0,
     underway: SupervisorReport | None = None,
     reserve: int = 0,
+    memory: ReadMemory | None = None,
+    slow: SlowLook = look_now,
+    broken_in: Callable[[Store], Iterable[BrokenRelation]] | None = None,
 ) -> Status:
     """Reads journal, frontiers and the log's end, and returns the status.
 
@@ -223,15 +241,20 @@ def observe_status(
         soak_seconds: The duration of the soak of an idle build.
         underway: The supervisor's report, if there is one.
         reserve: The bytes of the disk that the supervisor keeps.
+        memory: What a process that looks again and again has read before.
+        slow: Makes a look that opens the served tables, or returns a recent result.
+        broken_in: Lists the served relations that cannot be made; by default all are opened.
 
     The facts of a damaged record are left out.
     """
     state, why = readable_state(store)
     damaged = {} if why is None else {str(why): None}
+    memory = ReadMemory(store) if memory is None else memory
     births: dict[str, Birth] = {}
     for build in sorted(state.wanted_builds()):
         with _note_damage(damaged):
-            births[build] = read_birth(store, build)
+            births[build] = memory.birth(build)
+    memory.forget_other(frozenset((*births, *(each.folded_by for each in births.values()))))
     topics = frozenset(topic.name for birth in births.values() for topic in birth.topics)
     end, broker_error = None, ""
     held: tuple[HeldBack, ...] = ()
@@ -246,15 +269,15 @@ def observe_status(
     except KappaError as error:
         broker_error = error.message
     seen = [
-        _status_or_damage(store, each, births, end, held, state, damaged)
+        _status_or_damage(memory, store, each, births, end, held, state, damaged)
         for each in _build_roles(state)
     ]
     broken: dict[str, tuple[str, ...]] = {}
     found: tuple[Overflow, ...] = ()
     with _note_damage(damaged):
-        broken = _broken_views(store, state, births)
+        broken = slow("broken relations", lambda: _broken_views(store, state, births, broken_in))
     with _note_damage(damaged):
-        found = _count_overflows(store, state, births)
+        found = slow("overflows", lambda: _count_overflows(store, state, births))
     silent = ""
     with _note_damage(damaged):
         silent = why_silent(store)
@@ -263,7 +286,9 @@ def observe_status(
         """Lists the views of a build that, by a check, differ from their texts."""
         check = None
         with _note_damage(damaged):
-            check = read_view_check(store, build)
+            check = memory.beside_build(
+                build, "check of views", lambda: read_view_check(store, build)
+            )
         return () if check is None else check.unlike
 
     builds = (
@@ -339,6 +364,7 @@ def _note_damage(damaged: dict[str, None]) -> Iterator[None]:
 
 
 def _status_or_damage(
+    memory: ReadMemory,
     store: Store,
     role: tuple[str, str, str, Rollout | None],
     births: Mapping[str, Birth],
@@ -351,7 +377,7 @@ def _status_or_damage(
     pipeline, name, build, rollout = role
     if build in births:
         with _note_damage(damaged):
-            return _build_status(store, *role, births[build], end, held)
+            return _build_status(memory, store, *role, births[build], end, held)
     return BuildStatus(
         *(pipeline, name, build, state.versions[build]),
         offsets=Offsets(),
@@ -365,7 +391,10 @@ def _status_or_damage(
 
 
 def _broken_views(
-    store: Store, state: State, births: Mapping[str, Birth]
+    store: Store,
+    state: State,
+    births: Mapping[str, Birth],
+    broken_in: Callable[[Store], Iterable[BrokenRelation]] | None,
 ) -> dict[str, tuple[str, ...]]:
     """Lists the relations that cannot be made, by pipeline. Looks only if views serve."""
     if not any(births[build].views for build in state.serving.values() if build in births):
@@ -374,7 +403,7 @@ def _broken_views(
     from kappa.serving.query.tables import broken_relations  # noqa: PLC0415  # as said above
 
     found: dict[str, tuple[str, ...]] = {}
-    for each in broken_relations(store):
+    for each in (broken_in or broken_relations)(store):
         found[each.pipeline] = (*found.get(each.pipeline, ()), each.refusal().message)
     return found
 
@@ -431,6 +460,7 @@ def _build_roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]
 
 
 def _build_status(
+    memory: ReadMemory,
     store: Store,
     pipeline: str,
     role: str,
@@ -440,7 +470,10 @@ def _build_status(
     end: Offsets | None,
     held: tuple[HeldBack, ...],
 ) -> BuildStatus:
-    frontier = Frontiers(store, build).newest()
+    frontier = memory.newest_frontier(build)
+    stopped, costs, drifts, steps = memory.beside_build(
+        birth.folded_by, "documents", lambda: _documents_beside(store, birth)
+    )
     tally = _sum_tally(frontier)
     offsets = birth.origin_offsets if frontier is None else frontier.offsets
     return BuildStatus(
@@ -456,7 +489,7 @@ def _build_status(
         offsets.distance(birth.origin_offsets),
         tally.rejected,
         rollout,
-        read_stopped(store, birth.folded_by),
+        stopped,
         libraries=changed_libraries(birth.libraries, installed_libraries()),
         held_back=tuple(each for each in held if each.topic in birth.topic_ids),
         beyond=_beyond_limit(birth, frontier),
@@ -472,11 +505,23 @@ def _build_status(
         if rollout is None or rollout.phase is not Phase.REPLAYING
         else read_progress(store, build, frontier),
         last_record_at=_last_record_time(frontier),
-        view_costs=read_view_costs(store, birth.folded_by)
-        if any(table.view is not None for table in birth.tables)
-        else {},
-        drifts=read_drifts(store, birth.folded_by),
-        step_times=read_step_times(store, birth.folded_by),
+        view_costs=costs,
+        drifts=drifts,
+        step_times=steps,
+    )
+
+
+def _documents_beside(
+    store: Store, birth: Birth
+) -> tuple[Stopped | None, Mapping[str, ViewCost], tuple[Drift, ...], StepTimes | None]:
+    """Reads the documents that the job of a build has put beside the birth certificate."""
+    build = birth.folded_by
+    has_views = any(table.view is not None for table in birth.tables)
+    return (
+        read_stopped(store, build),
+        read_view_costs(store, build) if has_views else {},
+        read_drifts(store, build),
+        read_step_times(store, build),
     )
 
 

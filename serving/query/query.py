@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from kappa.serving.query.pin.catalog import pin_at, pin_served
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.query_files import (
-    are_all_files_checked,
     ensure_files_whole,
     tables_read,
 )
@@ -28,6 +28,7 @@ from kappa.serving.query.reader.relations import (
 )
 from kappa.serving.query.render import csv_line, object_line
 from kappa.serving.query.statements import SqlStatement
+from kappa.state.file_sums import are_checked
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -36,6 +37,8 @@ _Found = TypeVar("_Found")
 # A lease is lost only if a reader pauses for longer than the lease lasts: not thrice by chance.
 _ATTEMPTS = 3
 _HINT = "give --out a file that ends with {}"
+# The mark of a connection that shows relations without their public names.
+_SCHEMAS_ALONE = "schemas alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,34 @@ def ask_snapshot(
             return found
 
 
+def ask_part(
+    store: Store,
+    part_of: Callable[[Snapshot], Snapshot],
+    question: Callable[[Reader, Snapshot], _Found],
+    *,
+    lease_seconds: float = 60.0,
+) -> tuple[Snapshot, _Found]:
+    """Returns the snapshot of now, and the result of `question` over a part of the snapshot.
+
+    `part_of` narrows the snapshot to some pipelines. Only these are opened, in their schemas alone.
+    Asks again as `ask_snapshot` does.
+    """
+    attempt = 0
+    while True:
+        attempt += 1
+        with pin_served(store, lease_seconds=lease_seconds) as pinned:
+            part = part_of(pinned.snapshot)
+            try:
+                with open_snapshot(part, store, has_public_names=False) as reader:
+                    found = question(reader, part)
+                pinned.confirm_kept()
+            except KappaError:
+                if pinned.is_kept() or attempt == _ATTEMPTS:
+                    raise
+                continue
+            return pinned.snapshot, found
+
+
 def connect_reader(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
     """Opens a reader of a whole snapshot.
 
@@ -178,26 +209,34 @@ def connect_reader(snapshot: Snapshot, store: Store, *, limits: Limits | None = 
     return reader
 
 
-def open_snapshot(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
+def open_snapshot(
+    snapshot: Snapshot,
+    store: Store,
+    *,
+    limits: Limits | None = None,
+    has_public_names: bool = True,
+) -> Reader:
     """Opens a reader of a snapshot; some of its relations may be broken.
 
-    The caller keeps the snapshot pinned meanwhile.
+    The caller keeps the snapshot pinned meanwhile. Without `has_public_names`, only the schemas of
+    the pipelines are made, which takes half of the time.
     """
     relations = relations_of(snapshot, store)
-    reader = open_reader(limits, served=bool(snapshot.serving), showing=relations)
+    showing = relations if has_public_names else (_SCHEMAS_ALONE, *relations)
+    reader = open_reader(limits, served=bool(snapshot.serving), showing=showing)
     reader.left = lambda: retired_relations(relations, store)
-    reader.files = lambda: data_files(relations)
+    reader.files = functools.cache(lambda: data_files(relations))
 
     def ensure_whole_files(sql: str) -> None:
-        if not are_all_files_checked(store, relations):
+        if not are_checked(store, reader.files()):
             named = tables_read(reader.parser_tree, sql, relations)
             ensure_files_whole(store, snapshot, relations, named)
 
     reader.before = ensure_whole_files
     try:
-        if reader.shows != relations:
-            put_relations(reader, relations)
-            reader.shows = relations
+        if reader.shows != showing:
+            put_relations(reader, relations, has_public_names=has_public_names)
+            reader.shows = showing
     except BaseException:
         reader.close()
         raise

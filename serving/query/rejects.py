@@ -6,7 +6,7 @@ silently. Rejects are read at a single snapshot, of the builds that serve or of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -118,25 +118,45 @@ class RejectCount:
     left: int
 
 
+# By build and version of its table of rejects: the rejects by reason.
+KnownCounts = dict[tuple[str, int], Mapping[str, RejectCount]]
+
+
 def count_rejects(
-    store: Store, *, lease_seconds: float = 60.0
+    store: Store, *, lease_seconds: float = 60.0, known: KnownCounts | None = None
 ) -> dict[tuple[str, str], RejectCount]:
-    """Counts the rejects of the builds that serve, by pipeline and reason."""
+    """Counts the rejects of the builds that serve, by pipeline and reason.
+
+    `known` has earlier counts, and gets the counts of now in their place: the rows of a version
+    never change.
+    """
+    before = {} if known is None else dict(known)
+    counted: KnownCounts = {}
+    found: dict[tuple[str, str], RejectCount] = {}
     with pin_served(store, lease_seconds=lease_seconds) as pinned:
         snapshot = pinned.snapshot
-        found = {
-            (pipeline, str(reason)): RejectCount(int(count), int(left))
-            for pipeline, build in sorted(snapshot.serving.items())
-            for reason, count, left in _stored_rows(
-                store,
-                snapshot.births[build],
-                snapshot.frontiers[build],
-                "select reason, count(*), count(*) - count(redriven_at) "
-                f"from ({_rejects_sql(RejectFilter())}) group by reason order by reason",
-            )
-        }
+        for pipeline, build in sorted(snapshot.serving.items()):
+            birth, frontier = snapshot.births[build], snapshot.frontiers[build]
+            key = build, frontier.versions[REJECTS]
+            counts = before[key] if key in before else _counts_of(store, birth, frontier)
+            counted[key] = counts
+            found |= {(pipeline, reason): count for reason, count in counts.items()}
         pinned.confirm_kept()
+    if known is not None:
+        known.clear()
+        known |= counted
     return found
+
+
+def _counts_of(store: Store, birth: Birth, frontier: Frontier) -> Mapping[str, RejectCount]:
+    rows = _stored_rows(
+        store,
+        birth,
+        frontier,
+        "select reason, count(*), count(*) - count(redriven_at) "
+        f"from ({_rejects_sql(RejectFilter())}) group by reason order by reason",
+    )
+    return {str(reason): RejectCount(int(count), int(left)) for reason, count, left in rows}
 
 
 def _read_rejects(
@@ -229,6 +249,9 @@ def _stored_rows(
         frontier.versions[REJECTS],
         frontier.file_lists.get(REJECTS),
     )
+    if not paths:
+        # Most builds have rejected nothing.
+        return ()
     ensure_whole(store, birth.build, paths)
     stored = _widened_sql(stored_sql(table, paths), table)
     with open_reader(None, served=True) as reader:

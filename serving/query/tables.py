@@ -9,14 +9,15 @@ Contributions that wait in the `recent` tables of a large table are not in the f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kappa.base.errors import KappaError, UsageError, near_or_all
 from kappa.base.sql import quoted
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.pin.snapshot import Snapshot
-from kappa.serving.query.query import ask_snapshot, open_snapshot
+from kappa.serving.query.query import ask_part, ask_snapshot, open_snapshot
 from kappa.serving.query.reader.errors import BrokenRelation
 from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
@@ -55,6 +56,12 @@ class ServedTable:
     pause: Pause | None = None
 
 
+# The rows of a relation, its columns, and why it cannot be read.
+Contents = tuple[int | None, tuple[tuple[str, str], ...], str]
+# Returns the contents of a relation, by pipeline and name.
+ContentsOf = Callable[[str, str], Contents]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
     """The data files of a table at one version: how many, and their bytes; a view has none."""
@@ -79,6 +86,116 @@ def served_tables(
     )
     pauses: Pauses = JournalView(store).folded(paused_after, {}) if when is None else {}
     return tuple(replace(each, pause=pauses.get(each.pipeline)) for each in found)
+
+
+class KnownTables:
+    """The tables and views of builds, for a process that lists what serves again and again.
+
+    Of a build, rows change only with the frontier. So only pipelines that have moved are opened.
+    """
+
+    def __init__(self) -> None:
+        """Makes an empty memory."""
+        self._known: dict[str, tuple[int, tuple[ServedTable, ...]]] = {}
+        self._broken: dict[str, tuple[int, tuple[BrokenRelation, ...]]] = {}
+
+    def served_tables(
+        self, store: Store, *, lease_seconds: float = 60.0
+    ) -> tuple[ServedTable, ...]:
+        """Lists the tables and views of now, as the function `served_tables` does."""
+
+        def listed(reader: Reader, snapshot: Snapshot) -> dict[str, list[ServedTable]]:
+            found: dict[str, list[ServedTable]] = {build: [] for build in snapshot.serving.values()}
+            for table in _described_tables(
+                reader, snapshot, store, contents=_counted_contents(reader, snapshot)
+            ):
+                found[table.build].append(table)
+            return found
+
+        serving, moved = ask_part(
+            store, lambda all_: _moved_part(all_, self._known), listed, lease_seconds=lease_seconds
+        )
+        pauses: Pauses = JournalView(store).folded(paused_after, {})
+        known = {build: each for build, (_, each) in self._known.items()}
+        known |= {build: tuple(tables) for build, tables in moved.items()}
+        self._known = {
+            build: (serving.frontiers[build].number, known[build])
+            for build in serving.serving.values()
+            # A relation that cannot be read now may be readable soon.
+            if not any(table.broken for table in known[build])
+        }
+        return tuple(
+            replace(table, pause=pauses.get(table.pipeline))
+            for _, build in sorted(serving.serving.items())
+            for table in known[build]
+        )
+
+    def broken_relations(self, store: Store) -> tuple[BrokenRelation, ...]:
+        """Lists the served relations that cannot be made, as the function of this name does."""
+        serving, moved = ask_part(
+            store,
+            lambda all_: _moved_part(all_, self._broken),
+            lambda reader, snapshot: (reader.broken, snapshot),
+        )
+        broken, part = moved
+        known = {build: each for build, (_, each) in self._broken.items()}
+        for pipeline, build in part.serving.items():
+            known[build] = tuple(each for each in broken if each.pipeline == pipeline)
+        self._broken = {
+            build: (serving.frontiers[build].number, known[build])
+            for build in serving.serving.values()
+            if not known[build]
+        }
+        return tuple(each for build in serving.serving.values() for each in known[build])
+
+
+def _moved_part(snapshot: Snapshot, known: Mapping[str, tuple[int, object]]) -> Snapshot:
+    """Returns the part of a snapshot with the builds that are not known at their frontiers."""
+    moved = {
+        pipeline: build
+        for pipeline, build in snapshot.serving.items()
+        if build not in known or known[build][0] != snapshot.frontiers[build].number
+    }
+    return Snapshot(
+        snapshot.generation,
+        moved,
+        {build: snapshot.frontiers[build] for build in moved.values()},
+        {build: snapshot.births[build] for build in moved.values()},
+    )
+
+
+def _counted_contents(reader: Reader, snapshot: Snapshot) -> ContentsOf:
+    """Returns the contents of relations, with a query for each pipeline in place of two for each.
+
+    The relations of a pipeline are asked one by one if one of them cannot be read.
+    """
+    columns: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for schema, table, column, kind in reader.rows(
+        "select schema_name, table_name, column_name, data_type from duckdb_columns() "
+        "where not internal and database_name = 'memory' order by column_index"
+    ).rows:
+        columns.setdefault((schema, table), []).append((column, kind))
+    broken = {(each.pipeline, each.name) for each in reader.broken}
+    found: dict[tuple[str, str], Contents] = {}
+    for pipeline, build in snapshot.serving.items():
+        birth = snapshot.births[build]
+        names = [
+            name
+            for name in (*(table.name for table in birth.tables), *birth.views)
+            if (pipeline, name) not in broken
+        ]
+        schema = schema_of(pipeline)
+        counts = (
+            f"select {place}, count(*) from {quoted(schema)}.{quoted(name)}"
+            for place, name in enumerate(names)
+        )
+        with suppress(KappaError):
+            for place, count in reader.rows(" union all ".join(counts)).rows if names else ():
+                name = names[place]
+                found[pipeline, name] = int(count), tuple(columns[schema, name]), ""
+    return lambda pipeline, name: (
+        found[pipeline, name] if (pipeline, name) in found else _contents_of(reader, pipeline, name)
+    )
 
 
 def served_table(
@@ -151,7 +268,12 @@ def tables_of_snapshot(snapshot: Snapshot, store: Store) -> tuple[ServedTable, .
     with open_snapshot(snapshot, store) as reader:
         # Files are compared with their sums before rows are read, and no row is read here.
         reader.before = lambda _sql: None
-        return tuple(_described_tables(reader, snapshot, store, counts=False))
+        return tuple(
+            _described_tables(
+                *(reader, snapshot, store),
+                contents=lambda pipeline, name: _contents_of(reader, pipeline, name, counts=False),
+            )
+        )
 
 
 def _described_tables(
@@ -160,8 +282,9 @@ def _described_tables(
     store: Store,
     *,
     only: tuple[str, str] | None = None,
-    counts: bool = True,
+    contents: ContentsOf | None = None,
 ) -> Iterator[ServedTable]:
+    contents = contents or (lambda pipeline, name: _contents_of(reader, pipeline, name))
     for pipeline, build in sorted(snapshot.serving.items()):
         birth, frontier = snapshot.births[build], snapshot.frontiers[build]
         versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
@@ -173,7 +296,7 @@ def _described_tables(
                 for name in recent_names(table.name)
                 if name in versions
             )
-            rows, columns, broken = _contents_of(reader, pipeline, table.name, counts=counts)
+            rows, columns, broken = contents(pipeline, table.name)
             yield ServedTable(
                 table.name,
                 "table" if table.view is None else "maintained view",
@@ -190,13 +313,11 @@ def _described_tables(
         for view in birth.views:
             if only not in {None, (pipeline, view)}:
                 continue
-            rows, columns, broken = _contents_of(reader, pipeline, view, counts=counts)
+            rows, columns, broken = contents(pipeline, view)
             yield ServedTable(view, "view", pipeline, build, rows, columns, broken=broken)
 
 
-def _contents_of(
-    reader: Reader, pipeline: str, name: str, *, counts: bool
-) -> tuple[int | None, tuple[tuple[str, str], ...], str]:
+def _contents_of(reader: Reader, pipeline: str, name: str, *, counts: bool = True) -> Contents:
     """Returns the columns of a relation, and the number of its rows if `counts`.
 
     If the relation cannot be read, the reason is returned instead.

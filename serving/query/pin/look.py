@@ -97,7 +97,7 @@ def _serves_still(store: Store, leased: Snapshot) -> bool:
     read twice.
     """
     if not all(
-        _is_newest(store, frontier_records(store, frontier.build), frontier.number)
+        frontier_records(store, frontier.build).is_newest(frontier.number)
         for frontier in leased.frontiers.values()
     ):
         return False
@@ -105,16 +105,7 @@ def _serves_still(store: Store, leased: Snapshot) -> bool:
     return (
         _serving_in(known)[0] == leased.generation
         and known[0] > 0
-        and _is_newest(store, journal_records(store), known[0])
-    )
-
-
-def _is_newest(store: Store, records: NumberedRecords[Any], number: int) -> bool:
-    return (
-        not store.path(records.name(number + 1)).exists()
-        # While this record is there, no later one was deleted.
-        and store.path(records.name(number)).exists()
-        and records.noted_number() <= number
+        and journal_records(store).is_newest(known[0])
     )
 
 

@@ -40,7 +40,7 @@ Lists = Callable[[str, int, str | None], tuple[str, ...]]
 # Lists columns of a table: (name, Spark's simple type).
 ColumnsOf = Callable[[TableBirth], tuple[tuple[str, str], ...]]
 # The files of a version never change: a reader that asks again reads a table's log once a version.
-_LISTS = FileLists()
+_LISTS = FileLists(tables=8_192)
 files_at = functools.lru_cache(maxsize=256)(_LISTS.at)
 
 
@@ -225,13 +225,16 @@ def data_files(found: Sequence[Relations]) -> Mapping[str, str]:
     }
 
 
-def put_relations(reader: Reader, found: Sequence[Relations]) -> tuple[BrokenRelation, ...]:
+def put_relations(
+    reader: Reader, found: Sequence[Relations], *, has_public_names: bool = True
+) -> tuple[BrokenRelation, ...]:
     """Makes the schemas of all relations, and returns the broken relations.
 
-    The schema of each pipeline is made first, then the main schema.
+    The schema of each pipeline is made first, then the main schema if `has_public_names`.
     """
     broken = tuple(each for relations in found for each in _make_schema(reader, relations))
-    _make_public_names(reader, found, {(each.pipeline, each.name) for each in broken})
+    if has_public_names:
+        _make_public_names(reader, found, {(each.pipeline, each.name) for each in broken})
     reader.broken = broken
     return broken
 

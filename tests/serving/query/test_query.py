@@ -299,9 +299,9 @@ def test_a_repeated_query_reuses_the_snapshots_views_unless_others_were_added(
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     made: list[int] = []
 
-    def told(reader: Reader, found: Sequence[Relations]) -> None:
+    def told(reader: Reader, found: Sequence[Relations], **how: bool) -> None:
         made.append(len(found))
-        put_relations(reader, found)
+        put_relations(reader, found, **how)
 
     monkeypatch.setattr("kappa.serving.query.query.put_relations", told)
 

@@ -6,10 +6,12 @@ const line = document.getElementById("line");
 const PROGRESS = "/api/v1/events?progress=true";
 const KINDS = ["progress", "staged", "switch_asked", "caught_up", "verified", "verify_asked", "promote_asked", "held", "released", "served", "abandoned", "failed", "retired", "proved"];
 // The server looks once a second. A page with many events is fetched less often than they arrive.
-const LEAST_MS = 700, BOARD_MS = 1000;
+// A page that takes the server much work rests, so that it takes 2 % of a core; a board is there
+// to be watched, and an event of the journal is worth a look at once.
+const LEAST_MS = 700, BOARD_MS = 1000, REST = 50;
 // Pages change without events too: rates fall, and a build that followed the log is now behind.
 const MOST_MS = 12000;
-let asking = false, again = false, asked = 0, seen = new Date(), lost = false;
+let asking = false, again = 0, asked = 0, took = 0, wake = null, seen = new Date(), lost = false;
 
 function say(state, text) {
   line.dataset.state = state;
@@ -17,25 +19,39 @@ function say(state, text) {
   document.body.classList.toggle("stale", state === "lost");
 }
 
-const leastMs = () => (document.querySelector("[data-reads]") ? BOARD_MS : LEAST_MS);
+const isBoard = () => document.querySelector("[data-reads]") !== null;
 
-export async function refresh() {
+function pauseMs(soon) {
+  const least = isBoard() ? BOARD_MS : LEAST_MS;
+  const rest = soon || isBoard() ? 0 : Math.min(MOST_MS, REST * took);
+  return Math.max(0, Math.max(least, rest) - (Date.now() - asked));
+}
+
+export async function refresh(soon = false) {
   if (!document.querySelector("[data-live]")) return;
-  if (asking) { again = true; return; }
+  // A page that is still to be asked for has this event, too; another is asked for once more.
+  if (wake) { if (soon) wake(); return; }
+  if (asking) { again = Math.max(again, soon ? 2 : 1); return; }
   asking = true;
   try {
-    await new Promise((go) => setTimeout(go, Math.max(0, leastMs() - (Date.now() - asked))));
+    await new Promise((go) => {
+      wake = () => setTimeout(go, pauseMs(true));
+      setTimeout(go, pauseMs(soon));
+    });
+    wake = null;
     asked = Date.now();
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
     // The server redirects to the login: the token has changed, or the cookie has expired.
     if (answer.type === "opaqueredirect") { location.reload(); return; }
     if (answer.ok) {
+      took = Number(/dur=([0-9.]+)/.exec(answer.headers.get("Server-Timing"))?.[1] ?? 0);
       take(new DOMParser().parseFromString(await answer.text(), "text/html"));
       seen = new Date();
     }
   } catch { /* the event stream reports a lost server */ } finally {
     asking = false;
-    if (again) { again = false; refresh(); }
+    const soonAgain = again === 2;
+    if (again) { again = 0; refresh(soonAgain); }
   }
 }
 
@@ -72,7 +88,7 @@ function filter(form) {
   const wanted = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
   history.replaceState(null, "", wanted.size ? `${location.pathname}?${wanted}` : location.pathname);
   asked = 0;
-  refresh();
+  refresh(true);
 }
 document.addEventListener("input", (event) => {
   const form = event.target.closest("[data-filter]");
@@ -84,6 +100,16 @@ document.addEventListener("submit", (event) => {
   if (!event.target.matches("[data-filter]")) return;
   event.preventDefault();
   filter(event.target);
+});
+
+// `/` leads to the search of a list, unless one types.
+document.addEventListener("keydown", (event) => {
+  const search = document.querySelector(".search input[type=search]");
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || !search) return;
+  if (event.target.closest("input, textarea, select, dialog")) return;
+  event.preventDefault();
+  search.select();
+  search.focus();
 });
 
 // Loads the slow parts of a page once, after the page. A part that is not ready is fetched again.
@@ -164,7 +190,7 @@ function listen(wait = 1000) {
     known();
     setTimeout(() => mine === events && listen(Math.min(2 * wait, 15000)), wait);
   };
-  for (const kind of kinds) mine.addEventListener(kind, refresh);
+  for (const kind of kinds) mine.addEventListener(kind, () => refresh(kind !== "progress"));
 }
 
 // A browser has six connections to a server: hidden tabs must not use them.
