@@ -126,6 +126,8 @@ class AgentDesk:
         if not caller.identity.may_read_all:
             # They name tables, boards and topics that the caller may know nothing of.
             hidden |= {"query", "read_by", "written_from"}
+            for column in found["columns"]:
+                del column["from"]
         birth = read_birth(self.here.store, found["build"])
         return {
             **{name: each for name, each in found.items() if name not in hidden},

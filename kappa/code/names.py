@@ -1,13 +1,15 @@
 """Names that the files of `pipelines/` declare, read from the text: no file is imported.
 
-A shell asks for names at each TAB, and an import of the user's code may take seconds. A name that
-the code computes is not found.
+A shell asks for names at each TAB, the page draws declared pipelines, and an import of the user's
+code may take seconds. A name that the code computes is not found.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 _DECLARED = {"Topic": "topic", "Table": "table", "View": "table", "Sink": "topic", "Alert": "alert"}
@@ -25,6 +27,76 @@ def declared_names(project: Path) -> set[tuple[str, str]]:
         except (OSError, ValueError, SyntaxError, RecursionError):
             continue
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPipeline:
+    """A pipeline as the text of its file declares it.
+
+    `topics` are the topics that it reads. `relations` are its tables and views, as (kind, name).
+    A topic or table is missing if the text of this file does not have its name.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    relations: tuple[tuple[str, str], ...]
+
+
+def written_pipelines(project: Path) -> tuple[WrittenPipeline, ...]:
+    """Returns the pipelines that the files declare, by name.
+
+    A file that cannot be parsed has none. A file is parsed again only after a change.
+    """
+    found: dict[str, WrittenPipeline] = {}
+    for path in sorted((project / "pipelines").glob("*.py")):
+        try:
+            seen = path.stat()
+            found |= {each.name: each for each in _parsed(path, seen.st_mtime_ns, seen.st_size)}
+        except (OSError, ValueError, SyntaxError, RecursionError):
+            continue
+    return tuple(found[name] for name in sorted(found))
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(path: Path, _changed_ns: int, _size: int) -> tuple[WrittenPipeline, ...]:
+    module = ast.parse(path.read_bytes())
+    named: dict[str, ast.expr] = {}
+    for node in module.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                named[name] = value
+    return tuple(_pipelines_in(module, named))
+
+
+def _pipelines_in(module: ast.Module, named: Mapping[str, ast.expr]) -> Iterator[WrittenPipeline]:
+    for node in ast.walk(module):
+        match node:
+            case ast.FunctionDef(name=name, decorator_list=decorators):
+                for each in decorators:
+                    match each:
+                        case ast.Call(func=ast.Name(id="pipeline"), keywords=keywords):
+                            parts = {
+                                of.arg: list(_declarations(of.value, named)) for of in keywords
+                            }
+                            yield WrittenPipeline(
+                                next(_named(keywords), name),
+                                tuple(of for kind, of in parts.get("reads", ()) if kind == "Topic"),
+                                tuple(
+                                    (kind.lower(), of)
+                                    for kind, of in parts.get("writes", ())
+                                    if kind in {"Table", "View"}
+                                ),
+                            )
+
+
+def _declarations(value: ast.expr, named: Mapping[str, ast.expr]) -> Iterator[tuple[str, str]]:
+    """Yields (class, name) of the declarations in a list or in the values of a dictionary."""
+    elements = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ())
+    for element in elements:
+        found = named.get(element.id) if isinstance(element, ast.Name) else element
+        match found:
+            case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=str(name)), *_]):
+                yield kind, name
 
 
 def _names_in(module: ast.Module) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +19,7 @@ from kappa.serving.query.render import Form
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
     from kappa.replay.status.context import ProjectContext
+    from kappa.replay.status.graph import ProjectGraph
 
 
 class GraphForm(StrEnum):
@@ -38,6 +41,14 @@ def graph(
             help="only what feeds this pipeline, and what it feeds",
         ),
     ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TABLE.COLUMN",
+            show_default=False,
+            help="what feeds this column, and what the column feeds",
+        ),
+    ] = None,
     output: Annotated[
         GraphForm, typer.Option("-o", "--output", help="the form of the output")
     ] = GraphForm.TABLE,
@@ -46,32 +57,83 @@ def graph(
 
     The graph has what serves, and what a rollout adds, changes, replays or removes. The page shows
     the same picture, live.
+
+    With --column, the graph has columns of tables and views that serve, and fields of topics. What
+    a column is computed from is known since the deploy of its build.
     """
+    from kappa.code.names import written_pipelines
     from kappa.declare.board import boards_in
-    from kappa.replay.status.graph import (
-        graph_document,
-        graph_listing,
-        mermaid_text,
-        observe_graph,
-        part_of_graph,
-    )
+    from kappa.replay.status.graph import observe_graph, part_of_graph
     from kappa.replay.status.status import observe_status
+    from kappa.replay.status.topics.topic_growth import begin_rates
     from kappa.serving.query.reader.views import tables_named
+    from kappa.state.build import read_birth
 
     here = here_of(context)
+    if column is not None:
+        if pipeline is not None:
+            raise UsageError(
+                "--column shows a column in the whole project, and not in a pipeline",
+                hint=f"leave {pipeline} out: kappa graph --column {column}",
+            )
+        _print_graph(here, _column_graph(here, column), output)
+        return
     state = here.state()
+    project, log = here.settings.project, _log_or_none(here)
+    births = (read_birth(here.store, build) for build in state.wanted_builds())
+    topics = {topic.name for birth in births for topic in birth.topics}
+    rates: Mapping[str, float | None] = {}
+    try:
+        end_rates = None if log is None or not topics else begin_rates(log, topics)
+    except KappaError as error:
+        say(f"rates are unknown: {error.message}")
+        end_rates = None
+    status = observe_status(here.store, log)
+    with suppress(KappaError):
+        rates = {} if end_rates is None else end_rates()
     found = observe_graph(
-        here.store,
-        state,
-        observe_status(here.store, _log_or_none(here)),
-        boards_in(here.settings.project),
-        tables_named,
-        {},
+        *(here.store, state, status, boards_in(project)),
+        *(tables_named, rates, written_pipelines(project)),
     )
     if all(each.kind == "board" for each in found.nodes):
-        raise UsageError("no pipeline has a build yet", hint="deploy one: kappa deploy")
+        raise UsageError(
+            "no pipeline has a build yet, and no file declares one", hint="deploy one: kappa deploy"
+        )
     if pipeline is not None:
         found = part_of_graph(found, pipeline)
+    _print_graph(here, found, output)
+
+
+def _column_graph(here: ProjectContext, column: str) -> ProjectGraph:
+    """Returns the lineage of a column of the builds that serve."""
+    from kappa.code.names import written_pipelines
+    from kappa.replay.status.column_graph import column_graph
+    from kappa.state.build import read_birth
+
+    births = {name: read_birth(here.store, build) for name, build in here.state().serving.items()}
+    try:
+        return column_graph(births, column)
+    except UsageError as error:
+        # A table that is declared alone has no plan of Spark yet.
+        declared = {
+            table: each.name
+            for each in written_pipelines(here.settings.project)
+            if each.name not in births
+            for _, table in each.relations
+        }
+        table = next((each for each in declared if column.startswith(f"{each}.")), None)
+        if table is None:
+            raise
+        raise UsageError(
+            f"table {table} of pipeline {declared[table]} serves nothing yet: the sources of its "
+            "columns are not known before the first deploy",
+            hint=f"deploy it: kappa deploy {declared[table]}",
+        ) from error
+
+
+def _print_graph(here: ProjectContext, found: ProjectGraph, output: GraphForm) -> None:
+    from kappa.replay.status.graph import graph_document, graph_listing, mermaid_text
+
     match output:
         case GraphForm.MERMAID:
             sys.stdout.write(mermaid_text(found))

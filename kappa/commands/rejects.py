@@ -181,23 +181,14 @@ def redrive_rejects(
     Each record is folded once, in place of the original that its header names.
     """
     from kappa.base.units import count_of
-    from kappa.serving.query.redrive import plan_redrive, read_lines
-    from kappa.serving.query.rejects import RejectFilter, rejects_in_order
-    from kappa.state.build import read_birth
+    from kappa.serving.query.redrive import plan_lines, produce_redrive
     from kappa.state.root import ensure_no_copy
 
     here = here_of(context)
     ensure_no_copy(here.store)
-    with open_lines(file) as lines:
-        read = read_lines(lines)
-    topics = sorted({line.names.topic for line in read})
-    with moving("reading rejects"):
-        found = rejects_in_order(
-            here.store, RejectFilter(topics=topics), lease_seconds=here.lease_seconds
-        )
     log = here.log()
-    births = {build: read_birth(here.store, build) for build in {reject.build for reject in found}}
-    planned = plan_redrive(read, found, births, {topic: log.facts(topic) for topic in topics})
+    with open_lines(file) as lines, moving("reading rejects"):
+        planned = plan_lines(here.store, lines, log, lease_seconds=here.lease_seconds)
     sys.stdout.write(planned.as_text) if output is Form.TABLE else say(planned.as_text.rstrip("\n"))
     sys.stdout.flush()
     if planned.records:
@@ -208,7 +199,7 @@ def redrive_rejects(
             what="records would be produced",
             undone="nothing was produced",
         )
-    sent = {topic: log.produce(records, topic) for topic, records in planned.records.items()}
+    sent = produce_redrive(planned, log)
     count = sum(each.count for each in sent.values())
     say(
         f"{count_of(count, 'record')} acknowledged; "

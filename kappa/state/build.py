@@ -27,6 +27,9 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 
+# By table and column, the fields of topics: (topic or its pattern, field).
+Lineage = Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]]
+
 
 class TopicBirth(Struct, frozen=True, omit_defaults=True):
     """A topic as it was when the build was born; `pattern` is a pattern that the topic had joined.
@@ -73,6 +76,8 @@ class Birth(Struct, frozen=True):
     lines). A later plan uses them to show changes. `max_rejects` is the number or share of records
     that the build may reject while it is a candidate. `base` is the base of a branch, whose origin
     is that of the base. `tables_of` is the build below an overlay, and is never itself an overlay.
+    `lineage` has the fields of topics from which the function computes the columns of its tables;
+    a build that an older Kappa has made has none.
     """
 
     build: str
@@ -97,6 +102,7 @@ class Birth(Struct, frozen=True):
     tables_of: str | None = None
     sinks: tuple[SinkBirth, ...] = ()
     alerts: tuple[AlertBirth, ...] = ()
+    lineage: Lineage = field(default_factory=dict)
 
     @property
     def folded_by(self) -> str:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from kappa.base.errors import UsageError
 from kappa.replay.page.intents import (
@@ -40,11 +41,13 @@ from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import asker, needs, rejects_asked
 from kappa.serving.http.stand import API, OBJECT, ROWS, json_answer
 from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
+from kappa.serving.query.redrive import plan_lines, produce_redrive
 from kappa.serving.query.rejects import RejectFilter, newest_rejects
 from kappa.serving.query.render import to_json
 from kappa.serving.query.tables import tables_listing
 from kappa.state.disk_space import free_bytes
 from kappa.state.frontier import Frontiers
+from kappa.state.root import ensure_no_copy
 
 router = APIRouter()
 
@@ -162,6 +165,80 @@ def rejects(
     return _json_response(rejects_listing(found).row_objects())
 
 
+class RedriveRequest(BaseModel):
+    """Fixed rejects to produce again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    lines: tuple[str, ...] = Field(
+        min_length=1,
+        max_length=1000,
+        description="fixed lines of `kappa rejects export`, each with the header kappa-redrive",
+    )
+    dry_run: bool = Field(default=False, description="only tell what would be produced")
+
+
+@router.post(
+    f"{API}/rejects/redrive",
+    tags=["platform"],
+    status_code=202,
+    responses={
+        200: {
+            "description": "What would be produced",
+            "content": {"application/json": {"schema": OBJECT}},
+        },
+        202: {"content": {"application/json": {"schema": OBJECT}}},
+    },
+)
+@needs(Act.REDRIVE)
+def redrive_rejects(
+    request: Request,
+    wanted: RedriveRequest,
+    idempotency_key: Annotated[
+        str | None, Header(description="the same request with the same key is done once")
+    ] = None,
+) -> Response:
+    """Produces fixed rejects again: as `kappa rejects redrive`.
+
+    Each record is folded once, in place of the original that its header names.
+    """
+    desk = desk_of(request)
+    here = desk.here
+    if not wanted.dry_run and idempotency_key is None:
+        raise _no_key()
+    ensure_no_copy(here.store)
+    log = desk.must_reach_broker()
+    # The newlines between the parts of a JSON text mean nothing; a line has none.
+    lines = [" ".join(each.splitlines()).encode() for each in wanted.lines]
+
+    def act() -> Mapping[str, Any]:
+        planned = plan_lines(here.store, lines, log, lease_seconds=here.lease_seconds)
+        count = sum(map(len, planned.records.values()))
+        if not wanted.dry_run:
+            count = sum(each.count for each in produce_redrive(planned, log).values())
+        return {
+            "would" if wanted.dry_run else "did": planned.as_text.rstrip("\n"),
+            "records": count,
+            "folded_already": planned.folded_already,
+            "unmended": planned.unmended,
+        }
+
+    if wanted.dry_run or idempotency_key is None:
+        return _json_response(act())
+    return _json_response(
+        do_once(here.store, idempotency_key, wanted.model_dump(mode="json"), act), status=202
+    )
+
+
+def _no_key() -> HttpError:
+    return HttpError(
+        428,
+        "no Idempotency-Key was sent",
+        hint="make one up for each thing you want done, such as a UUID, and send it again with "
+        "each try",
+    )
+
+
 @router.get(f"{API}/alerts", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def alerts(request: Request) -> Response:
@@ -213,12 +290,7 @@ def intent(
             hint=f"send If-Match with the ETag of GET {API}/rollouts",
         )
     if not wanted.dry_run and idempotency_key is None:
-        raise HttpError(
-            428,
-            "no Idempotency-Key was sent",
-            hint="make one up for each thing you want done, such as a UUID, and send it again "
-            "with each try",
-        )
+        raise _no_key()
     if wanted.intent != "promote" and len(wanted.pipelines) > 1:
         raise HttpError(400, f"{wanted.intent} is of one pipeline", hint="ask once for each")
     of_rollouts = {"promote", "abandon", "verify"}

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import quote
 
-from kappa.replay.status.graph import GraphEdge, GraphNode, ProjectGraph
-from kappa.serving.http.page.marks import number, per
+from kappa.replay.status.graph import GraphEdge, GraphNode, ProjectGraph, flow_texts
 from kappa.serving.query.render import printable_text
 
 # Pixels of a node, of the room between two layers, and between two nodes of a layer.
@@ -226,11 +225,11 @@ def _drawn_edge(
         if not is_last:
             x += WIDTH
             path += f"H{x}"
-    unit, per_seconds, _ = per(edge.rate)
+    rate, lag = flow_texts(edge)
     return DrawnEdge(
         path,
-        f"{number(edge.rate * per_seconds)}{unit}" if edge.rate else "",
-        f"{number(edge.lag)} behind" if edge.lag else "",
+        rate,
+        lag,
         x - 5,
         y,
         bool(nodes[edge.source].change and nodes[edge.target].change),
@@ -244,7 +243,12 @@ def _title(node: GraphNode) -> str:
 
 
 def _address(node: GraphNode) -> str:
-    """Returns the address of a node's page; a thing that does not serve yet is on its rollout."""
+    """Returns the address of a node's page; a thing that does not serve yet is on its rollout.
+
+    A thing that is only declared has no page, and the address "".
+    """
+    if not node.is_deployed:
+        return ""
     if node.rollout is not None and (node.kind == "pipeline" or node.change == "new"):
         return f"/rollouts/{node.rollout}"
     name = quote(node.name, safe="")

@@ -26,8 +26,10 @@ from fastapi.routing import APIRoute
 
 from kappa.base.errors import DeclarationError, KappaError, UsageError
 from kappa.base.sql import quoted
+from kappa.code.names import written_pipelines
 from kappa.declare.board import board_name, boards_in
 from kappa.declare.options import REJECTS
+from kappa.records.redrive import parse_position
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, DrawnRows, answer_board, is_behind, typed_rows
 from kappa.replay.page.build_rates import BuildHistories
@@ -39,12 +41,13 @@ from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
 from kappa.replay.page.samples import SampledRows, sampled_rows, samples_of
 from kappa.replay.page.table import first_query, table_view
 from kappa.replay.page.timeline import timeline_moments, undo_to
-from kappa.replay.page.topic import RecordSearch, TopicRates, as_text, topic_rates, topic_view
+from kappa.replay.page.topic import RecordSearch, as_text, topic_rates, topic_view
 from kappa.replay.rollout.generation import code_of, generation_details, retired_text, serving_in
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, shown_alerts
+from kappa.replay.status.column_graph import ColumnOrigin, column_origins
 from kappa.replay.status.graph import (
     CHANGED,
     NEW,
@@ -59,6 +62,7 @@ from kappa.replay.status.graph import (
 from kappa.replay.status.logs import OWN_LOGS, LevelFilter, LogLevel, last_lines, log_file
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.shared_looks import SharedLooks
+from kappa.replay.status.topics.topic_growth import TopicRates
 from kappa.serving.access.roles import Act, may
 from kappa.serving.http import login
 from kappa.serving.http.bounds import client_of
@@ -70,10 +74,11 @@ from kappa.serving.outlets.sinks.sink_status import sink_statuses
 from kappa.serving.query.pin.moments import AtGeneration
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.reader.views import tables_named
+from kappa.serving.query.redrive import export_line, is_mendable
 from kappa.serving.query.rejects import Reject, RejectFilter, newest_rejects
 from kappa.serving.query.sandbox.question import Question
 from kappa.serving.query.tables import ServedTable, served_tables
-from kappa.state.build import read_birth
+from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import read_view_costs
 from kappa.state.journal.events import PipelineRetired
 from kappa.state.journal.journal import JournalView
@@ -421,8 +426,9 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
         tables_named,
         whole=f"{quoted(schema_of(pipeline))}.{quoted(name)}",
         costs=read_view_costs(here.store, birth.folded_by),
+        # Sources and queries name tables that a reader of some tables may not read.
+        origins=_origins_in(desk, birth).get(name, {}) if readable.is_all else {},
     )
-    # The query of a view names tables that its reader may not read.
     view = replace(
         view,
         views=tuple(each for each in view.views if readable.has(each)),
@@ -450,7 +456,16 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
         trouble=trouble,
         live=live,
         sql=first_query(found, view.whole),
+        with_origins=readable.is_all,
+        topics=birth.topic_ids,
     )
+
+
+def _origins_in(desk: SharedLooks, birth: Birth) -> Mapping[str, Mapping[str, ColumnOrigin]]:
+    """Returns the origins of the columns of a build, or nothing if they cannot be told now."""
+    with suppress(KappaError):
+        return desk.shared_look(f"columns of {birth.build}", lambda: column_origins(birth))
+    return {}
 
 
 def _readable_tables(request: Request, desk: SharedLooks, state: State) -> tuple[ServedTable, ...]:
@@ -573,8 +588,11 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
         rates = topic_rates(desk, _topic_rates_of(request))
     whole, trouble = ProjectGraph((), ()), None
     try:
-        boards = boards_in(desk.here.settings.project)
-        whole = observe_graph(desk.here.store, state, status, boards, tables_named, rates)
+        project = desk.here.settings.project
+        whole = observe_graph(
+            *(desk.here.store, state, status, boards_in(project)),
+            *(tables_named, rates, written_pipelines(project)),
+        )
         shown = part_of_graph(whole, pipeline) if pipeline else whole
     except KappaError as error:
         shown, trouble = whole, error
@@ -664,7 +682,33 @@ def show_rejects(
         counted=counted,
         asked=asked,
         as_text=as_text,
+        # A redriven record mends a reject of what serves.
+        can_mend=lambda each: (
+            is_mendable(each)
+            and each.redriven_at is None
+            and state.serving.get(each.pipeline) == each.build
+        ),
     )
+
+
+@router.get("/rejects/line")
+@needs(Act.INSPECT)
+def show_reject_line(request: Request, at: str = "") -> Response:
+    """Returns a reject of a serving build as a line to fix, as `kappa rejects export` does."""
+    here = desk_of(request).here
+    found = newest_rejects(
+        here.store,
+        RejectFilter(at=parse_position(at)),
+        limit=1,
+        lease_seconds=here.lease_seconds,
+    )
+    if not found:
+        raise HttpError(
+            404,
+            f"{at[:80]} is not a reject of what serves",
+            hint="reload the page: /rejects lists the rejects",
+        )
+    return Response(export_line(found[0]), headers=dict(HEADERS), media_type="text/plain")
 
 
 def _sample_rows(request: Request, whole: str) -> DrawnRows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ from kappa.serving.query.reader.reader import Limits
 from kappa.serving.query.render import json_value
 
 _SAMPLES = 5
+# So many columns are seen at once.
+_NARROW_COLUMNS = 8
 # How long whoever looks waits for a build that rests.
 _TOGETHER_SECONDS = 10.0
 _KEPT = 8
@@ -33,12 +36,17 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class SampledRows:
-    """Sampled rows of a kind; a cell is the value, or (before, after) of a changed value."""
+    """Sampled rows of a kind; a cell is the value, or (before, after) of a changed value.
+
+    `changes` counts the rows in which a column has changed. Of many columns, the columns that have
+    changed stand behind the first column.
+    """
 
     table: str
     kind: str
     columns: tuple[str, ...]
     rows: tuple[tuple[tuple[Any, ...], ...], ...]
+    changes: Mapping[str, int]
 
 
 def samples_of(desk: SharedLooks, before: str, after: str) -> Comparison | None:
@@ -132,11 +140,17 @@ def _compare_builds(desk: SharedLooks, before: str, after: str) -> Comparison | 
 
 def _sampled_kind(table: str, kind: str, samples: list[RowSample]) -> SampledRows:
     columns = tuple((samples[0].after or samples[0].before or {}).keys())
+    rows = [{column: _sample_cell(sample, column) for column in columns} for sample in samples]
+    counted = {column: sum(len(row[column]) > 1 for row in rows) for column in columns}
+    changes = {column: count for column, count in counted.items() if count}
+    if len(columns) > _NARROW_COLUMNS:
+        columns = tuple(dict.fromkeys((columns[0], *changes, *columns)))
     return SampledRows(
         table,
         kind,
         columns,
-        tuple(tuple(_sample_cell(sample, column) for column in columns) for sample in samples),
+        tuple(tuple(row[column] for column in columns) for row in rows),
+        changes,
     )
 
 

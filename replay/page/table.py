@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from msgspec import to_builtins
 from kappa.base.sql import quoted
 from kappa.base.units import count_of, size
 from kappa.declare.board import Board, boards_in
+from kappa.replay.status.column_graph import ColumnOrigin, column_origins
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
@@ -26,11 +27,15 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
-    """A column that readers see: DuckDB's type, and the role: key, fold, latest value, or none."""
+    """A column that readers see: DuckDB's type, and the role: key, fold, latest value, or none.
+
+    `origin` has the columns and fields from which the values are computed.
+    """
 
     name: str
     kind: str
     role: str
+    origin: ColumnOrigin = field(default_factory=ColumnOrigin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,13 @@ def table_view(
     *,
     whole: str,
     costs: Mapping[str, ViewCost],
+    origins: Mapping[str, ColumnOrigin],
 ) -> TableView:
     """Makes the view of a table.
 
     `names_in` returns the tables that a query names; `whole` is the quoted name of the table with
-    the schema. `costs` are the costs of the build's maintained views.
+    the schema. `costs` are the costs of the build's maintained views, and `origins` the origins of
+    the table's columns.
     """
     born = next((each for each in birth.tables if each.name == table.name), None)
     folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold
@@ -91,7 +98,10 @@ def table_view(
 
     return TableView(
         table,
-        tuple(ShownColumn(name, type_text(kind), role(name)) for name, kind in table.columns),
+        tuple(
+            ShownColumn(name, type_text(kind), role(name), origins.get(name, ColumnOrigin()))
+            for name, kind in table.columns
+        ),
         keys,
         () if born is None else born.checks,
         None if table.name not in queries else cleandoc(queries[table.name]),
@@ -182,6 +192,7 @@ def describe_table(
                 names_in,
                 whole=f"{quoted(schema_of(table.pipeline))}.{quoted(table.name)}",
                 costs=read_view_costs(store, birth.folded_by),
+                origins=column_origins(birth).get(table.name, {}),
             ),
             files,
             birth,
@@ -202,8 +213,11 @@ def boards_naming(
 
 def described_listing(found: DescribedTable) -> Listing:
     """Makes a row of each column."""
-    rows = ((each.name, each.kind, each.role or "a value") for each in found.view.columns)
-    return Listing(("column", "type", "is"), tuple(rows))
+    rows = (
+        (each.name, each.kind, each.role or "a value", each.origin.text)
+        for each in found.view.columns
+    )
+    return Listing(("column", "type", "is", "from"), tuple(rows))
 
 
 def described_text(found: DescribedTable) -> str:
@@ -254,7 +268,15 @@ def described_document(found: DescribedTable) -> dict[str, Any]:
         "bytes": None if found.files is None else found.files.bytes,
         "keys": list(view.keys),
         "columns": [
-            {"name": each.name, "type": each.kind, "is": each.role or None} for each in view.columns
+            {
+                "name": each.name,
+                "type": each.kind,
+                "is": each.role or None,
+                "from": None
+                if each.origin.why_not
+                else [to_builtins(one) for one in each.origin.sources],
+            }
+            for each in view.columns
         ],
         "written_from": list(found.sources),
         "read_by": {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,8 @@ from kappa.base.clock import moment_text
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from kappa.kafka.reader import Record
-from kappa.replay.rollout.supervisor_report import Pace
 from kappa.replay.status.shared_looks import SharedLooks
+from kappa.replay.status.topics.topic_growth import TopicRates, end_sums
 from kappa.serving.http.problem import HttpError
 from kappa.serving.query.pin.moments import parse_time
 from kappa.serving.query.query import read_snapshot
@@ -95,35 +95,13 @@ class TopicView:
     ended: bool = False
 
 
-class TopicRates:
-    """The growth of topics, from looks at the ends of topics. The first look gives no rate yet."""
-
-    def __init__(self) -> None:
-        self._paces: dict[str, Pace] = {}
-
-    def update_rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
-        """Returns recent offsets a second, by topic; `ends` are sums over a topic's partitions.
-
-        Only one caller at a time may use this function.
-        """
-        self._paces = {name: self._paces.get(name, Pace()) for name in ends}
-        return {name: self._paces[name].rate(end, at) for name, end in ends.items()}
-
-
 def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | None]:
     """Returns how fast topics grow. Raises Unreachable if the broker does not answer."""
     log = desk.must_reach_broker()
     return desk.shared_look(
         "rates of topics",
-        lambda: paces.update_rates(_end_sums(log.topics(), log), time.monotonic()),
+        lambda: paces.update_rates(end_sums(log.topics(), log), time.monotonic()),
     )
-
-
-def _end_sums(names: Iterable[str], log: Log) -> dict[str, int]:
-    sums = dict.fromkeys(names, 0)
-    for topic, _, end in log.end(sums).items():
-        sums[topic] += end
-    return sums
 
 
 def topic_view(desk: SharedLooks, name: str, search: RecordSearch | None = None) -> TopicView:

@@ -1,9 +1,10 @@
 """The notifier: a thread of the supervisor that tells people of the platform (`[notify] to`).
 
-It tells that a rollout has failed or waits for a yes, that a job has stopped for good, that a proof
-differs, that events drift, and that the disk is full. It reads the journal and the documents of
-builds, and delivers as an alert does: at least once, across deaths. Events of the journal are told
-once each. A state is told when it begins, and again if it ends and begins anew.
+It tells that a rollout has failed or waits for a yes, that a job has stopped for good or dies again
+and again, that a proof differs, that events drift, and that the disk is full. It reads the journal,
+the supervisor's report and the documents of builds, and delivers as an alert does: at least once,
+across deaths. Events of the journal are told once each. A state is told when it begins, and again
+if it ends and begins anew.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kappa.base.settings import Settings
 from kappa.declare.alert import KAPPA, AlertBirth, ensure_address
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.state import State
+from kappa.replay.rollout.supervisor_report import read_supervisor_report
 from kappa.serving.outlets.alerts.channels import channel_of
 from kappa.serving.outlets.alerts.delivery import Rules
 from kappa.serving.outlets.alerts.notices import Notice, NoticeDelivery
@@ -35,6 +37,8 @@ _LOOK_SECONDS = 2.0
 # After an error: a full disk and a bucket that is away go on for a while.
 _AGAIN_SECONDS = 10.0
 _PATIENCE_SECONDS = 5.0
+# A job that has died so often in a row will die again. One death may be the machine's.
+_DEATHS = 3
 
 
 class NoticePlace(Struct, frozen=True):
@@ -174,6 +178,16 @@ def _present_states(store: Store, state: State, reserve: int) -> Iterator[Notice
                 f"the job of build {build} has stopped: {stopped.message}",
                 stopped.hint,
                 pipelines[build],
+                build,
+            )
+    for build, deaths in sorted(read_supervisor_report(store).deaths.items()):
+        if deaths.count >= _DEATHS:
+            yield Notice(
+                f"build {build} crashes",
+                "build_crashes",
+                f"the job of build {build} dies again and again, last: {deaths.last}",
+                f"kappa logs {build}; it is started again, later each time",
+                state.pipelines.get(build, ""),
                 build,
             )
     for pipeline, build in sorted(state.serving.items()):

@@ -148,6 +148,7 @@ def _ensure_born(
         max_rejects=declared.pipeline.max_rejects,
         sinks=tuple(sink.outlet_birth for sink in declared.pipeline.sinks),
         alerts=tuple(alert.outlet_birth for alert in declared.pipeline.alerts),
+        lineage=declared.lineage,
     )
     if step.live is not None:
         put_birth(store, overlay_birth(birth, step.live))

@@ -16,6 +16,7 @@ page show the same. Read in this order:
     schemas           declared schemas beside the subjects of the registry
     archive           archives, and whether each agrees with the topic
     graph             the lineage: topics, pipelines, tables, views, outlets, boards
+    column_graph      the columns from which the values of a column come
     outgoing_changes  the changes that sinks and alerts send at a switch
     logs              the log files of the processes
     topics/           topics by hand: description, users, records, and changes
@@ -25,6 +26,7 @@ page show the same. Read in this order:
 __all__ = [
     "alerts",
     "archive",
+    "column_graph",
     "context",
     "follow",
     "graph",

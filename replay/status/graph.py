@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kappa.base.errors import DeclarationError, UsageError, near_or_all
+from kappa.code.names import WrittenPipeline
 from kappa.declare.board import Board
 from kappa.declare.options import REJECTS
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
+from kappa.serving.http.page.marks import number, per
 from kappa.serving.query.render import Listing, printable_text
 from kappa.state.build import Birth, read_birth
 from kappa.state.store import Store
@@ -36,7 +38,7 @@ class GraphNode:
     `id` is unique in the graph. `detail` is a remark in a few words, as the way of a view. `change`
     tells how a rollout touches the thing: "new", "removed", "changed", "replayed" (its rows are
     computed anew), "reads" (it reads such rows), or "" for untouched. `rollout` is the number of
-    that rollout.
+    that rollout. `is_deployed` is False for a thing that only a file of the project declares.
     """
 
     id: str
@@ -46,6 +48,7 @@ class GraphNode:
     detail: str = ""
     change: str = ""
     rollout: int | None = None
+    is_deployed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,13 @@ def observe_graph(
     boards: Mapping[str, Board | DeclarationError],
     names_in: Callable[[str], frozenset[str]],
     rates: Mapping[str, float | None],
+    written: Iterable[WrittenPipeline] = (),
 ) -> ProjectGraph:
     """Returns the lineage of the builds that serve and of candidates.
 
     `boards` are the project's boards, by name. `names_in` returns the tables that a query names.
-    `rates` has offsets a second, by topic. Raises Damaged if a birth certificate cannot be read.
+    `rates` has offsets a second, by topic. Of `written`, the pipelines without a build are shown as
+    not deployed. Raises Damaged if a birth certificate cannot be read.
     """
     shown = {each.build: each for each in status.builds if _is_shown(each)}
     live = {pipeline: read_birth(store, build) for pipeline, build in state.serving.items()}
@@ -95,7 +100,7 @@ def observe_graph(
         for name, board in boards.items()
         if isinstance(board, Board)
     }
-    return project_graph(live, candidates, status, charts, names_in, rates)
+    return project_graph(live, candidates, status, charts, names_in, rates, written)
 
 
 def project_graph(
@@ -105,10 +110,12 @@ def project_graph(
     charts: Mapping[str, tuple[str, frozenset[str]]],
     names_in: Callable[[str], frozenset[str]],
     rates: Mapping[str, float | None],
+    written: Iterable[WrittenPipeline] = (),
 ) -> ProjectGraph:
     """Returns the lineage of live builds and candidates, both by pipeline.
 
-    `charts` has the title of each board, and the tables that its queries name.
+    `charts` has the title of each board, and the tables that its queries name. `written` are the
+    pipelines that the project's files declare.
     """
     builds = {each.build: each for each in status.builds}
     nodes: dict[str, GraphNode] = {}
@@ -128,6 +135,12 @@ def project_graph(
                     nodes[node.id] = replace(node, change=change, rollout=rollout.number)
             for edge in _edges_of(birth, seen, status, names_in, rates):
                 edges.setdefault((edge.source, edge.target), edge)
+    for declared in written:
+        if declared.name not in live and declared.name not in candidates:
+            for node in _written_nodes(declared):
+                nodes.setdefault(node.id, node)
+            for source, target in _written_edges(declared):
+                edges[source, target] = GraphEdge(source, target)
     relations = {node.name: node.id for node in nodes.values() if node.kind in {"table", "view"}}
     for name, (title, named) in sorted(charts.items()):
         board = GraphNode(f"board:{name}", "board", name, detail="" if title == name else title)
@@ -139,7 +152,7 @@ def project_graph(
         if node.kind == "sink" and (topic := f"topic:{node.name}") in nodes:
             edges[node.id, topic] = GraphEdge(node.id, topic)
     found = sorted(nodes.values(), key=lambda each: (KINDS.index(each.kind), each.name, each.id))
-    return _with_readers(_only(ProjectGraph(tuple(found), tuple(edges.values())), {*nodes}))
+    return _with_readers(kept_part(ProjectGraph(tuple(found), tuple(edges.values())), {*nodes}))
 
 
 def part_of_graph(graph: ProjectGraph, pipeline: str) -> ProjectGraph:
@@ -155,10 +168,10 @@ def part_of_graph(graph: ProjectGraph, pipeline: str) -> ProjectGraph:
             hint=near_or_all(pipeline, known, none="deploy one: kappa deploy"),
         )
     kept = {
-        *_reached(start, ((each.source, each.target) for each in graph.edges)),
-        *_reached(start, ((each.target, each.source) for each in graph.edges)),
+        *reached_nodes(start, ((each.source, each.target) for each in graph.edges)),
+        *reached_nodes(start, ((each.target, each.source) for each in graph.edges)),
     }
-    return _only(graph, kept)
+    return kept_part(graph, kept)
 
 
 def outline_of_graph(graph: ProjectGraph) -> ProjectGraph:
@@ -181,6 +194,15 @@ def outline_of_graph(graph: ProjectGraph) -> ProjectGraph:
     )
 
 
+def flow_texts(edge: GraphEdge) -> tuple[str, str]:
+    """Returns the rate and the lag of an edge for people; "" for unknown and for none."""
+    unit, seconds, _ = per(edge.rate)
+    return (
+        f"{number(edge.rate * seconds)}{unit}" if edge.rate else "",
+        f"{number(edge.lag)} behind" if edge.lag else "",
+    )
+
+
 def graph_document(graph: ProjectGraph) -> dict[str, Any]:
     """Returns a graph for machines: nodes, and edges between the ids of nodes."""
     return {
@@ -193,6 +215,7 @@ def graph_document(graph: ProjectGraph) -> dict[str, Any]:
                 "detail": each.detail or None,
                 "change": each.change or None,
                 "rollout": each.rollout,
+                "deployed": each.is_deployed,
             }
             for each in graph.nodes
         ],
@@ -208,8 +231,9 @@ def graph_listing(graph: ProjectGraph) -> Listing:
     names = {each.id: f"{each.kind} {each.name}" for each in graph.nodes}
     reads: dict[str, list[str]] = {}
     for edge in graph.edges:
-        lag = f" ({edge.lag:,} behind)" if edge.lag else ""
-        reads.setdefault(edge.target, []).append(f"{names[edge.source]}{lag}")
+        flow = ", ".join(filter(None, flow_texts(edge)))
+        shown = f" ({flow})" if flow else ""
+        reads.setdefault(edge.target, []).append(f"{names[edge.source]}{shown}")
     return Listing(
         ("kind", "name", "detail", "reads", "rollout"),
         tuple(
@@ -247,8 +271,9 @@ def mermaid_text(graph: ProjectGraph) -> str:
         touched = f":::{node.change}" if node.change else ""
         lines.append(f'  {ids[node.id]}{begin}"{label}"{end}{touched}')
     for edge in graph.edges:
-        lag = f'|"{edge.lag:,} behind"|' if edge.lag else ""
-        lines.append(f"  {ids[edge.source]} -->{lag} {ids[edge.target]}")
+        flow = ", ".join(filter(None, flow_texts(edge)))
+        shown = f'|"{flow}"|' if flow else ""
+        lines.append(f"  {ids[edge.source]} -->{shown} {ids[edge.target]}")
     lines += [
         "  classDef new,changed,replayed fill:#eceefb,stroke:#3d4fd1,color:#1c1e22",
         "  classDef removed fill:#fdeceb,stroke:#b1241d,color:#1c1e22",
@@ -264,6 +289,23 @@ def _mermaid_escaped(text: str) -> str:
 
 def _is_shown(build: BuildStatus) -> bool:
     return build.role == "live" or build.rollout is not None
+
+
+def _written_nodes(pipeline: WrittenPipeline) -> Iterator[GraphNode]:
+    said = "not deployed"
+    for topic in pipeline.topics:
+        yield GraphNode(f"topic:{topic}", "topic", topic, detail="declared", is_deployed=False)
+    name = pipeline.name
+    yield GraphNode(f"pipeline:{name}", "pipeline", name, name, said, is_deployed=False)
+    for kind, relation in pipeline.relations:
+        yield GraphNode(_table_id(name, relation), kind, relation, name, said, is_deployed=False)
+
+
+def _written_edges(pipeline: WrittenPipeline) -> Iterator[tuple[str, str]]:
+    for topic in pipeline.topics:
+        yield f"topic:{topic}", f"pipeline:{pipeline.name}"
+    for _, relation in pipeline.relations:
+        yield f"pipeline:{pipeline.name}", _table_id(pipeline.name, relation)
 
 
 def _table_id(pipeline: str, name: str) -> str:
@@ -376,13 +418,13 @@ def _with_readers(graph: ProjectGraph) -> ProjectGraph:
     for each in graph.nodes:
         if each.kind not in {"table", "view"} or not each.change:
             continue
-        for reader in _reached(each.id, ways):
+        for reader in reached_nodes(each.id, ways):
             if not nodes[reader].change:
                 nodes[reader] = replace(nodes[reader], change=READS, rollout=each.rollout)
     return ProjectGraph(tuple(nodes.values()), graph.edges)
 
 
-def _reached(start: str, ways: Iterable[tuple[str, str]]) -> set[str]:
+def reached_nodes(start: str, ways: Iterable[tuple[str, str]]) -> set[str]:
     """Returns the nodes that a start leads to, the start among them."""
     after: dict[str, list[str]] = {}
     for source, target in ways:
@@ -396,7 +438,8 @@ def _reached(start: str, ways: Iterable[tuple[str, str]]) -> set[str]:
     return found
 
 
-def _only(graph: ProjectGraph, kept: set[str]) -> ProjectGraph:
+def kept_part(graph: ProjectGraph, kept: set[str]) -> ProjectGraph:
+    """Returns the nodes of a graph whose ids are kept, and the edges between them."""
     return ProjectGraph(
         tuple(each for each in graph.nodes if each.id in kept),
         tuple(each for each in graph.edges if {each.source, each.target} <= kept),

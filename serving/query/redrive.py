@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,11 +19,15 @@ from kappa.code.declaration import has_changes
 from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import FOLDED_REASONS, Reason
 from kappa.kafka.cluster import TopicFacts
-from kappa.kafka.producer import ProducedRecord
+from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.records.lines.envelope import envelope_line, envelope_record
 from kappa.records.redrive import HEADER, Position, named_original
-from kappa.serving.query.rejects import Reject
-from kappa.state.build import Birth
+from kappa.serving.query.rejects import Reject, RejectFilter, rejects_in_order
+from kappa.state.build import Birth, read_birth
+from kappa.state.store import Store
+
+if TYPE_CHECKING:
+    from kappa.kafka.client import Log
 
 _EXPORT = "lines come from: kappa rejects export > rejects.jsonl"
 
@@ -217,6 +222,25 @@ def plan_redrive(
     return Redrive(
         {topic: tuple(each) for topic, each in records.items()}, folded_already, unmended
     )
+
+
+def plan_lines(
+    store: Store, lines: Iterable[bytes], log: Log, *, lease_seconds: float = 60.0
+) -> Redrive:
+    """Plans to redrive the fixed lines of an export, by the rejects of the builds that serve.
+
+    Raises the errors of `read_lines` and `plan_redrive`. Nothing is sent.
+    """
+    read = read_lines(lines)
+    topics = sorted({line.names.topic for line in read})
+    found = rejects_in_order(store, RejectFilter(topics=topics), lease_seconds=lease_seconds)
+    births = {build: read_birth(store, build) for build in {reject.build for reject in found}}
+    return plan_redrive(read, found, births, {topic: log.facts(topic) for topic in topics})
+
+
+def produce_redrive(planned: Redrive, log: Log) -> Mapping[str, Acknowledged]:
+    """Produces the planned records, and returns what the broker has acknowledged, by topic."""
+    return {topic: log.produce(records, topic) for topic, records in planned.records.items()}
 
 
 def _check_order(line: Line, birth: Birth) -> None:

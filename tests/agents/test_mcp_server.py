@@ -119,7 +119,7 @@ def test_tables_come_with_what_the_code_says(call: Call) -> None:
     assert {"name": "hits", "type": "BIGINT"} in hits["columns"]
     assert found["pipelines"][0]["says"].startswith("Counts pages.")
     columns = call("describe_table", table="page_hits").json["columns"]
-    assert {"name": "hits", "type": "bigint", "is": "count()"} in columns
+    assert {"name": "hits", "type": "bigint", "is": "count()", "from": None} in columns
 
 
 def test_an_answer_is_repeated_by_its_snapshot(world: World, call: Call) -> None:

@@ -641,6 +641,35 @@ def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) ->
             expect(page.locator("main")).to_contain_text(told)
 
 
+def test_reject_is_fixed_and_redriven_by_click(chromium: Browser, tmp_path: Path) -> None:
+    """An unchanged record and a wrong line have no yes; a fixed record is sent once."""
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server), axe=True) as (page, seen):
+        page.goto("/rejects")
+        expect(page.locator("#line")).to_have_text("Live")
+        page.get_by_role("button", name="Fix and redrive").first.click()
+        dialog, line = page.get_by_role("dialog"), page.locator("#plan-line")
+        expect(dialog).to_contain_text("The record is as it was rejected")
+        expect(page.locator("#plan-yes")).to_be_disabled()
+        ensure_accessible(page)
+        picture(page, "redrive")
+        assert "kappa-redrive" in line.input_value()
+        fixed = json.loads(line.input_value()) | {"value": {"page": EVIL}, "base64": []}
+        line.fill("{")
+        expect(dialog).to_contain_text("is not JSON")
+        expect(page.locator("#plan-yes")).to_be_disabled()
+        seen.complaints.clear()
+        line.fill(json.dumps(fixed, indent=2))
+        expect(dialog).to_contain_text("1 record to topic visits")
+        page.locator("#plan-yes:not([disabled])").click()
+        expect(dialog).to_be_hidden()
+        expect(page.locator("#rejects")).to_contain_text("Sent; the next slice folds it.")
+    (sent,) = world.log.produced
+    assert json.loads(sent.value or b"") == {"page": EVIL}
+    assert sent.partition == 0
+    assert dict(sent.headers)["kappa-redrive"].startswith(b"visits:0:")
+
+
 def test_browser_signs_in_with_a_token(chromium: Browser, tmp_path: Path) -> None:
     """It sees what is new, asks, and signs out."""
     world = lived(tmp_path)

@@ -147,7 +147,12 @@ class Project:
         columns = (("page", "string"), ("ms", "bigint"))
         self.store.put_json(
             f"cache/describe/{declared_rows_version(found, parts)}.json",
-            {"format": 1, "tables": {found.function_tables[0].name: columns}},
+            {
+                "format": 2,
+                "tables": {found.function_tables[0].name: columns},
+                "changing": (),
+                "lineage": {},
+            },
         )
 
     def add_pipeline(self, name: str, *, topic: str = "web.hits", more: str = "") -> None:

@@ -27,6 +27,7 @@ from kappa.declare.sink import SinkBirth
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.current import current_state
 from kappa.replay.status.context import ProjectContext
@@ -93,6 +94,7 @@ class FakeLog:
     def __init__(self, partitions: int = 2) -> None:
         self.partitions = partitions
         self.others: tuple[str, ...] = ()
+        self.produced: list[ProducedRecord] = []
 
     def topics(self) -> dict[str, TopicFacts]:
         return {
@@ -112,6 +114,13 @@ class FakeLog:
 
     def high_watermark(self, topics: Iterable[str]) -> Offsets:
         return self._of(topics, 1234)
+
+    def facts(self, topic: str) -> TopicFacts | None:
+        return self.topics().get(topic)
+
+    def produce(self, records: Iterable[ProducedRecord], topic: str) -> Acknowledged:
+        self.produced += records
+        return Acknowledged(len(self.produced), Offsets({topic: {0: 1234}}))
 
     def records(self, _: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
         for topic, partition, last in end.items():

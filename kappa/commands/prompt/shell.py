@@ -35,6 +35,7 @@ from kappa.replay.page.table import (
     described_text,
     table_view,
 )
+from kappa.replay.status.column_graph import column_origins
 from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.pin.moments import AtGeneration, AtTime, Past, time_text
 from kappa.serving.query.pin.snapshot import Snapshot
@@ -445,7 +446,12 @@ def relation_text(
     """Renders a table in full, as `kappa tables TABLE` does, without counting rows and files."""
     birth = snapshot.births[table.build]
     found = DescribedTable(
-        table_view(table, birth, (), names_in, whole="", costs={}),
+        table_view(
+            *(table, birth, (), names_in),
+            whole="",
+            costs={},
+            origins=column_origins(birth).get(table.name, {}),
+        ),
         None,
         birth,
         boards_naming(project, table.name, names_in),

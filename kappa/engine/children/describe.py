@@ -32,6 +32,7 @@ from kappa.declare.table import Table
 from kappa.declare.values.columns import parse_type
 from kappa.engine.children.large_slices import shape_of
 from kappa.engine.children.watch import Watch
+from kappa.engine.spark.frame_sources import frame_sources
 from kappa.engine.spark.rowlocal import changing, not_row_local
 from kappa.engine.spark.session import booted_ahead
 
@@ -84,11 +85,14 @@ class Description:
 
     `changing` names expressions that give another value each time. `shape` is the digest of the
     function's plan without the values of literals, "" if the plan or a step runs Python.
+    `lineage` has, for each column of a returned frame, the fields from which it is computed, as
+    (parameter of the function, field).
     """
 
     tables: Mapping[str, list[tuple[str, str]]]
     changing: tuple[str, ...]
     shape: str
+    lineage: Mapping[str, Mapping[str, list[tuple[str, str]]]]
 
 
 def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
@@ -97,9 +101,8 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
         parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topics[0])))
         for parameter, topics in pipeline.inputs.items()
     }
-    topics_of = {
-        _leaves(frames[parameter])[0]: topics for parameter, topics in pipeline.inputs.items()
-    }
+    parameters = {_leaves(frame)[0]: parameter for parameter, frame in frames.items()}
+    topics_of = {leaf: pipeline.inputs[parameter] for leaf, parameter in parameters.items()}
     with watch:
         returned = _called(pipeline, frames, watch.folder)
     rows = frames_returned(pipeline, returned)
@@ -137,7 +140,27 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
         tables,
         tuple(sorted({kind for plan in plans.values() for kind in changing(plan)})),
         shape_of(plans, pipeline.function_tables),
+        {
+            table.name: _lineage(
+                plans[table.name],
+                [parameters[leaf] for leaf in _leaves(rows[table.name])],
+                tables[table.name],
+            )
+            for table in pipeline.function_tables
+        },
     )
+
+
+def _lineage(
+    plan: list[Any], leaves: list[str], columns: list[tuple[str, str]]
+) -> dict[str, list[tuple[str, str]]]:
+    """Returns the fields behind each column; `leaves` are the parameters at the plan's leaves."""
+    found = frame_sources(plan)
+    return {
+        column: sorted({(leaves[leaf], field) for leaf, field in found[column]})
+        for column, _ in columns
+        if column in found
+    }
 
 
 def _check_one_order(table: Table, topics: set[str]) -> None:

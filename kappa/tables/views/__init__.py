@@ -17,6 +17,7 @@ Then views:
 - bound.py: the only meaning of a declared text
 - births.py: maintained views as the tables of a build
 - lineage.py: the rows of each table that a view's rows can depend on
+- column_sources.py: the columns from which a view computes each of its columns
 - reached.py: the keys that changed rows reach through joins
 - by_change.py: counts and sums to which a slice adds its own
 - ways.py: the way in which a view is kept
@@ -28,6 +29,7 @@ __all__ = [
     "bound",
     "by_change",
     "changes",
+    "column_sources",
     "exact_rows",
     "nulls",
     "served",

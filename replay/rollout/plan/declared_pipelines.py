@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from kappa.declare.values.columns import Type, parse_type
 from kappa.replay.rollout.plan.determinism import find_doubts, spark_findings
 from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Finding
+from kappa.state.build import Lineage
 from kappa.state.documents import cached_json
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -111,6 +112,7 @@ def declare_each(
             files=snapshot_files(place.module, find),
             doubtful=(*found, *spark_findings(output.changing, found, line)),
             ways=ways,
+            lineage=_by_topic(pipeline, output),
         )
 
     each: dict[str, Declared | DeclarationError] = {} if only else {**project.refused}
@@ -124,6 +126,26 @@ def declare_each(
             doubts = code_doubts(pipeline, project.places[name], find)
             each[name] = _with_doubts(error, doubts)
     return DeclaredProject(frozenset(project.pipelines), each, project.refused)
+
+
+def _by_topic(pipeline: Pipeline, output: Outputs) -> Lineage:
+    """Returns the lineage of a function's columns, with the topics of the parameters.
+
+    The topics of a pattern have the same fields, and are named by the pattern.
+    """
+    topics = {
+        parameter: dict.fromkeys(each.of_pattern or each.name for each in bound)
+        for parameter, bound in pipeline.inputs.items()
+    }
+    return {
+        table: {
+            column: tuple(
+                (topic, field) for parameter, field in fields for topic in topics[parameter]
+            )
+            for column, fields in columns.items()
+        }
+        for table, columns in output.lineage.items()
+    }
 
 
 def _with_doubts(error: DeclarationError, doubts: tuple[Finding, ...]) -> DeclarationError:
@@ -263,7 +285,8 @@ def _unfit_outlets(
             )
 
 
-_FORMAT = 1
+# A change asks Spark anew: 2 has the lineage of columns.
+_FORMAT = 2
 # A function that takes longer than this on no rows hangs.
 _SECONDS = 120.0
 
@@ -272,11 +295,13 @@ _SECONDS = 120.0
 class Outputs:
     """A function's output: table -> column -> type, in the function's order.
 
-    `changing` has Spark's names of the expressions that give another value each time.
+    `changing` has Spark's names of the expressions that give another value each time. `lineage` has
+    the fields behind each column, as (parameter of the function, field).
     """
 
     tables: Mapping[str, Mapping[str, Type]]
     changing: tuple[str, ...] = ()
+    lineage: Lineage = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,8 +391,14 @@ def _parsed_outputs(answer: Mapping[str, Any]) -> Outputs:
         table: {column: parse_type(kind) for column, kind in columns}
         for table, columns in answer["tables"].items()
     }
-    # Answers kept by an older Kappa lack `changing`.
-    return Outputs(tables, tuple(answer.get("changing", ())))
+    lineage = {
+        table: {
+            column: tuple((parameter, name) for parameter, name in fields)
+            for column, fields in columns.items()
+        }
+        for table, columns in answer["lineage"].items()
+    }
+    return Outputs(tables, tuple(answer["changing"]), lineage)
 
 
 def _cache_name(rows_version: str) -> str:

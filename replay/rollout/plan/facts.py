@@ -15,7 +15,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.replay.rollout.plan.finding import Finding
 from kappa.replay.rollout.plan.log_sample import TopicSample
 from kappa.replay.rollout.state import State
-from kappa.state.build import Birth
+from kappa.state.build import Birth, Lineage
 from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
@@ -27,7 +27,8 @@ class Declared:
     """A pipeline as declared now: the version, the tables, and the files of the code.
 
     `doubtful` are the lint's findings in the code (determinism.py). `ways` says how each maintained
-    view is kept (kappa/tables/views/ways.py).
+    view is kept (kappa/tables/views/ways.py). `lineage` has the fields of topics from which the
+    function computes the columns of its tables.
     """
 
     pipeline: Pipeline
@@ -38,6 +39,7 @@ class Declared:
     files: Mapping[str, bytes] = field(repr=False)
     doubtful: tuple[Finding, ...] = ()
     ways: Mapping[str, str] = field(default_factory=dict)
+    lineage: Lineage = field(default_factory=dict)
 
     @property
     def rows_version(self) -> str:

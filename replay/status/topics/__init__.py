@@ -7,6 +7,7 @@ order:
     join      the topics that join a pattern
     alter     the steps of a change, and the reasons to refuse the change
     records   records of a topic: a range, decoded, as text, and in files
+    topic_growth  how fast topics grow
 """
 
-__all__ = ["alter", "describe", "join", "records"]
+__all__ = ["alter", "describe", "join", "records", "topic_growth"]

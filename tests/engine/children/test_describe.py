@@ -283,6 +283,36 @@ def test_a_typo_in_a_key_names_the_columns_that_are_returned(described: Describe
     assert refused.value.hint == "did you mean id? it returns n, id, at"
 
 
+@pytest.mark.parametrize(
+    ("returned", "lineage"),
+    [
+        (
+            'hits.select("id", (F.col("n") + F.col("price")).alias("v"))',
+            {"id": "id", "v": "n price"},
+        ),
+        ('hits.where("n > 1").withColumn("w", F.length("id")).select("w")', {"w": "id"}),
+        ('hits.select(F.explode("tags").alias("tag"), "id")', {"tag": "tags", "id": "id"}),
+        ('hits.select("id").union(hits.select(F.col("n").cast("string")))', {"id": "id n"}),
+        ('hits.select(plus("n").alias("m"), F.lit(1).alias("one"))', {"m": "n", "one": ""}),
+        ('hits.alias("h").selectExpr("h.id as n", "n as id")', {"n": "id", "id": "n"}),
+        ('hits.select(F.struct("id", "n").alias("s")).select("s.n")', {"n": "id n"}),
+        ('hits.select(F.col("_offset").alias("at"), "id")', {"at": "_offset", "id": "id"}),
+    ],
+)
+def test_columns_have_the_fields_of_their_values(
+    described: Callable[[str], Description], returned: str, lineage: dict[str, str]
+) -> None:
+    """Fields that only choose rows are no sources; a struct has the sources of all its parts."""
+    found = described(rows(returned)).lineage
+
+    assert found == {
+        "rows": {
+            column: [("hits", field) for field in fields.split()]
+            for column, fields in lineage.items()
+        }
+    }
+
+
 def described_version(project: Path, name: str = "web") -> PipelineToDescribe:
     loaded = load_project(project)
     pipeline, place = loaded.pipelines[name], loaded.places[name]
@@ -310,7 +340,10 @@ def test_a_child_process_answers_once_per_version_and_keeps_no_refusal(
     refused = body('return {"rows": hits.distinct()}').replace("def web", "def wrong")
     wrong.write_text(HEAD + refused.replace('"rows"', '"others"'), encoding="utf-8")
     store = Store(tmp_path / "root")
-    expected = Outputs({"rows": {"id": parse_type("string"), "m": parse_type("int")}})
+    expected = Outputs(
+        {"rows": {"id": parse_type("string"), "m": parse_type("int")}},
+        lineage={"rows": {"id": (("hits", "id"),), "m": (("hits", "n"),)}},
+    )
 
     found = learn(tmp_path, store, "web", "wrong")
     assert found["web"] == expected

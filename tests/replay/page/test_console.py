@@ -383,6 +383,20 @@ def test_a_chart_is_chosen_by_the_rows(columns: str, rows: list[list[object]], d
     assert type(found).__name__ == drawn
 
 
+def test_the_page_of_a_table_shows_sources_as_text(world: World) -> None:
+    quoted = EVIL.replace('"', '""')
+    view = f'select page as "{quoted}", sum(hits) as hits from page_hits group by page'
+    world.goes_live(world.build("web-1", by_page=view), 1)
+    with serving(world) as server:
+        page, table = got(server, "/tables/web/by_page"), got(server, "/tables/web/page_hits")
+
+    assert EVIL in page.text
+    links = {each["href"] for each in page.all("a")}
+    assert "/tables/web/page_hits" in links
+    assert all((each["src"] or "").startswith("/static/") for each in page.all("script"))
+    assert "not known before the next deploy: an older Kappa made build web-1" in table.text
+
+
 # Topics.
 
 

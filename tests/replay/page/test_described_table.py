@@ -93,7 +93,7 @@ def test_a_table_is_described_for_people(run: Run) -> None:
         "read by view busy; the sink to topic web.hits; alert many; board web",
         "checked before each promote: hits > 0",
     ]
-    assert [line.split() for line in columns.splitlines()[2:]] == [
+    assert [line.partition(" not known")[0].split() for line in columns.splitlines()[2:]] == [
         ["page", "varchar", "key"],
         ["hits", "bigint", "count()"],
         ["seen", "timestamp", "with", "time", "zone", "max(at)"],
@@ -108,7 +108,9 @@ def test_a_table_is_described_for_machines(run: Run, store: Store) -> None:
     assert found["bytes"] == sum(
         path.stat().st_size for path in Path(found["path"]).glob("*.parquet")
     )
-    assert found["columns"][1] == {"name": "hits", "type": "bigint", "is": "count()"}
+    # Nothing is known of a build that an older Kappa has made.
+    hits = {"name": "hits", "type": "bigint", "is": "count()", "from": None}
+    assert found["columns"][1] == hits
     assert found["read_by"] == {
         "views": ["busy"],
         "sinks": ["web.hits"],

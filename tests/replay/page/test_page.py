@@ -35,13 +35,14 @@ from kappa.replay.page.overview import health_of
 from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
 from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
-from kappa.replay.page.topic import TopicRates, as_text, topic_view
+from kappa.replay.page.topic import as_text, topic_view
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.verify import diff
 from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
+from kappa.replay.status.topics.topic_growth import TopicRates
 from kappa.serving.http import events, token
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.http.headers import joined

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from kappa.declare.alert import Alert
 from kappa.replay.platform import notifier as notifier_module
 from kappa.replay.platform.notifier import Notifier, notices_since
 from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.supervisor_report import Deaths, ReportWriter
 from kappa.replay.status.alerts import alert_statuses, shown_alerts
 from kappa.serving.outlets.alerts.outbox import dead_letters
 from kappa.state.build_status import ensure_not_stopped, put_stopped
@@ -91,6 +93,31 @@ def test_a_state_that_begins_anew_is_told_anew(world: World) -> None:
     assert found == []
     put_stopped(world.store, "web-1", KappaError("again", hint=""))
     assert kinds(world, runs)[1] == ["build_stopped"]
+
+
+def test_a_job_that_crashes_again_and_again_is_told(world: World) -> None:
+    """One death may be the machine's. Each further death in the row is the same fact."""
+    place, _ = kinds(world, None)
+
+    def report(count: int) -> None:
+        died = Deaths(count, "SIGKILL") if count else None
+        writer = ReportWriter(world.store, lambda _: died, clock=time.monotonic)
+        writer.report(current_state(world.store), {})
+
+    report(2)
+    assert kinds(world, place)[1] == []
+    report(3)
+    died, (notice,) = notices_since(world.store, 0, place)
+    assert (notice.kind, notice.pipeline, notice.build) == ("build_crashes", "web", "web-1")
+    assert notice.text == "the job of build web-1 dies again and again, last: SIGKILL"
+    assert "kappa logs web-1" in notice.hint
+    report(7)
+    assert kinds(world, died)[1] == []
+    report(0)
+    well, found = kinds(world, died)
+    assert found == []
+    report(3)
+    assert kinds(world, well)[1] == ["build_crashes"]
 
 
 def test_drift_is_told_with_its_proof(world: World) -> None:

@@ -12,10 +12,11 @@ from births import make_birth
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
-from page_world import ALERTS, EVIL, HITS, World
+from page_world import ALERTS, EVIL, HITS, FakeLog, World
 from typing_in import Kappa, typist
 
 from kappa.base.errors import UsageError
+from kappa.code.names import written_pipelines
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page.drawn_graph import HEIGHT, WIDTH, draw_graph
 from kappa.replay.rollout.rollout import Phase, Rollout
@@ -24,12 +25,14 @@ from kappa.replay.status.graph import (
     GraphNode,
     ProjectGraph,
     graph_document,
+    graph_listing,
     mermaid_text,
     outline_of_graph,
     part_of_graph,
     project_graph,
 )
 from kappa.replay.status.status import BuildStatus, Status
+from kappa.replay.status.topics.topic_growth import begin_rates
 from kappa.serving.http.page.render import graph_svg
 from kappa.serving.query.reader.views import tables_named
 from kappa.state.build import Birth, TopicBirth
@@ -278,6 +281,65 @@ def test_a_project_without_a_build_says_so(
     assert ended.code != 0
     assert "no pipeline has a build yet" in ended.err
     assert "kappa deploy" in ended.err
+
+
+PIPELINES = """
+from kappa import Table, Topic, View, pipeline
+
+CLICKS = Topic("clicks", event="id string")
+BY_ID = Table("by_id", keys=("id",))
+
+@pipeline(reads={"c": CLICKS, "v": VISITS}, writes=[BY_ID, View("top", "from by_id")])
+def fresh(c, v): ...
+
+@pipeline(reads={"c": CLICKS}, writes=[], name="web")
+def served(c): ...
+"""
+
+
+def test_a_pipeline_without_a_build_is_declared(tmp_path: Path) -> None:
+    """It is read from the text: no file is imported, and a file with a mistake has none."""
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "a.py").write_text(PIPELINES)
+    (tmp_path / "pipelines" / "b.py").write_text("def (")
+    status = status_of(WEB)
+    graph = project_graph(
+        {"web": WEB}, {}, status, {}, tables_named, {}, written_pipelines(tmp_path)
+    )
+
+    declared = {each.id: each.detail for each in graph.nodes if not each.is_deployed}
+    assert declared == {
+        "topic:clicks": "declared",
+        "pipeline:fresh": "not deployed",
+        "table:fresh.by_id": "not deployed",
+        "table:fresh.top": "not deployed",
+    }
+    assert {each for each in edges_of(graph) if "fresh" in each[1]} == {
+        ("topic:clicks", "pipeline:fresh"),
+        ("pipeline:fresh", "table:fresh.by_id"),
+        ("pipeline:fresh", "table:fresh.top"),
+    }
+    hrefs = {each.node.id: each.href for each in draw_graph(graph).nodes}
+    assert (hrefs["pipeline:fresh"], hrefs["pipeline:web"]) == ("", "/tables#web")
+    (tmp_path / "pipelines" / "a.py").write_text(PIPELINES.replace("fresh", "newer"))
+    assert [each.name for each in written_pipelines(tmp_path)] == ["newer", "web"]
+
+
+def test_texts_tell_rates_and_lags() -> None:
+    lines = mermaid_text(graph_of()).splitlines()
+    rows = {row[1]: row[3] for row in graph_listing(graph_of()).rows if row[0] == "pipeline"}
+
+    assert rows["web"] == "topic visits (2/s, 40 behind)"
+    assert any('-->|"2/s, 40 behind"|' in each for each in lines)
+
+
+def test_the_growth_of_topics_is_measured() -> None:
+    """The measurement takes a second at least, and a topic that stands still grows by 0."""
+    log, now = FakeLog(), iter((5.0, 7.0, 7.0))
+    end_rates = begin_rates(log, ["visits", "salaries"], clock=lambda: next(now))  # type: ignore[arg-type]
+    log.end = lambda topics: Offsets({each: {0: 1_851 + 8 * (each == "visits")} for each in topics})  # type: ignore[method-assign]
+
+    assert end_rates() == {"visits": 4.0, "salaries": pytest.approx(308.5)}
 
 
 def test_the_document_names_ids_of_nodes() -> None:

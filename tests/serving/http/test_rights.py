@@ -296,6 +296,21 @@ def test_lists_pages_and_files_have_readable_tables(clients: Clients) -> None:
     assert b"may not read" not in clients.page("read", "/boards/hits").body
 
 
+def test_a_reader_sees_why_nothing_is_redriven(clients: Clients) -> None:
+    """The button is for those who may, and the address refuses all others."""
+    redrive = ("POST", "/api/v1/rejects/redrive", {"lines": ["{}"], "dry_run": True})
+
+    assert clients.page("operate", "/rejects").body.count(b"data-redrive") == 2
+    assert clients.ask("operate", *redrive).status == 400
+    for who in ("read", "stage"):
+        page = clients.page(who, "/rejects").body.decode()
+        assert "data-redrive" not in page
+        assert f"token {who} may not redrive; that needs the role operate" in page.replace(":", ";")
+        assert clients.ask(who, *redrive).status == 403
+    assert clients.ask("read", "GET", "/rejects/line?at=visits:0:7").status == 403
+    assert clients.ask("stage", "GET", "/rejects/line?at=visits:0:7").status == 200
+
+
 def test_a_reader_of_tables_sees_no_platform(clients: Clients) -> None:
     """Pipelines, rollouts, topics, logs and metrics are not of a table."""
     for path in (
