@@ -40,7 +40,7 @@ from kappa.serving.query.query import (
     save_answer,
 )
 from kappa.serving.query.reader.reader import Reader, Rows, open_reader
-from kappa.serving.query.reader.relations import Relations, put_relations
+from kappa.serving.query.reader.relations import Relations, put_relations, relations_of
 from kappa.serving.query.reader.table_sql import type_text
 from kappa.serving.query.reader.views import tables_named
 from kappa.serving.query.tables import served_tables, tables_listing
@@ -607,7 +607,7 @@ def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_
 
     from kappa.serving.query.query import save_answer
     from kappa.serving.query.render import Form, Listing, render_listing
-    from kappa.serving.query.tables import served_tables, tables_listing
+    from kappa.serving.query.tables import KnownTables, served_tables, tables_listing
 
     bids = TableBirth(
         "bids",
@@ -624,12 +624,47 @@ def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_
     assert pq.read_table(tmp_path / "bids.parquet").to_pylist() == [{"Bid": bid}]
     line = '{"Bid": {"dateTime": 1, "List": [{"itemNo": 2}], "int": "1.50"}}\n'
     assert render_listing(Form.JSONL, Listing(found.columns, found.rows)) == line
+    assert KnownTables().served_tables(platform.store) == served_tables(platform.store)
     listed = tables_listing(served_tables(platform.store), columns_as_text=True).row_objects()
     fields = 'struct(dateTime bigint, List struct(itemNo integer)[], "int" decimal(9,2))'
     assert [each["columns"] for each in listed if each["table"] != "rejects"] == [
         f"Bid {fields}",
         f"BidTime bigint, again {fields}",
     ]
+
+
+def test_known_tables_are_those_that_are_served_now(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what has moved is opened; a relation that cannot be read is tried each time."""
+    from kappa.serving.query.tables import KnownTables, broken_relations, served_tables
+
+    known, opened = KnownTables(), list[str]()
+
+    def ensure_equal() -> None:
+        assert known.served_tables(platform.store) == served_tables(platform.store)
+        assert known.broken_relations(platform.store) == broken_relations(platform.store)
+
+    bad = {"bad": "select nothing from delays", "top": "select max(flights) as most from delays"}
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views=bad)
+    platform.serve("web", {PLANES: ROWS_OF_PLANES})
+    ensure_equal()
+    ensure_equal()
+    platform.serve("flights", {DELAYS: ROWS_OF_DELAYS.slice(0, 1)}, views={"top": bad["top"]})
+    ensure_equal()
+    frontiers = Frontiers(platform.store, "web-2")
+    last = frontiers.newest()
+    assert last is not None
+    frontiers.publish(replace(last, number=last.number + 1))
+
+    def told(snapshot: Snapshot, store: Store) -> tuple[Relations, ...]:
+        opened.extend(snapshot.serving)
+        return relations_of(snapshot, store)
+
+    monkeypatch.setattr("kappa.serving.query.query.relations_of", told)
+    for _ in range(2):
+        known.served_tables(platform.store)
+    assert opened == ["web"]
 
 
 @pytest.mark.parametrize(
