@@ -23,10 +23,12 @@ from kappa.replay.page.code_changes import changed_parts_shown
 from kappa.replay.page.overview import PipelineCard, health_of, pipeline_list
 from kappa.replay.page.queries import draw_rows
 from kappa.replay.page.rollout import stage_seconds, undo_action
+from kappa.replay.page.samples import sampled_rows
 from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.plan.code_diff import PartDiff
 from kappa.replay.rollout.state import State
+from kappa.replay.rollout.verify.diff import Comparison, RowSample
 from kappa.replay.status.logs import last_lines, level_of
 from kappa.replay.status.status import BuildStatus, Status, observe_status
 from kappa.replay.status.status_text import status_listing
@@ -494,6 +496,24 @@ def test_the_code_that_changed_is_beside_the_button(world: World) -> None:
     assert "- return 1" in page.text
     assert EVIL[:8] in page.text
     assert "Code that changed" not in again.text
+
+
+def test_changed_columns_are_marked_and_come_first() -> None:
+    """Of a wide table, the columns that have changed stand behind the first column."""
+    wide = {f"c{each}": 0 for each in range(12)}
+    rows = tuple(
+        RowSample("changed", {**wide, "c9": each}, {**wide, "c9": each + 1, "c11": each})
+        for each in range(3)
+    )
+    narrow = RowSample("changed", {"k": 1, "a": 1, "v": 1}, {"k": 1, "a": 1, "v": None})
+    comparison = Comparison((), {"wide": rows, "narrow": (narrow,)}, (), ())
+    found, small = sampled_rows(comparison)
+
+    assert found.columns[:4] == ("c0", "c9", "c11", "c1")
+    assert len(found.columns) == len({*found.columns}) == 12
+    assert found.changes == {"c9": 3, "c11": 2}
+    assert found.rows[1][:3] == ((0,), (1, 2), (0, 1))
+    assert (small.columns, small.changes) == (("k", "a", "v"), {"v": 1})
 
 
 def test_a_long_diff_is_cut() -> None:
