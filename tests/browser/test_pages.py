@@ -24,6 +24,7 @@ from browsing import (
     opened,
     picture,
 )
+from large_world import make_large
 from msgspec.structs import replace
 from oidc_issuer import AUDIENCE, CLIENT_SECRET, OidcIssuer
 from page_world import EVIL, World
@@ -639,6 +640,28 @@ def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) ->
         ):
             page.goto(path)
             expect(page.locator("main")).to_contain_text(told)
+
+
+def test_many_pipelines_are_found_by_keyboard(chromium: Browser, tmp_path: Path) -> None:
+    """The key `/` leads to the search, and the heads of columns are links that sort."""
+    world = World(tmp_path)
+    make_large(world, 12)
+    world.be_up()
+    with serving(world) as server, opened(chromium, at(server), axe=True) as (page, _):
+        page.goto("/")
+        expect(page.locator("#line")).to_have_text("Live")
+        rows = page.locator("tr[id^=pipe-]")
+        expect(rows).to_have_count(12)
+        page.keyboard.press("/")
+        page.keyboard.type("01/")
+        expect(rows).to_have_count(0)
+        page.keyboard.press("Backspace")
+        expect(rows).to_have_count(3)
+        ensure_accessible(page)
+        page.get_by_role("link", name="Lag").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("th[aria-sort=descending]")).to_contain_text("Lag")
+        expect(page).to_have_url(f"{at(server)}/?sort=lag&search=01")
 
 
 def test_reject_is_fixed_and_redriven_by_click(chromium: Browser, tmp_path: Path) -> None:
