@@ -14,6 +14,7 @@ from kappa.base.errors import UsageError, near_or_all
 from kappa.base.sql import lowered, quoted
 from kappa.declare.options import REJECTS
 from kappa.replay.status.graph import (
+    KINDS,
     GraphEdge,
     GraphNode,
     ProjectGraph,
@@ -114,7 +115,8 @@ def column_graph(births: Mapping[str, Birth], name: str) -> ProjectGraph:
         *reached_nodes(start, ways),
         *reached_nodes(start, ((target, source) for source, target in ways)),
     }
-    return kept_part(ProjectGraph(tuple(nodes.values()), tuple(edges.values())), kept)
+    found = sorted(nodes.values(), key=lambda each: (KINDS.index(each.kind), each.name, each.id))
+    return kept_part(ProjectGraph(tuple(found), tuple(edges.values())), kept)
 
 
 def _table_origins(birth: Birth, table: TableBirth) -> Iterator[tuple[str, ColumnOrigin]]:
