@@ -390,8 +390,9 @@ def test_a_function_that_ends_its_child_process_is_one_sentence(tmp_path: Path) 
     (tmp_path / "kappa.toml").touch()
     file.write_text(HEAD + body("import os\nos._exit(3)"), encoding="utf-8")
 
-    with pytest.raises(KappaError, match="Spark gave no answer about web"):
-        learn(tmp_path, Store(tmp_path / "root"))
+    refusal = learn(tmp_path, Store(tmp_path / "root"))["web"]
+    assert isinstance(refusal, DeclarationError)
+    assert "the function of pipeline web ended its process, on no rows" in refusal.message
 
 
 @pytest.mark.parametrize(
