@@ -404,7 +404,7 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
         next(
             (
                 each
-                for each in desk.tables(state.generation)
+                for each in desk.tables(state.generation, in_background=True)
                 if (each.pipeline, each.name) == (pipeline, name)
             ),
             None,
@@ -471,7 +471,7 @@ def _origins_in(desk: SharedLooks, birth: Birth) -> Mapping[str, Mapping[str, Co
 def _readable_tables(request: Request, desk: SharedLooks, state: State) -> tuple[ServedTable, ...]:
     """Lists the served tables and views that the client of a request may read."""
     readable = asker(request).tables
-    found = desk.tables(state.generation) if state.generation else ()
+    found = desk.tables(state.generation, in_background=True) if state.generation else ()
     return tuple(each for each in found if readable.allows(each.pipeline, each.name))
 
 

@@ -42,6 +42,8 @@ _REST, _REST_OF_WORK = 10, 50
 _LONGEST_REST_SECONDS = 60.0
 # A look that opens the served tables, for facts that seldom change.
 _SLOW_REST, _LONGEST_SLOW_SECONDS = 100, 120.0
+# With more pipelines, a look at all tables is too much work for a page.
+_MANY_PIPELINES = 20
 # The end of an error is to be seen soon.
 _LONGEST_TROUBLE_SECONDS = 5.0
 # Clients choose the names of some looks, so the oldest looks are forgotten.
@@ -50,12 +52,16 @@ _MOST_LOOKS = 200
 
 @dataclass(slots=True)
 class _CachedLook:
-    """The result or the error of a look, and the time until which the result may be shown."""
+    """The result or the error of a look, and the time until which the result may be shown.
+
+    `is_renewed` is True while a thread looks again in the background.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     until: float = float("-inf")
     seen: Any = None
     trouble: KappaError | None = None
+    is_renewed: bool = False
 
 
 class SharedLooks:
@@ -106,6 +112,7 @@ class SharedLooks:
         generation: int | None = None,
         rest: int = _REST,
         longest: float = _LONGEST_REST_SECONDS,
+        in_background: bool = False,
         client: Client | None = None,
     ) -> _Found:
         """Returns or raises the result of `look`, or a recent result of the same name.
@@ -116,33 +123,67 @@ class SharedLooks:
             generation: The generation on which the result depends, if any.
             rest: A result is shown for so many times the duration of its look.
             longest: A result is shown for so many seconds at most.
+            in_background: In a project of many pipelines, an old result is returned once more, and
+                a thread looks again.
             client: If this client leaves, ClientLeft is raised, and the next client looks.
         """
         known = self._cached_look(generation, what)
+        found: _Found
+        is_known = known.until > float("-inf") and known.trouble is None
+        if in_background and is_known and self._has_many_pipelines():
+            if self._clock() > known.until:
+                self._renew_in_background(known, look, rest, longest)
+            found = known.seen
+            return found
         (client or Client()).take_turn(known.lock)
         try:
-            begun, worked = self._clock(), time.thread_time()
-            if begun > known.until:
-                known.seen, known.trouble = None, None
-                try:
-                    known.seen = look()
-                except KappaError as error:
-                    known.trouble = error
-                ended = self._clock()
-                if known.trouble or (isinstance(known.seen, Status) and known.seen.broker_error):
-                    longest = min(longest, _LONGEST_TROUBLE_SECONDS)
-                pause = max(
-                    *(_LOOK_SECONDS, rest * (ended - begun)),
-                    max(rest, _REST_OF_WORK) * (time.thread_time() - worked),
-                )
-                known.until = ended + min(longest, pause)
+            if self._clock() > known.until:
+                self._renew(known, look, rest, longest)
             if known.trouble is not None:
                 # The error is raised many times, so earlier tracebacks are dropped.
                 raise known.trouble.with_traceback(None)
-            found: _Found = known.seen
+            found = known.seen
             return found
         finally:
             known.lock.release()
+
+    def _renew(
+        self, known: _CachedLook, look: Callable[[], object], rest: int, longest: float
+    ) -> None:
+        """Looks, and keeps the result. The caller holds the lock of the look."""
+        begun, worked = self._clock(), time.thread_time()
+        seen: object = None
+        trouble: KappaError | None = None
+        try:
+            seen = look()
+        except KappaError as error:
+            trouble = error
+        ended, work = self._clock(), time.thread_time() - worked
+        if trouble or (isinstance(seen, Status) and seen.broker_error):
+            longest = min(longest, _LONGEST_TROUBLE_SECONDS)
+        pause = max(_LOOK_SECONDS, rest * (ended - begun), max(rest, _REST_OF_WORK) * work)
+        known.seen, known.trouble = seen, trouble
+        known.until = ended + min(longest, pause)
+
+    def _has_many_pipelines(self) -> bool:
+        return len(self.here.state().serving) > _MANY_PIPELINES
+
+    def _renew_in_background(
+        self, known: _CachedLook, look: Callable[[], object], rest: int, longest: float
+    ) -> None:
+        with self._lock:
+            if known.is_renewed:
+                return
+            known.is_renewed = True
+
+        def renew() -> None:
+            try:
+                with known.lock:
+                    self._renew(known, look, rest, longest)
+            finally:
+                known.is_renewed = False
+
+        threading.Thread(target=renew, name="look", daemon=True).start()
 
     def _cached_look(self, generation: int | None, what: str) -> _CachedLook:
         with self._lock:
@@ -186,14 +227,18 @@ class SharedLooks:
             else 0
         )
 
-    def tables(self, generation: int) -> tuple[ServedTable, ...]:
-        """Returns the tables that `kappa tables` shows, looked up since that generation serves."""
+    def tables(self, generation: int, *, in_background: bool = False) -> tuple[ServedTable, ...]:
+        """Returns the tables that `kappa tables` shows, looked up since that generation serves.
+
+        `in_background` is as in `shared_look`.
+        """
         return self.shared_look(
             "tables",
             lambda: self._tables.served_tables(
                 self.here.store, lease_seconds=self.here.lease_seconds
             ),
             generation=generation,
+            in_background=in_background,
         )
 
     def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], RejectCount]:
@@ -263,7 +308,12 @@ class SharedLooks:
     def _slow_look(self, name: str, look: Callable[[], _Found], /) -> _Found:
         """Makes a look at the served tables, which takes long where there are many."""
         return self.shared_look(
-            name, look, generation=self.generation(), rest=_SLOW_REST, longest=_LONGEST_SLOW_SECONDS
+            name,
+            look,
+            generation=self.generation(),
+            rest=_SLOW_REST,
+            longest=_LONGEST_SLOW_SECONDS,
+            in_background=True,
         )
 
 
