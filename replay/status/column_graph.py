@@ -151,9 +151,7 @@ def _unknown_origin(birth: Birth) -> ColumnOrigin:
     """
     if birth.lineage:
         return ColumnOrigin(how="emitted by a step")
-    return ColumnOrigin(
-        why_not=f"not known before the next deploy: an older Kappa made build {birth.build}"
-    )
+    return ColumnOrigin(why_not="not known before the next deploy")
 
 
 def _returned_origin(
@@ -205,7 +203,7 @@ def _view_origins(birth: Birth, queries: Mapping[str, str]) -> dict[str, dict[st
             if sources is None or len(sources) != len(columns):
                 sources = [None] * len(columns)
             found[view] = {
-                column: ColumnOrigin(why_not="not known: the query has a part that is not followed")
+                column: ColumnOrigin(why_not="not known: the query is not followed")
                 if each is None
                 else ColumnOrigin(
                     tuple(
