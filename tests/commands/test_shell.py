@@ -137,7 +137,9 @@ def test_tables_are_listed_and_described(typed: Typed) -> None:
     ]
     assert "late" not in typed("\\dt")
     assert re.search(r"^carrier +varchar +key +not known", typed("\\d delays;"), re.MULTILINE)
-    assert re.search(r"^seats +integer +latest of planes +planes.seats$", typed("\\d PLANES"), re.MULTILINE)
+    assert re.search(
+        r"^seats +integer +latest of planes +planes.seats$", typed("\\d PLANES"), re.MULTILINE
+    )
     described = typed("\\d flights.delays")
     assert "table delays of pipeline flights, build flights-1, Delta version 0\n" in described
     assert "written by pipeline flights" in described
