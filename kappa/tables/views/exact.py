@@ -56,9 +56,9 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
         if each.get("ref_type") == "POSITIONAL":
             return "a positional join, which takes rows as they come", "join by what rows share"
         if each.get("ref_type") == "NATURAL" and each["right"]["type"] == "JOIN":
+            nested = "a natural join with a join in parentheses on its right"
             return (
-                "a natural join with a join in parentheses on its right, which slices would read "
-                "in another order",
+                f"{nested}, which slices would read in another order",
                 "name the columns: join (...) using (...)",
             )
         if each.get("class") in {"WINDOW", "FUNCTION"} and name in _NEVER:
