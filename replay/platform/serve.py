@@ -150,8 +150,10 @@ def _serve_at(
             # Uvicorn sets the same handler once it runs, and then raises the signals again for the
             # earlier handler. A signal that comes before that ends the server, too.
             signal.signal(number, server.handle_exit)
-        # In a thread, so that the start does not wait; the first query finds a process ready.
+        # In threads, so that the start does not wait: the first query finds a process, and the
+        # first page finds the looks of a large project.
         threading.Thread(target=sandbox.start_processes, name="sandbox", daemon=True).start()
+        threading.Thread(target=desk.look_ahead, name="looks").start()
         server.run(sockets=[listening])
 
 

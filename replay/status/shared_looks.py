@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -59,8 +60,8 @@ class _CachedLook:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     until: float = float("-inf")
-    seen: Any = None
-    trouble: KappaError | None = None
+    # The result and the error in one, for a thread that reads them without the lock.
+    outcome: tuple[Any, KappaError | None] = (None, None)
     is_renewed: bool = False
 
 
@@ -129,20 +130,20 @@ class SharedLooks:
         """
         known = self._cached_look(generation, what)
         found: _Found
-        is_known = known.until > float("-inf") and known.trouble is None
+        found, trouble = known.outcome
+        is_known = known.until > float("-inf") and trouble is None
         if in_background and is_known and self._has_many_pipelines():
             if self._clock() > known.until:
                 self._renew_in_background(known, look, rest, longest)
-            found = known.seen
             return found
         (client or Client()).take_turn(known.lock)
         try:
             if self._clock() > known.until:
                 self._renew(known, look, rest, longest)
-            if known.trouble is not None:
+            found, trouble = known.outcome
+            if trouble is not None:
                 # The error is raised many times, so earlier tracebacks are dropped.
-                raise known.trouble.with_traceback(None)
-            found = known.seen
+                raise trouble.with_traceback(None)
             return found
         finally:
             known.lock.release()
@@ -162,7 +163,7 @@ class SharedLooks:
         if trouble or (isinstance(seen, Status) and seen.broker_error):
             longest = min(longest, _LONGEST_TROUBLE_SECONDS)
         pause = max(_LOOK_SECONDS, rest * (ended - begun), max(rest, _REST_OF_WORK) * work)
-        known.seen, known.trouble = seen, trouble
+        known.outcome = seen, trouble
         known.until = ended + min(longest, pause)
 
     def _has_many_pipelines(self) -> bool:
@@ -183,7 +184,7 @@ class SharedLooks:
             finally:
                 known.is_renewed = False
 
-        threading.Thread(target=renew, name="look", daemon=True).start()
+        threading.Thread(target=renew, name="look").start()
 
     def _cached_look(self, generation: int | None, what: str) -> _CachedLook:
         with self._lock:
@@ -240,6 +241,13 @@ class SharedLooks:
             generation=generation,
             in_background=in_background,
         )
+
+    def look_ahead(self) -> None:
+        """Makes the looks of a project of many pipelines, so that the first page finds them."""
+        with suppress(KappaError):
+            if self._has_many_pipelines():
+                self.status()
+                self.tables(self.generation())
 
     def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], RejectCount]:
         """Counts the rejects of the builds that serve, by pipeline and reason."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from asking import Server
@@ -63,6 +64,19 @@ def test_a_large_project_opens_at_once(server: Server, path: str, told: str) -> 
         costs.append(cost)
 
     assert min(costs) < MOST_SECONDS, costs
+
+
+def test_a_server_that_has_looked_ahead_opens_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    make_large(world)
+    world.be_up()
+    world.desk.look_ahead()
+    with serving(world) as running:
+        # What any first request of a server costs.
+        got(running, "/healthz")
+        costs = {path: cost_of(running, path)[0] for path in ("/", "/tables")}
+
+    assert max(costs.values()) < 2 * MOST_SECONDS, costs
 
 
 def test_twenty_rows_fit_on_a_screen(server: Server) -> None:
