@@ -459,7 +459,9 @@ def _group_niceness(nice: int) -> bool:
 def _become(parent: int, nice: int, command: list[str]) -> None:
     if nice:
         os.nice(nice)
-        _group_niceness(nice)
+        # The group of a session that is not this command's own is that of the starting process.
+        if os.getsid(0) == os.getpid():
+            _group_niceness(nice)
     if sys.platform == "linux":
         # Only the tie needs this module, and every start waits for the tie.
         import ctypes  # noqa: PLC0415

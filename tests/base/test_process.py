@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa.base.process import LOW_PRIORITY, bytes_moved, lower_priority, process_id
+from kappa.base.process import LOW_PRIORITY, bytes_moved, lower_priority, process_id, tied
 
 # Its first thread ends by the system call; the other listens on.
 PROGRAM = """
@@ -92,6 +92,22 @@ def test_a_priority_is_lowered_and_never_raised() -> None:
             assert os.getpriority(os.PRIO_PROCESS, child.pid) == 17
         finally:
             child.kill()
+
+
+def test_a_command_of_this_session_is_nice_alone(tmp_path: Path) -> None:
+    """A command in a session of its own lowers that session."""
+    group = Path("/proc/self/autogroup")
+    if not group.exists():
+        pytest.skip("this kernel does not group processes by session")
+    shown = f"print(open({str(group)!r}).read().split()[-1])"
+    command = tied([sys.executable, "-c", shown], nice=7)
+    ours = group.read_text().split()[-1]
+    said = [
+        subprocess.run(command, capture_output=True, check=True, start_new_session=own).stdout
+        for own in (False, True)
+    ]
+
+    assert [each.decode().strip() for each in said] == [ours, "7"]
 
 
 def test_a_session_yields_for_a_while_and_then_no_more(tmp_path: Path) -> None:
