@@ -53,6 +53,7 @@ from kappa.base.sections import (
     description,
     is_secret,
     problems_of_storage,
+    without_secrets,
 )
 from kappa.base.units import parse_memory
 
@@ -447,7 +448,7 @@ def _is_section_at(path: SettingPath) -> bool:
 
 
 def _shown(path: SettingPath, value: Any) -> Any:
-    """Returns the value of a setting, or HIDDEN in place of a secret.
+    """Returns the value of a setting, or HIDDEN in place of a secret, and a URL without a login.
 
     An empty secret is not hidden.
     """
@@ -457,7 +458,9 @@ def _shown(path: SettingPath, value: Any) -> Any:
         above = kind_at(path[:-1])
         is_part = has_parts(above) and not _is_section_at(path[:-1])
         hidden = is_part or is_secret(kind_at(path))
-    return HIDDEN if hidden and value not in ("", None, {}, []) else value
+    if hidden and value not in ("", None, {}, []):
+        return HIDDEN
+    return without_secrets(value) if isinstance(value, str) and "://" in value else value
 
 
 def _lines_of(text: str) -> dict[SettingPath, int]:

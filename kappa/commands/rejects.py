@@ -186,9 +186,8 @@ def redrive_rejects(
 
     here = here_of(context)
     ensure_no_copy(here.store)
-    log = here.log()
     with open_lines(file) as lines, moving("reading rejects"):
-        planned = plan_lines(here.store, lines, log, lease_seconds=here.lease_seconds)
+        planned = plan_lines(here.store, lines, here.log, lease_seconds=here.lease_seconds)
     sys.stdout.write(planned.as_text) if output is Form.TABLE else say(planned.as_text.rstrip("\n"))
     sys.stdout.flush()
     if planned.records:
@@ -199,7 +198,7 @@ def redrive_rejects(
             what="records would be produced",
             undone="nothing was produced",
         )
-    sent = produce_redrive(planned, log)
+    sent = produce_redrive(planned, here.log())
     count = sum(each.count for each in sent.values())
     say(
         f"{count_of(count, 'record')} acknowledged; "

@@ -212,7 +212,7 @@ def redrive_rejects(
     lines = [" ".join(each.splitlines()).encode() for each in wanted.lines]
 
     def act() -> Mapping[str, Any]:
-        planned = plan_lines(here.store, lines, log, lease_seconds=here.lease_seconds)
+        planned = plan_lines(here.store, lines, lambda: log, lease_seconds=here.lease_seconds)
         count = sum(map(len, planned.records.values()))
         if not wanted.dry_run:
             count = sum(each.count for each in produce_redrive(planned, log).values())

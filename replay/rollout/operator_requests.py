@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
 
-from kappa.base.errors import Conflict, UsageError, near_or_all
+from kappa.base.errors import Conflict, UsageError, did_you_mean, near_or_all
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import check_may_follow
 from kappa.replay.rollout.generation import serving_in
@@ -105,7 +105,8 @@ def undo_target(state: State, pipeline: str | None, to: int | None = None) -> tu
     if build is None:
         raise UsageError(
             f"pipeline {name} has no build that served before",
-            hint="kappa history shows what served; kappa replay makes a new build",
+            hint=("" if name in state.serving else did_you_mean(name, sorted(state.serving)))
+            or "kappa history shows what served; kappa replay makes a new build",
         )
     _ensure_kept(state, name, build, f"which served pipeline {name} before")
     return name, build

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import UsageError, near_or_all
 from kappa.serving.postgres.messages import PostgresError
 from kappa.serving.query.pin.moments import AtGeneration, AtTime, Past, parse_time
 
 AT, GENERATION, SNAPSHOT = "kappa.at", "kappa.generation", "kappa.snapshot"
+# What begins so is ours: a slip must not read the present in place of the past.
+_OURS = "kappa."
 # The version of Postgres whose protocol and catalogue this is.
 VERSION = "16.0"
 
@@ -121,6 +123,12 @@ class SessionSettings:
         value = self._defaults.get(key, "") if value is None else value
         if key in _FIXED:
             raise PostgresError("55P02", f'parameter "{name}" cannot be changed')
+        if key.startswith(_OURS) and key not in self._defaults:
+            raise PostgresError(
+                "42704",
+                f'unrecognized configuration parameter "{name}"',
+                hint=near_or_all(key, (AT, GENERATION)),
+            )
         if len(value) > _LONGEST or (key not in self._shown and len(self._shown) >= _MOST):
             raise PostgresError("54000", f'parameter "{name}" is too long, or one too many')
         only = _ONLY.get(key)

@@ -8,7 +8,7 @@ line is wrong, nothing is sent. The form of a line is in kappa/records/lines/env
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -225,16 +225,22 @@ def plan_redrive(
 
 
 def plan_lines(
-    store: Store, lines: Iterable[bytes], log: Log, *, lease_seconds: float = 60.0
+    store: Store,
+    lines: Iterable[bytes],
+    connect: Callable[[], Log],
+    *,
+    lease_seconds: float = 60.0,
 ) -> Redrive:
     """Plans to redrive the fixed lines of an export, by the rejects of the builds that serve.
 
-    Raises the errors of `read_lines` and `plan_redrive`. Nothing is sent.
+    `connect` returns the broker's client, and is called once the lines are read. Raises the errors
+    of `read_lines`, `connect` and `plan_redrive`. Nothing is sent.
     """
     read = read_lines(lines)
     topics = sorted({line.names.topic for line in read})
     found = rejects_in_order(store, RejectFilter(topics=topics), lease_seconds=lease_seconds)
     births = {build: read_birth(store, build) for build in {reject.build for reject in found}}
+    log = connect()
     return plan_redrive(read, found, births, {topic: log.facts(topic) for topic in topics})
 
 

@@ -43,6 +43,8 @@ listen = "127.0.0.1:9000"
 [collect.sources.web]
 token = "s3cret-s3cret-s3cret"
 rate = 5
+[collect.pull.plant]
+url = "https://ada:s3cret-password@plant.example/events"
 '''
 SECRETS = ("hunter2", "s3cret", "acks=", '"1"')
 

@@ -168,6 +168,7 @@ def test_an_answer_goes_to_a_file_once(typed: Typed, tmp_path: Path) -> None:
     assert "no file is named" in typed.error("\\o csv")
     typed(f"\\o csv {tmp_path}")
     assert "cannot be written" in typed.error("select 1;")
+    assert typed("select 1 as x;") == "x\n─\n1\n(1 row)\n"
 
 
 def test_a_file_has_rows_that_a_screen_cuts(typed: Typed, tmp_path: Path) -> None:

@@ -274,7 +274,6 @@ class SqlShell:
             text = self._screen_text(sql)
         else:
             text = self._written_text(sql, *self._next_file)
-            self._next_file = None
         seconds = time.perf_counter() - begun
         show_text(text + (f"Time: {1000 * seconds:,.1f} ms\n" if self._is_timed else ""))
 
@@ -288,6 +287,8 @@ class SqlShell:
 
     def _written_text(self, sql: str, form: Format, file: Path) -> str:
         reply = self._ask(Question(sql, form))
+        # A file that cannot be written is named again; a query that fails keeps its file.
+        self._next_file = None
         with reply.body:
             write_reply(reply, file)
         return printable_text(f"{count_text(reply.rows, is_cut=False)} written to {file}\n")

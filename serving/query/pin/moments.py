@@ -27,7 +27,7 @@ from kappa.state.kept_frontiers import KeptFrontierRecord, parse_moment, with_ne
 from kappa.state.offsets import Offsets
 
 # A date alone would be midnight, which hardly anybody means.
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
 # A topic's name has neither colons nor commas. A partition is an int32, an offset an int64.
 _PART = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})")
 _EPOCH, _FIRST, _LAST = (
@@ -90,7 +90,7 @@ def parse_time(text: str) -> tuple[datetime, bool]:
     """Parses a time that a user wrote.
 
     Returns the time in UTC, and whether the text names a zone. A time without a zone is taken for
-    UTC. Raises UsageError if the text is not a time in ISO 8601.
+    UTC, and a date for its first moment. Raises UsageError if the text is not a time in ISO 8601.
     """
     try:
         found = datetime.fromisoformat(text.strip()) if _TIME.fullmatch(text.strip()) else None

@@ -258,6 +258,7 @@ def test_settings_choose_one_moment_of_the_past() -> None:
     [
         ("kappa.at", "yesterday"),
         ("kappa.generation", "-1"),
+        ("kappa.generatoin", "3"),
         ("client_encoding", "latin1"),
         ("datestyle", "german"),
         ("bytea_output", "escape"),

@@ -377,6 +377,7 @@ def test_where_nothing_serves_there_is_no_past(past: Past) -> None:
     [
         ("2026-01-31T14:05:00Z", datetime(2026, 1, 31, 14, 5, tzinfo=UTC), True),
         ("2026-01-31 15:05+01:00", datetime(2026, 1, 31, 14, 5, tzinfo=UTC), True),
+        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC), False),
         ("2026-01-31T14:05:00.250", datetime(2026, 1, 31, 14, 5, 0, 250_000, tzinfo=UTC), False),
     ],
 )
@@ -384,7 +385,9 @@ def test_a_time_without_a_zone_is_utc(written: str, time: datetime, with_zone: b
     assert parse_time(written) == (time, with_zone)
 
 
-@pytest.mark.parametrize("written", ["14:05", "2026-01-31", "yesterday", "2026-13-31T14:05", ""])
+@pytest.mark.parametrize(
+    "written", ["14:05", "2026-01", "2026-01-31Z", "yesterday", "2026-13-31T14:05", ""]
+)
 def test_what_is_no_time_is_a_slip(written: str) -> None:
     with pytest.raises(UsageError, match="is not a time"):
         parse_time(written)
