@@ -177,7 +177,7 @@ def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
         in_file = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingsError(
-            f"{file} cannot be read: {error}", hint="fix the file: it is TOML"
+            f"{file} cannot be read: {error}", hint="correct the syntax: the file is TOML"
         ) from error
     if "project" in in_file:
         raise SettingsError(

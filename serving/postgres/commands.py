@@ -169,7 +169,7 @@ def command_of(sql: str) -> Command:
         case "listen":
             raise PostgresError(
                 UNSUPPORTED,
-                "nothing is told of by LISTEN here",
+                "LISTEN is not supported",
                 hint="GET /api/v1/tables/TABLE/changes follows a table",
             )
         case _:
