@@ -38,6 +38,10 @@ _NAP_SECONDS = 0.1
 _STUCK_SECONDS = 10.0
 # A slower answer has a reason, which a connection of our own may show.
 _SLOW_SECONDS = 1.8
+# A question waits for the broker that librdkafka knows as the controller. If that broker is dead,
+# librdkafka learns of another within this time, which is less than our patience; the default is
+# five minutes.
+_FOUND_AGAIN = {"topic.metadata.refresh.interval.ms": "10000"}
 # The broker's address before librdkafka's message, and the state after the message.
 _SAID = re.compile(r"^\S+: | \(after \d+ms in state \w+[^)]*\)")
 _SECURED = "see [kafka.auth] in kappa.toml, and docs/howto/secured-kafka.md"
@@ -96,10 +100,19 @@ class Answers:
         self._why = ""
         self._probed_at = -_RECENT_SECONDS
 
-    def admin(self, options: Options) -> AdminClient:
-        """Makes the admin client whose requests are answered here."""
-        self._admin = AdminClient({**options, **self.ears})
-        return self._admin
+    @property
+    def admin(self) -> AdminClient:
+        """Returns the admin client whose requests are answered here.
+
+        After Unreachable, the next client is a new client: a client of librdkafka that was told of
+        no broker may never look for one again, even when the brokers are back.
+        """
+        admin = self._admin
+        if admin is None:
+            with making("the client"):
+                admin = AdminClient({**_FOUND_AGAIN, **self._options, **self.ears})
+            self._admin = admin
+        return admin
 
     @property
     def ears(self) -> dict[str, Any]:
@@ -198,8 +211,7 @@ class Answers:
 
     def listed(self, patience_seconds: float) -> ClusterMetadata:
         """Lists the topics and brokers. Raises AccessRefused, and the last KafkaException."""
-        admin = self._admin
-        assert admin is not None, "its questions are answered"
+        admin = self.admin
         return self.asked(lambda seconds: admin.list_topics(timeout=seconds), patience_seconds)
 
     def refuse(self, error: KafkaException, otherwise: str, *needed: Acl) -> NoReturn:
@@ -226,7 +238,11 @@ class Answers:
         return acl_missing(acl, self._bootstrap_servers, principal_of(self._options))
 
     def unreachable(self) -> Unreachable:
-        """Returns the error that no broker answers, with the reason if the reason can be seen."""
+        """Returns the error that no broker answers, with the reason if the reason can be seen.
+
+        The next question is asked by a new admin client.
+        """
+        self._admin = None
         why = self._probed(self.patience_seconds)
         if why:
             return self._not_let_in(why)

@@ -33,17 +33,23 @@ from kappa.base.units import count_of
 from kappa.declare.topic import KAFKAS_OWN, Topic, declared_config
 from kappa.declare.topic_options import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.kafka.acl import topic as acl
-from kappa.kafka.answers import NOT_YET, Answers, code_of, making, wait_until
+from kappa.kafka.answers import NOT_YET, Answers, code_of, wait_until
 from kappa.state.offsets import Offsets
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
 # librdkafka also prints its reports; only the reports are wanted.
 _QUIET = {"log_level": "0"}
-# A question waits for the broker that librdkafka knows as the controller. If that broker is dead,
-# librdkafka learns of another within this time, which is less than our patience; the default is
-# five minutes.
-_FOUND_AGAIN = {"topic.metadata.refresh.interval.ms": "10000"}
+
+# With three replicas, of which two have every acknowledged record, one broker may be away or lost.
+# A broker that is away counts as one of the cluster, so only the cluster knows how many replicas
+# there may be.
+_REPLICATED = (3, 2)
+_IN_SYNC = {"min.insync.replicas": "2"}
+# A single broker has its own default.
+_ALONE = (-1,)
+# The controller fences a broker whose heartbeats stop for a moment (StripedReplicaPlacer of Kafka).
+_FENCED = "brokers are currently fenced"
 
 
 def ensure_not_kafkas_own(name: str) -> None:
@@ -90,12 +96,16 @@ class Cluster:
             "bootstrap.servers": bootstrap_servers,
         }
         self.answers = Answers(bootstrap_servers, self._options, patience_seconds)
-        with making("the client"):
-            self.admin = self.answers.admin({**_FOUND_AGAIN, **self._options})
+
+    @property
+    def admin(self) -> AdminClient:
+        """Returns the admin client, which is a new client after Unreachable."""
+        return self.answers.admin
 
     def brokers(self) -> int:
         """Counts the brokers that are up."""
-        return brokers(self.answers, self.admin)
+        asked = self.admin.describe_cluster()
+        return len(self.answers.of(asked, "the brokers could not be counted").nodes)
 
     def topics(self) -> Mapping[str, TopicFacts]:
         """Returns all topics by name, without Kafka's own topics (`__...`)."""
@@ -120,7 +130,7 @@ class Cluster:
         """
         brokers_time |= topic.needs_brokers_time
         config = declared_config(topic, brokers_time=brokers_time)
-        ensure_topic(self.answers, self.admin, topic.name, topic.partitions, config)
+        self._ensure_topic(topic.name, topic.partitions, config)
         facts = self._settled(topic.name)
         if facts.partitions != topic.partitions:
             raise Conflict(
@@ -149,7 +159,7 @@ class Cluster:
                 hint=f"give another name; kappa topics describe {name} shows the topic",
             )
         # The broker's default would delete imported records with old timestamps at once.
-        ensure_topic(self.answers, self.admin, name, partitions, {"retention.ms": "-1"})
+        self._ensure_topic(name, partitions, {"retention.ms": "-1"})
         return self._settled(name)
 
     def delete(self, name: str) -> None:
@@ -324,6 +334,40 @@ class Cluster:
                 )
         return found
 
+    def _ensure_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Makes a topic that does not exist yet.
+
+        In a cluster, the topic gets replicas on three brokers, or else on two. `config` may declare
+        another `min.insync.replicas`.
+        """
+
+        def is_made() -> bool:
+            factors = _REPLICATED if self.brokers() > 1 else _ALONE
+            for factor in factors:
+                replicated = {**(_IN_SYNC if factor > 1 else {}), **config}
+                new = NewTopic(name, partitions, replication_factor=factor, config=replicated)
+                asked = self.admin.create_topics(
+                    [new], request_timeout=self.answers.patience_seconds
+                )
+                try:
+                    self.answers.waited(asked[name])
+                except KafkaException as error:
+                    code = code_of(error)
+                    if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                        return True
+                    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+                        if _FENCED in error.args[0].str():
+                            return False
+                        if factor != factors[-1]:
+                            continue
+                    self.answers.refuse(
+                        error, f"topic {name} could not be created", acl(name, "Create")
+                    )
+                return True
+            return False
+
+        wait_until(is_made, "a broker to be ready: all are fenced", self.answers.patience_seconds)
+
     def _settled(self, name: str) -> TopicFacts:
         """Waits until every partition of a topic has a leader that answers."""
         found: list[TopicFacts] = []
@@ -338,54 +382,6 @@ class Cluster:
 
         wait_until(answers, f"topic {name} to answer")
         return found[-1]
-
-
-# With three replicas, of which two have every acknowledged record, one broker may be away or lost.
-# A broker that is away counts as one of the cluster, so only the cluster knows how many replicas
-# there may be.
-_REPLICATED = (3, 2)
-_IN_SYNC = {"min.insync.replicas": "2"}
-# A single broker has its own default.
-_ALONE = (-1,)
-
-
-def brokers(answers: Answers, admin: AdminClient) -> int:
-    """Counts the brokers of a cluster that are up."""
-    found = answers.of(admin.describe_cluster(), "the brokers could not be counted")
-    return len(found.nodes)
-
-
-def ensure_topic(
-    answers: Answers,
-    admin: AdminClient,
-    name: str,
-    partitions: int,
-    config: Mapping[str, str],
-) -> None:
-    """Makes a topic that does not exist yet.
-
-    In a cluster, the topic gets replicas on three brokers, or else on two. `config` may declare
-    another `min.insync.replicas`.
-    """
-    factors = _REPLICATED if brokers(answers, admin) > 1 else _ALONE
-    for factor in factors:
-        new = NewTopic(
-            name,
-            num_partitions=partitions,
-            replication_factor=factor,
-            config={**(_IN_SYNC if factor > 1 else {}), **config},
-        )
-        try:
-            asked = admin.create_topics([new], request_timeout=answers.patience_seconds)
-            answers.waited(asked[name])
-        except KafkaException as error:
-            code = code_of(error)
-            if code == KafkaError.TOPIC_ALREADY_EXISTS:
-                return
-            if code == KafkaError.INVALID_REPLICATION_FACTOR and factor != factors[-1]:
-                continue
-            answers.refuse(error, f"topic {name} could not be created", acl(name, "Create"))
-        return
 
 
 def own_config(log: Cluster, topic: str) -> dict[str, str]:

@@ -263,6 +263,37 @@ def test_a_leader_that_is_away_is_asked_for_anew(log, topic_name, monkeypatch):
     assert log.end([topic_name]) == Offsets.zero({topic_name: 3})
 
 
+def test_a_topic_is_made_once_the_cluster_takes_its_broker_back(log, topic_name, monkeypatch):
+    """The controller fences a broker that stood still; no broker can be stopped here."""
+    fenced = KafkaError(
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        "Unable to replicate the partition 1 time(s): All brokers are currently fenced.",
+    )
+    refusals, real_create = [fenced] * 3, log.admin.create_topics
+
+    def create(topics, **options):
+        if not refusals:
+            return real_create(topics, **options)
+        failed = Future()
+        failed.set_exception(KafkaException(refusals.pop()))
+        return dict.fromkeys([each.topic for each in topics], failed)
+
+    monkeypatch.setattr(log.admin, "create_topics", create)
+
+    assert log.create(a_topic(topic_name)).partitions == 1
+
+
+def test_a_client_that_found_no_broker_is_replaced():
+    """librdkafka's client may never look again for brokers that were away."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        log = Log(f"127.0.0.1:{silent.getsockname()[1]}", patience_seconds=1)
+        client = log.admin
+        with pytest.raises(Unreachable):
+            log.topics()
+
+        assert log.admin is not client
+
+
 READS = [(0, 2, [b"0", b"1"]), (1, 3, [b"1", b"2"]), (2, 2, [])]
 
 
@@ -318,4 +349,4 @@ def test_a_broker_that_is_not_there_is_unreachable_and_the_hint_starts_it():
 
 def test_an_option_that_kafka_does_not_know_is_a_usage_error():
     with pytest.raises(UsageError, match=r"kafka\.options"):
-        Log("127.0.0.1:1", {"no.such.option": "1"})
+        Log("127.0.0.1:1", {"no.such.option": "1"}).topics()
