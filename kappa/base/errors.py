@@ -28,6 +28,7 @@ import errno
 import re
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import Self, TypeVar
 
 # The text by which Rust's libraries report an error of the machine.
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -65,9 +66,18 @@ class KappaError(Exception):
 
 
 class UsageError(KappaError):
-    """A request that cannot be meant: a wrong name, flag or value."""
+    """A request that cannot be meant: a wrong name, flag or value.
+
+    `others` are further mistakes of the same file, pipeline or settings.
+    """
 
     exit_code = ExitCode.USAGE
+    others: tuple[Self, ...] = ()
+
+    @property
+    def each(self) -> tuple[Self, ...]:
+        """The mistake, and then all others."""
+        return (self, *(each for other in self.others for each in other.each))
 
 
 class SettingsError(UsageError):
@@ -75,20 +85,13 @@ class SettingsError(UsageError):
 
 
 class DeclarationError(UsageError):
-    """A declaration that cannot be run; the message begins with `file:line`.
-
-    `others` are further mistakes of the same file or pipeline.
-    """
-
-    others: tuple[DeclarationError, ...] = ()
-
-    @property
-    def each(self) -> tuple[DeclarationError, ...]:
-        """The mistake, and then all others."""
-        return (self, *(each for other in self.others for each in other.each))
+    """A declaration that cannot be run; the message begins with `file:line`."""
 
 
-def joined_error(mistakes: Iterable[DeclarationError]) -> DeclarationError | None:
+_Mistake = TypeVar("_Mistake", bound=UsageError)
+
+
+def joined_error(mistakes: Iterable[_Mistake]) -> _Mistake | None:
     """Returns the first of some mistakes, with the others, each once, or None if there are none."""
     found = {mistake.message: mistake for each in mistakes for mistake in each.each}
     if not found:

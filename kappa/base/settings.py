@@ -12,17 +12,17 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
 from kappa.base.cluster_rules import is_secret_of_spark, problems_of_cluster
-from kappa.base.errors import SettingsError, near_or_all
+from kappa.base.errors import SettingsError, did_you_mean, joined_error
 from kappa.base.sections import (
     SECRET,
     AccessSettings,
@@ -58,7 +58,10 @@ from kappa.base.sections import (
 from kappa.base.units import parse_memory
 
 FILE = "kappa.toml"
+# The names of a setting, from its outermost section.
+SettingPath = tuple[str, ...]
 _PREFIX = "KAPPA__"
+_Given = TypeVar("_Given")
 
 # The sections whose secrets may not be in kappa.toml, since the file is copied with the project,
 # into images and histories.
@@ -174,30 +177,19 @@ def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
     """Reads a project's kappa.toml; a missing file counts as an empty file."""
     file = project / FILE
     try:
-        in_file = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        in_file = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingsError(
             f"{file} cannot be read: {error}", hint="correct the syntax: the file is TOML"
         ) from error
-    if "project" in in_file:
-        raise SettingsError(
-            f"{project / FILE}: project is not a setting: it is the folder of the file"
-        )
-    for name, mend in secrets_in(in_file, _WITHOUT_SECRETS, _PREFIX):
-        raise SettingsError(
-            f"{name} is in {project / FILE}, which may not have secrets: it is copied with the "
-            "project",
-            hint=f"{mend}; and change it, if others had the file",
-        )
-    settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), [], project)
-    wrong = (*problems_of_cluster(settings.engine), *problems_of_storage(settings.storage))
-    for name, problem, mend in wrong:
-        raise SettingsError(f"setting {name} {problem}", hint=f"{mend} ({project / FILE})")
-    if "://" in settings.local:
-        raise SettingsError(
-            f"setting local is {settings.local}, and locks are on a disk of this host",
-            hint=f"give a folder, such as .kappa ({project / FILE})",
-        )
+    mistakes = list(_mistakes_of_file(in_file))
+    settings: Settings = _read(Settings, _beaten(in_file, _in_environment()), (), mistakes)
+    if not mistakes:
+        mistakes.extend(_mistakes_together(settings))
+    refused = joined_error(_errors_of(mistakes, text)) if mistakes else None
+    if refused is not None:
+        raise refused
     if settings.jars.cache is not None:
         # Commands are typed in any folder of the project.
         cache = project / settings.jars.cache
@@ -249,28 +241,95 @@ def _beaten(given: Any, other: Any) -> Any:
     return {**given, **other, **beaten}
 
 
-def _read(kind: Any, given: Any, path: list[str], project: Path) -> Any:
-    """Converts a given value to that of a setting or a section."""
-    if isinstance(given, dict) and _is_section(kind):
-        kinds = kind.kinds()
-        for name in given:
-            if name not in kinds or name == "project":
-                raise _unknown([*path, name], project)
-        return kind(
-            **{
-                name: _read(kinds[name], each, [*path, name], project)
-                for name, each in given.items()
-            }
+@dataclass(frozen=True, slots=True)
+class _Mistake:
+    """A setting that cannot be meant. `path` is the setting's, and `says` a sentence's end.
+
+    With `in_file`, only the file can have the mistake, whatever the environment gives.
+    """
+
+    path: SettingPath
+    says: str
+    hint: str
+    in_file: bool = False
+
+
+def _mistakes_of_file(in_file: Mapping[str, Any]) -> Iterator[_Mistake]:
+    for path, mend in secrets_in(in_file, _WITHOUT_SECRETS, _PREFIX):
+        yield _Mistake(
+            path,
+            f"is a secret, and {FILE} may have none: the file is copied with the project",
+            f"{mend}; and change the secret, if others had the file",
+            in_file=True,
         )
+
+
+def _mistakes_together(settings: Settings) -> Iterator[_Mistake]:
+    """Yields the mistakes of settings that are right one by one."""
+    for name, problem, mend in (
+        *problems_of_cluster(settings.engine),
+        *problems_of_storage(settings.storage),
+    ):
+        # Names of Spark's own settings have dots.
+        yield _Mistake(tuple(name.split(".", 2)), problem, mend)
+    if "://" in settings.local:
+        yield _Mistake(
+            ("local",),
+            f"is {without_secrets(settings.local)}, and locks are on a disk of this host",
+            "give a folder, such as .kappa",
+        )
+
+
+def _errors_of(mistakes: Iterable[_Mistake], text: str) -> list[SettingsError]:
+    """Returns the error of each mistake, which begins with the variable or with `kappa.toml:LINE`.
+
+    `text` is the text of the file. The mistakes of the file come first, by their lines.
+    """
+    lines = _lines_of(text)
+    variables = {
+        path: name for name, given in given_by_environment() for path, _ in _leaves(given)
+    }
+    found = []
+    for each in mistakes:
+        variable = None if each.in_file else _nearest(variables, each.path)
+        line = None if variable else _nearest(lines, each.path)
+        origin = variable or (FILE if line is None else f"{FILE}:{line}")
+        error = SettingsError(f"{origin}: {'.'.join(each.path)} {each.says}", hint=each.hint)
+        found.append((variable or "", line is None, line or 0, error))
+    return [error for *_, error in sorted(found, key=lambda each: each[:3])]
+
+
+def _nearest(given: Mapping[SettingPath, _Given], path: SettingPath) -> _Given | None:
+    """Returns the value at a path, or else the value of the first part of that section."""
+    inside = (given[each] for each in given if each[: len(path)] == path)
+    return given.get(path, next(inside, None))
+
+
+def _read(kind: Any, given: Any, path: SettingPath, mistakes: list[_Mistake]) -> Any:
+    """Converts a given value to that of a setting or a section, without those with mistakes."""
     if isinstance(given, dict) and has_parts(kind):
-        part = _kind_of_parts(kind)
-        # Options may have passwords.
-        secret = part if _is_section(part) else Annotated[part, SECRET]
-        return {name: _read(secret, each, [*path, name], project) for name, each in given.items()}
+        if _is_section(kind):
+            kinds = {name: kind.kinds()[name] for name in _setting_names(kind)}
+            mistakes += [_unknown((*path, name), kind) for name in given if name not in kinds]
+        else:
+            part = _kind_of_parts(kind)
+            # Options may have passwords.
+            kinds = dict.fromkeys(given, part if _is_section(part) else Annotated[part, SECRET])
+        read = {
+            name: _read(kinds[name], each, (*path, name), mistakes)
+            for name, each in given.items()
+            if name in kinds
+        }
+        read = {name: each for name, each in read.items() if each is not msgspec.UNSET}
+        return kind(**read) if _is_section(kind) else read
     try:
         return msgspec.convert(given, kind, strict=False, dec_hook=_path_of)
     except msgspec.ValidationError as error:
-        raise _wrong(kind, given, path, project, str(error)) from None
+        # A whole section, in any form, has secrets.
+        hidden = is_secret(kind) or _is_section(kind)
+        value = f"of the type {type(given).__name__}" if hidden else repr(given)
+        mistakes.append(_Mistake(path, f"is {value}: {error}", description(kind)))
+        return msgspec.UNSET
 
 
 def _path_of(kind: type, given: Any) -> Path:
@@ -279,24 +338,21 @@ def _path_of(kind: type, given: Any) -> Path:
     return Path(given)
 
 
-def _wrong(kind: Any, given: Any, path: list[str], project: Path, why: str) -> SettingsError:
-    hint = f"fix it in {project / FILE} or in {_PREFIX}{'__'.join(path).upper()}"
-    # A whole section, in any form, has secrets.
-    hidden = is_secret(kind) or _is_section(kind)
-    value = f"of the type {type(given).__name__}" if hidden else repr(given)
-    return SettingsError(
-        f"setting {'.'.join(path)} is {value}: {why}",
-        hint="; ".join(filter(None, (hint, description(kind)))),
-    )
+def _unknown(path: SettingPath, section: type[Section]) -> _Mistake:
+    names = [".".join((*path[:-1], name)) for name in _setting_names(section)]
+    elsewhere = [".".join(each) for each in _setting_paths(Settings) if each[-1] == path[-1]]
+    hint = did_you_mean(".".join(path), names)
+    if not hint and elsewhere:
+        hint = f"did you mean {' or '.join(elsewhere)}?"
+    return _Mistake(path, "is not a setting", hint or f"there are {', '.join(names)}")
 
 
-def _unknown(path: list[str], project: Path) -> SettingsError:
-    names = [".".join([*path[:-1], name]) for name in _setting_names(kind_at(path[:-1]))]
-    return SettingsError(
-        f"{'.'.join(path)} is not a setting"
-        f" ({project / FILE} or {_PREFIX}{'__'.join(path).upper()})",
-        hint=near_or_all(".".join(path), names),
-    )
+def _setting_paths(section: type[Section]) -> Iterator[SettingPath]:
+    """Yields the paths of all settings in a section, without those in named parts."""
+    for name in _setting_names(section):
+        kind = section.kinds()[name]
+        below = _setting_paths(kind) if _is_section(kind) else ((),)
+        yield from ((name, *path) for path in below)
 
 
 def kind_at(path: Sequence[str]) -> Any:
@@ -330,8 +386,8 @@ def _setting_names(section: type[Section]) -> list[str]:
 
 def secrets_in(
     file: Mapping[str, Any], sections: Mapping[tuple[str, ...], type[Section]], prefix: str
-) -> Iterator[tuple[str, str]]:
-    """Yields each secret in a file, by the name of its setting, with where to give it.
+) -> Iterator[tuple[SettingPath, str]]:
+    """Yields each secret in a file, by the path of its setting, with where to give it.
 
     `sections` are by their paths, in which `*` is any name. Variables begin with the `prefix`.
     """
@@ -343,13 +399,13 @@ def secrets_in(
                 own = f"{name}_file"
                 mend = f"give it in the variable {_variable(prefix, (*named, name))}"
                 file_mend = f", or name a file that only you may read: {own}"
-                yield ".".join((*named, name)), f"{mend}{file_mend if own in kinds else ''}"
+                yield (*named, name), f"{mend}{file_mend if own in kinds else ''}"
     for named, given in _sections_at(file, ("engine", "conf")):
         for name in filter(is_secret_of_spark, given):
             # Names of variables have no dots, and Kappa reads all of them as lower case.
             variable = _variable(prefix, named)
             mend = f"""give it in the variable {variable}, as JSON: {{"{name}": "..."}}"""
-            yield ".".join((*named, name)), mend
+            yield (*named, name), mend
 
 
 def _variable(prefix: str, path: tuple[str, ...]) -> str:
@@ -373,7 +429,6 @@ HIDDEN = "(hidden)"
 DEFAULT = "default"
 # The setting whose parts are Spark's own settings.
 _SPARK = ("engine", "conf")
-SettingPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

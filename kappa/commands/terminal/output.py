@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import typer
 
-from kappa.base.errors import ConsentNeeded, KappaError
+from kappa.base.errors import ConsentNeeded, KappaError, UsageError
 from kappa.commands.terminal.colour import (
     coloured,
     has_colour,
@@ -130,15 +130,16 @@ class LinePrefixes:
 
 
 def show_failure(error: KappaError) -> int:
-    """Writes an error with its hint to stderr. Returns the exit code."""
-    message, hint = (
-        paint_failure(printable_text(error.message), printable_text(error.hint or ""))
-        if has_colour(sys.stderr)
-        else (printable_text(f"error: {error.message}"), printable_text(f"hint: {error.hint}"))
-    )
-    say(message)
-    if error.hint:
-        say(hint)
+    """Writes an error, and each mistake beside it, with hints to stderr. Returns the exit code."""
+    for each in error.each if isinstance(error, UsageError) else (error,):
+        message, hint = (
+            paint_failure(printable_text(each.message), printable_text(each.hint or ""))
+            if has_colour(sys.stderr)
+            else (printable_text(f"error: {each.message}"), printable_text(f"hint: {each.hint}"))
+        )
+        say(message)
+        if each.hint:
+            say(hint)
     return error.exit_code
 
 
