@@ -34,7 +34,7 @@ from demo.judgement.freshness import Freshness, measure
 from demo.judgement.reckoning import answers_in, sent_in
 from kappa.base.errors import KappaError
 from kappa.replay.status.run_records import served_at
-from kappa.serving.outlets.sinks.sink_status import SinkState, read_state
+from kappa.serving.outlets.sinks.sink_status import SinkState, read_sink_state
 from kappa.state.journal.journal import JournalView
 from kappa.state.offsets import Offsets
 
@@ -261,7 +261,7 @@ def _sending(platform: ChangesPlatform, rate: int) -> Sending:
 
 
 def _state(platform: Platform) -> SinkState:
-    return read_state(platform.store, TOPIC) or SinkState(TOPIC, "", "", "starts")
+    return read_sink_state(platform.store, TOPIC) or SinkState(TOPIC, "", "", "starts")
 
 
 def _rows_of_topic(platform: Platform) -> str:

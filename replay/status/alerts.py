@@ -19,8 +19,8 @@ from kappa.serving.outlets.alerts.outbox import (
     DeadLetter,
     alert_names,
     dead_letters,
+    read_alert_progress,
     read_outbox,
-    read_progress,
     shown_messages,
 )
 from kappa.serving.outlets.outlet import served_outlets
@@ -105,7 +105,7 @@ def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
 
 def alerts_progress(store: Store) -> Hashable:
     """Returns a value that changes whenever an alert has moved on."""
-    return tuple((name, read_progress(store, name)) for name in alert_names(store))
+    return tuple((name, read_alert_progress(store, name)) for name in alert_names(store))
 
 
 def alerts_listing(found: Iterable[AlertStatus]) -> Listing:
@@ -173,7 +173,7 @@ def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAl
 def _alert_status(
     store: Store, name: str, pipeline: str | None, alert: AlertBirth | None
 ) -> AlertStatus:
-    outbox, progress = read_outbox(store, name), read_progress(store, name)
+    outbox, progress = read_outbox(store, name), read_alert_progress(store, name)
     settled = progress.settled if outbox is not None and progress.outbox == outbox.number else 0
     waiting = 0 if outbox is None else len(outbox.messages) - settled
     missed = None if outbox is None else outbox.missed

@@ -21,6 +21,8 @@ from kappa.replay.rollout.libraries import changed_libraries, installed_librarie
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soak_end
 from kappa.replay.rollout.supervisor_report import RolloutWait, SupervisorReport
+from kappa.serving.outlets.alerts.outbox import read_alert_progress
+from kappa.serving.outlets.sinks.sink_status import read_sink_state
 from kappa.state.build import Birth
 from kappa.state.build_status import (
     SliceProgress,
@@ -209,7 +211,8 @@ class Status:
     asked. `disk` is the reason why jobs rest, if the disk is full. `unread` are the topics that
     match a pattern of a build and have not joined the pattern. `damaged` has a sentence for
     each record that cannot be read, with a hint: the other records are shown. `silent` is the
-    reason why nothing is sent, if so.
+    reason why nothing is sent, if so. `failing` has a sentence for each sink and alert of the
+    served builds that cannot send now.
     """
 
     generation: int
@@ -220,6 +223,7 @@ class Status:
     unread: tuple[Unread, ...] = ()
     damaged: tuple[str, ...] = ()
     silent: str = ""
+    failing: tuple[str, ...] = ()
 
 
 def observe_status(
@@ -279,8 +283,12 @@ def observe_status(
     with _note_damage(damaged):
         found = slow("overflows", lambda: _count_overflows(store, state, births))
     silent = ""
+    failing: list[str] = []
     with _note_damage(damaged):
         silent = why_silent(store)
+    for build in state.serving.values():
+        with _note_damage(damaged):
+            failing += _failing_outlets(store, births[build]) if build in births else ()
 
     def unlike(build: str) -> tuple[str, ...]:
         """Lists the views of a build that, by a check, differ from their texts."""
@@ -312,6 +320,7 @@ def observe_status(
         unread,
         tuple(damaged),
         silent,
+        tuple(failing),
     )
 
 
@@ -406,6 +415,18 @@ def _broken_views(
     for each in (broken_in or broken_relations)(store):
         found[each.pipeline] = (*found.get(each.pipeline, ()), each.refusal().message)
     return found
+
+
+def _failing_outlets(store: Store, birth: Birth) -> Iterator[str]:
+    """Yields a sentence for each sink and alert that cannot send now, with the command to type."""
+    for sink in birth.sinks:
+        known = read_sink_state(store, sink.topic)
+        if known is not None and known.error:
+            since = f" since {known.error_at}" if known.error_at else ""
+            yield f"sink {sink.topic} cannot send{since}: {known.error}: kappa sinks"
+    for alert in birth.alerts:
+        if error := read_alert_progress(store, alert.name).error:
+            yield f"alert {alert.name} cannot be delivered: {error}: kappa alerts list"
 
 
 def _count_overflows(

@@ -12,7 +12,7 @@ from e2e_shop import LEAN_1, order, without_returns
 from sinking import ensure_sent_once, records_of, rows_of_topic, served_records
 from testbed import Testbed, platform
 
-from kappa.serving.outlets.sinks.sink_status import read_state
+from kappa.serving.outlets.sinks.sink_status import read_sink_state
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]
 
@@ -47,7 +47,7 @@ def ensure_sent(bed: Testbed) -> None:
 
 
 def has_counted(bed: Testbed) -> bool:
-    state = read_state(bed.store, "customers")
+    state = read_sink_state(bed.store, "customers")
     sent = 0 if state is None else state.written + state.deleted
     return sent == len(records_of(bed.log, "customers"))
 

@@ -40,9 +40,9 @@ from kappa.serving.outlets.alerts.outbox import (
     DeadLetter,
     Missed,
     Outbox,
+    put_alert_progress,
     put_dead_letter,
     put_outbox,
-    put_progress,
 )
 from kappa.state.build import TopicBirth, put_birth, table_path
 from kappa.state.frontier import Frontier, Frontiers
@@ -352,7 +352,7 @@ class World:
             self.store, "late", DeadLetter(message, f"refused {EVIL}", 3, time_as_text(at))
         )
         progress = AlertProgress(1, 0, 2, at, at + 60, 5, at - 1, "canary answered 500")
-        put_progress(self.store, "late", progress)
+        put_alert_progress(self.store, "late", progress)
 
     def _offsets(self, count: int) -> Offsets:
         return Offsets({"visits": {0: count, 1: count // 2}})

@@ -37,7 +37,7 @@ from kappa.replay.rollout.plan.log_sample import read_samples
 from kappa.replay.rollout.plan.overlay import has_its_rows
 from kappa.replay.rollout.plan.preflight import least_brokers
 from kappa.replay.rollout.state import State
-from kappa.serving.outlets.sinks.sink_status import read_state
+from kappa.serving.outlets.sinks.sink_status import read_sink_state
 from kappa.state.build import Birth, read_birth, tables_folder
 from kappa.state.disk_space import free_bytes
 from kappa.state.files.address import entries_at
@@ -263,7 +263,7 @@ def _bytes_of(store: Store, build: str) -> int:
 
 def _has_others(store: Store, log: Log, topic: str) -> bool:
     """Returns True if a topic has records although no sink of this root ever sent a record."""
-    known = read_state(store, topic)
+    known = read_sink_state(store, topic)
     return (known is None or not known.written) and log.end([topic]) != log.beginning([topic])
 
 

@@ -35,12 +35,12 @@ from kappa.serving.outlets.alerts.outbox import (
     delete_dead_letter,
     delete_request_to_send_again,
     ids_to_send_again,
+    put_alert_progress,
     put_dead_letter,
     put_outbox,
-    put_progress,
+    read_alert_progress,
     read_dead_letter,
     read_outbox,
-    read_progress,
 )
 from kappa.serving.outlets.changes.change_set import ChangeCounts, ChangeSet
 from kappa.serving.outlets.changes.cursor import Cursor
@@ -125,7 +125,7 @@ class MessageDelivery(ABC):
         self._clock = clock
         self._draw = draw
         self._outbox = read_outbox(store, name)
-        self._progress = read_progress(store, name)
+        self._progress = read_alert_progress(store, name)
 
     @abstractmethod
     def take_messages(self) -> None:
@@ -217,7 +217,7 @@ class MessageDelivery(ABC):
         )
 
     def _put_progress(self, progress: AlertProgress) -> None:
-        put_progress(self._store, self._name, progress)
+        put_alert_progress(self._store, self._name, progress)
         self._progress = progress
 
     def _attempt_message(self, message: Message) -> Attempted:

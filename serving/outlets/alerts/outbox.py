@@ -124,7 +124,7 @@ def put_outbox(store: Store, name: str, outbox: Outbox) -> None:
     failpoint("alert.after_take")
 
 
-def read_progress(store: Store, name: str) -> AlertProgress:
+def read_alert_progress(store: Store, name: str) -> AlertProgress:
     """Returns the progress of an alert."""
     found = _PROGRESS.get(
         store, f"{alert_folder(name)}/progress.json", f"the progress of alert {name}"
@@ -132,7 +132,7 @@ def read_progress(store: Store, name: str) -> AlertProgress:
     return AlertProgress() if found is None else found
 
 
-def put_progress(store: Store, name: str, progress: AlertProgress) -> None:
+def put_alert_progress(store: Store, name: str, progress: AlertProgress) -> None:
     """Puts the progress of an alert."""
     failpoint("alert.before_settle")
     _PROGRESS.put(store, f"{alert_folder(name)}/progress.json", progress)

@@ -28,7 +28,7 @@ from kappa.serving.outlets.changes.filter import Filter
 from kappa.serving.outlets.changes.follower import Follower
 from kappa.serving.outlets.outlet import served_outlets, write_log_line
 from kappa.serving.outlets.sinks.sink_position import SinkLease, SinkPosition, hash_of_part
-from kappa.serving.outlets.sinks.sink_status import Sent, SinkState, put_state, read_state
+from kappa.serving.outlets.sinks.sink_status import Sent, SinkState, put_sink_state, read_sink_state
 from kappa.serving.outlets.sinks.sink_topic import (
     CURSOR,
     Message,
@@ -95,7 +95,7 @@ class SinkOutlet:
 
     def run(self, stop: threading.Event) -> None:
         """Delivers the served rows, unless another platform does."""
-        self._state = read_state(self._means.store, self._topic) or self._state
+        self._state = read_sink_state(self._means.store, self._topic) or self._state
         failures, fenced = 0, None
         while not stop.is_set():
             try:
@@ -326,7 +326,7 @@ class SinkOutlet:
     def _put_state(self, state: str) -> None:
         self._put_at = time.monotonic()
         self._state = replace(self._state, state=state, error="", hint="", error_at="")
-        put_state(self._means.store, self._state)
+        put_sink_state(self._means.store, self._state)
 
     def _put_failure(self, error: KappaError | OSError, state: str) -> None:
         told = error if isinstance(error, KappaError) else KappaError(str(error))
@@ -336,7 +336,7 @@ class SinkOutlet:
             self._state, state=state, error=told.message, hint=told.hint, error_at=now()
         )
         try:
-            put_state(self._means.store, self._state)
+            put_sink_state(self._means.store, self._state)
         except (KappaError, OSError) as also:
             # A full disk, which was just told of.
             write_log_line(f"sink {self._topic}: its state cannot be written: {also}")

@@ -66,12 +66,12 @@ class SinkState(Struct, frozen=True):
 _STATE = Documents(SinkState, derived=True, synced=False)
 
 
-def put_state(store: Store, state: SinkState) -> None:
+def put_sink_state(store: Store, state: SinkState) -> None:
     """Puts the state of a sink in place of the state before."""
     _STATE.put(store.local, _state_file(state.topic), state)
 
 
-def read_state(store: Store, topic: str) -> SinkState | None:
+def read_sink_state(store: Store, topic: str) -> SinkState | None:
     """Returns the state of a topic's sink, or None if no state is known."""
     return _STATE.get(store.local, _state_file(topic), f"the state of sink {topic}")
 
@@ -110,7 +110,7 @@ def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
     }
     at_rest = _state_without_courier(store)
     found = [
-        _status_of(read_state(store, topic) or new, now, at_rest=at_rest)
+        _status_of(read_sink_state(store, topic) or new, now, at_rest=at_rest)
         for topic, new in served.items()
     ]
     ended = [

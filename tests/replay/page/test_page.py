@@ -41,7 +41,7 @@ from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.verify import diff
 from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.status import BuildStatus, observe_status
-from kappa.replay.status.status_text import status_heading, status_listing
+from kappa.replay.status.status_text import status_document, status_heading, status_listing
 from kappa.replay.status.topics.topic_growth import TopicRates
 from kappa.serving.http import events, token
 from kappa.serving.http.bounds import Bounds
@@ -50,7 +50,7 @@ from kappa.serving.http.page import marks
 from kappa.serving.http.page.render import _pages, page_html, problem_html
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of
-from kappa.serving.outlets.sinks.sink_status import SinkState, put_state
+from kappa.serving.outlets.sinks.sink_status import SinkState, put_sink_state
 from kappa.serving.query.render import Form
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state import disk_space
@@ -199,13 +199,20 @@ def test_overview_shows_what_sinks_sent_or_why_not(world: World) -> None:
     put_birth(world.store, structs.replace(birth, sinks=sinks))
     sent = SinkState("pages", "page_hits", "web", "follows", written=1200, deleted=3)
     for each in (sent, SinkState("<b>", "page_hits", "web", "retries", error="no <i> answers")):
-        put_state(world.store, each)
+        put_sink_state(world.store, each)
     with serving(world) as server:
         overview = got(server, "/")
         asked = json.loads(server.ask("GET", "/api/v1/sinks").body)
 
     assert "Sink pages of page_hits: 1,200 rows written, 3 deleted" in overview.text
     assert "Sink <b> of page_hits: no <i> answers" in overview.text
+    status = observe_status(world.store, None)
+    document = status_document(status, None, None, None, datetime.now(UTC))
+    assert document["failing"] == [
+        "sink <b> cannot send: no <i> answers: kappa sinks",
+        "alert late cannot be delivered: canary answered 500: kappa alerts list",
+    ]
+    assert f"WARNING: {document['failing'][0]}\n" in status_heading(status, None, None)
     told = [(each["sink"], each["state"], each["written"]) for each in asked]
     assert told == [("<b>", "waits", 0), ("pages", "waits", 1200)]
 

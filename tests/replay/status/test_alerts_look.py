@@ -19,7 +19,7 @@ from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
     dead_letters,
     ids_to_send_again,
-    put_progress,
+    put_alert_progress,
 )
 from kappa.state.root import Root, place_of, put_root
 
@@ -87,7 +87,7 @@ def test_dead_letters_are_sent_by_sender(world: World, capsys: pytest.CaptureFix
 
 def test_the_page_asks_again_when_an_alert_has_moved_on(world: World) -> None:
     before = world.desk.change_marker()
-    put_progress(world.store, "busy", AlertProgress(delivered=1))
+    put_alert_progress(world.store, "busy", AlertProgress(delivered=1))
 
     assert world.desk.change_marker() != before
 

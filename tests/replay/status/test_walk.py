@@ -35,11 +35,11 @@ from kappa.serving.outlets.alerts.outbox import (
     DeadLetter,
     Outbox,
     ask_to_send_again,
+    put_alert_progress,
     put_dead_letter,
     put_outbox,
-    put_progress,
 )
-from kappa.serving.outlets.sinks.sink_status import SinkState, put_state
+from kappa.serving.outlets.sinks.sink_status import SinkState, put_sink_state
 from kappa.serving.query.query import answer_query
 from kappa.state.build import folder_of_build
 from kappa.state.build_status import ViewCheck, put_view_check
@@ -127,11 +127,11 @@ def put_outlets(store: Store) -> None:
     """Puts what a courier keeps of an alert and of a sink."""
     message = Message("m1", "{}")
     put_outbox(store, "late", Outbox(1, "cursor", 1.0, (message,)))
-    put_progress(store, "late", AlertProgress(1, 1))
+    put_alert_progress(store, "late", AlertProgress(1, 1))
     put_dead_letter(store, "late", DeadLetter(message, "it was refused", 3, "2026-01-01"))
     ask_to_send_again(store, "late", "m1")
     ShownOnPage(store, "late").send(message)
-    put_state(store, SinkState("ships-now", "ships", "ships", "follows", "cursor"))
+    put_sink_state(store, SinkState("ships-now", "ships", "ships", "follows", "cursor"))
 
 
 def put_notes_of_jobs(store: Store, build: str) -> None:

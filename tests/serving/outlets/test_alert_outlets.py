@@ -18,7 +18,7 @@ from kappa.base.sections import AlertSettings
 from kappa.base.settings import Settings
 from kappa.commands.app import run_command
 from kappa.declare.alert import AlertBirth
-from kappa.serving.outlets.alerts.outbox import read_outbox, read_progress
+from kappa.serving.outlets.alerts.outbox import read_alert_progress, read_outbox
 from kappa.serving.outlets.courier import Courier, outlet_makers
 from kappa.state.store import Store
 
@@ -59,7 +59,7 @@ def began(store: Store, name: str) -> bool:
 
 def settled(world: ChangingWorld, name: str = "cities") -> bool:
     """Returns True once an alert has the table's cursor, and all messages are settled."""
-    outbox, progress = read_outbox(world.store, name), read_progress(world.store, name)
+    outbox, progress = read_outbox(world.store, name), read_alert_progress(world.store, name)
     return (outbox is not None and progress.outbox == outbox.number) and progress.settled == len(
         outbox.messages
     )

@@ -17,8 +17,8 @@ from kappa.serving.outlets.alerts.message import time_as_text
 from kappa.serving.outlets.alerts.outbox import (
     ask_to_send_again,
     dead_letters,
+    read_alert_progress,
     read_outbox,
-    read_progress,
 )
 from kappa.serving.outlets.changes.follower import Follower
 from kappa.serving.query.query import answer_query
@@ -131,7 +131,7 @@ def test_a_message_that_is_given_up_is_kept_and_the_next_one_goes_on(world: Chan
     assert letter.tries == sum(each["id"] == first.id for each in channel.tried) > 3
     assert first.id not in {each["id"] for each in channel.received}
     assert channel.received
-    assert read_progress(world.store, "cities").delivered == len(channel.received)
+    assert read_alert_progress(world.store, "cities").delivered == len(channel.received)
 
 
 def test_a_dead_letter_is_sent_again_when_somebody_asks(world: ChangingWorld) -> None:

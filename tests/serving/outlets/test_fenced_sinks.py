@@ -22,7 +22,7 @@ from kappa.kafka.client import Log
 from kappa.kafka.transactions import Transactions
 from kappa.serving.outlets.sinks import sink_outlet
 from kappa.serving.outlets.sinks.sink_outlet import SinkContext, SinkOutlet
-from kappa.serving.outlets.sinks.sink_status import read_state
+from kappa.serving.outlets.sinks.sink_status import read_sink_state
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm]
@@ -60,7 +60,7 @@ def running(
 
 
 def state_of(world: World, sink: SinkBirth) -> str:
-    return getattr(read_state(world.store, sink.topic), "state", "")
+    return getattr(read_sink_state(world.store, sink.topic), "state", "")
 
 
 def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
@@ -112,7 +112,7 @@ def test_an_adopted_copy_that_may_send_takes_the_topic_from_the_first_root_for_g
             assert not outlet._is_topic_free()
     with running(first, log, sink):
         wait_for(lambda: state_of(first, sink) == "retries", "its next courier's refusal")
-        state = read_state(first.store, sink.topic)
+        state = read_sink_state(first.store, sink.topic)
         assert state is not None
         assert state.error == f"topic {sink.topic} is written by another root, copy"
     ensure_has_all(log, copy.store, sink)

@@ -38,7 +38,7 @@ from kappa.kafka.producer import ProducedRecord
 from kappa.records.record import RecordReader
 from kappa.serving.outlets.changes.filter import Filter
 from kappa.serving.outlets.sinks.sink_position import SinkPosition
-from kappa.serving.outlets.sinks.sink_status import read_state
+from kappa.serving.outlets.sinks.sink_status import read_sink_state
 from kappa.serving.outlets.sinks.sink_topic import CURSOR
 from kappa.state.store import Store
 
@@ -91,7 +91,7 @@ def run_courier(tmp_path: Path, root: Path, broker: Broker) -> RunCourier:
 
 
 def error_of(world: ChangingWorld, sink: SinkBirth) -> str:
-    return getattr(read_state(world.store, sink.topic), "error", "")
+    return getattr(read_sink_state(world.store, sink.topic), "error", "")
 
 
 @pytest.mark.law
@@ -115,7 +115,7 @@ def test_a_topic_follows_slices_promotes_and_undos_and_nothing_is_sent_twice(
         ensure_has_all(log, world.store, sink)
 
         def has_counted() -> bool:
-            state = read_state(world.store, sink.topic)
+            state = read_sink_state(world.store, sink.topic)
             sent = 0 if state is None else state.written + state.deleted
             return sent == len(records_of(log, sink.topic))
 
@@ -177,7 +177,7 @@ def test_a_sink_ends_with_a_version_that_has_none_and_goes_on_with_an_undo(
         there = records_of(log, sink.topic)
         world.serve(1, asked=False)
         world.fold()
-        wait_for(lambda: getattr(read_state(world.store, sink.topic), "state", "") == "ended")
+        wait_for(lambda: getattr(read_sink_state(world.store, sink.topic), "state", "") == "ended")
         assert records_of(log, sink.topic) == there
         world.serve(0, asked=True)
         ensure_has_all(log, world.store, sink)

@@ -34,7 +34,7 @@ from kappa.kafka.client import Log
 from kappa.serving.outlets.changes.change_set import ChangeKind
 from kappa.serving.outlets.sinks import sink_outlet
 from kappa.serving.outlets.sinks.sink_outlet import SinkContext, SinkOutlet
-from kappa.serving.outlets.sinks.sink_status import read_state
+from kappa.serving.outlets.sinks.sink_status import read_sink_state
 from kappa.state.store import open_store
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
@@ -69,12 +69,12 @@ class Host:
 
     def last_sent(self, topic: str) -> ChangeKind | None:
         """Returns the kind of the change set that was sent last, or None if none was."""
-        found = read_state(self.store, topic)
+        found = read_sink_state(self.store, topic)
         return None if found is None or found.last is None else ChangeKind(found.last.kind)
 
     def shown(self, topic: str) -> tuple[str, str]:
         """Returns the state of a sink and the error, as this host knows both."""
-        found = read_state(self.store, topic)
+        found = read_sink_state(self.store, topic)
         return ("", "") if found is None else (found.state, found.error)
 
     def lose(self) -> None:

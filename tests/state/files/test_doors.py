@@ -45,11 +45,11 @@ from kappa.serving.outlets.alerts.outbox import (
     ask_to_send_again,
     dead_letters,
     ids_to_send_again,
+    put_alert_progress,
     put_dead_letter,
     put_outbox,
-    put_progress,
+    read_alert_progress,
     read_outbox,
-    read_progress,
     shown_messages,
 )
 from kappa.serving.query.pin.catalog import pin_served
@@ -219,8 +219,8 @@ DOORS = {
         lambda store: read_outbox(store, "a") == Outbox(1, "cursor", 2.0, (MESSAGE,)),
     ),
     "progress": Door(
-        lambda store: put_progress(store, "a", AlertProgress(1, settled=3)),
-        lambda store: read_progress(store, "a") == AlertProgress(1, settled=3),
+        lambda store: put_alert_progress(store, "a", AlertProgress(1, settled=3)),
+        lambda store: read_alert_progress(store, "a") == AlertProgress(1, settled=3),
     ),
     "dead letter": Door(
         lambda store: put_dead_letter(store, "a", DeadLetter(MESSAGE, "why", 9, "then")),
