@@ -5,17 +5,17 @@ tables that the query names, and the server checks the files of these tables, or
 from a bucket. The server reads pieces of the answer until the answer is complete, never parses a
 piece, and kills a worker that takes too long. A worker answers one query at a time, of one reader
 alone. A query that a used worker could not answer is asked again of a new worker, so no query fails
-by what another query has left. A streamed answer is not asked again once its first piece is there.
+by what another query has left.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Self, TypeVar
+from typing import Self
 from weakref import WeakKeyDictionary
 
 from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
@@ -33,42 +33,8 @@ from kappa.serving.query.sandbox.question import Allowance, Busy, Question, Repl
 from kappa.serving.query.sandbox.workers import OpenedSnapshot, WorkerPool
 from kappa.state.store import Store
 
-_Answer = TypeVar("_Answer")
-
 # A lease is lost only if the server pauses for longer than the lease lasts: not thrice by chance.
 _ATTEMPTS = 3
-
-
-class ReplyStream:
-    """The pieces of an answer as bytes, and facts about the answer once all pieces are read."""
-
-    def __init__(self, pieces: Generator[bytes, None, Mapping[str, Any]]) -> None:
-        """Takes the pieces of a worker's answer."""
-        self._pieces = pieces
-        self._ahead: list[bytes] = []
-        # The names and DuckDB's types of the columns, the number of rows, and whether rows were
-        # cut: known at the end.
-        self.told: Mapping[str, Any] | None = None
-
-    def wait_for_first(self) -> None:
-        """Waits for the first piece, or for the end. Raises the errors of the query."""
-        self._ahead += [piece] if (piece := self._next_piece()) is not None else []
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yields the pieces. Raises the errors of the query."""
-        while self._ahead:
-            yield self._ahead.pop()
-        while (piece := self._next_piece()) is not None:
-            yield piece
-
-    def _next_piece(self) -> bytes | None:
-        if self.told is not None:
-            return None
-        try:
-            return next(self._pieces)
-        except StopIteration as ended:
-            self.told = ended.value
-            return None
 
 
 class Sandbox:
@@ -143,51 +109,14 @@ class Sandbox:
         """
         client = client or Client()
         with self._place(store, pinned, question, client) as (opened, files):
-            request = self._request(store, opened, question)
             check = _file_check(store, opened, files, client)
-            with self._answering_worker(
-                opened,
-                client,
-                lambda worker: worker.read_reply(request, self.allowance, opened.told, check),
-            ) as reply:
-                pass
+            reply = self._answer(opened, client, self._request(store, opened, question), check)
         try:
             pinned.confirm_kept()
         except Conflict:
             reply.body.close()
             raise
         return reply
-
-    @contextmanager
-    def stream_pinned(
-        self,
-        store: Store,
-        pinned: PinnedSnapshot,
-        question: Question,
-        *,
-        client: Client | None = None,
-    ) -> Iterator[ReplyStream]:
-        """Answers a query piece by piece, as the worker writes the answer.
-
-        A worker and a place for queries are taken until the block ends. A block that ends before
-        the stream ends the query. The time between two pieces that the caller takes is not the
-        query's: the caller bounds that time. Raises as `ask_pinned` does, at the beginning, from
-        the stream, or at the end.
-        """
-        client = client or Client()
-        with self._place(store, pinned, question, client) as (opened, files):
-            request = self._request(store, opened, question)
-            check = _file_check(store, opened, files, client)
-
-            def begin_stream(worker: QueryWorker) -> ReplyStream:
-                stream = ReplyStream(worker.stream_pieces(request, self.allowance, check))
-                stream.wait_for_first()
-                return stream
-
-            with self._answering_worker(opened, client, begin_stream) as stream:
-                yield stream
-        if stream.told is not None:
-            pinned.confirm_kept()
 
     def close(self) -> None:
         """Ends the fork server and its children, and gives up the pins that no query uses."""
@@ -228,26 +157,23 @@ class Sandbox:
             finally:
                 self._slots.release()
 
-    @contextmanager
-    def _answering_worker(
-        self, opened: OpenedSnapshot, client: Client, ask: Callable[[QueryWorker], _Answer]
-    ) -> Iterator[_Answer]:
-        """Has a worker answer by `ask`, or a new worker if a used worker could not.
-
-        The worker is taken until the block ends.
-        """
+    def _answer(
+        self,
+        opened: OpenedSnapshot,
+        client: Client,
+        request: bytes,
+        check: Callable[[Iterable[Named]], None],
+    ) -> Reply:
+        """Has a worker answer, or a new worker if a used worker could not."""
         is_new = False
         while True:
             with self._worker(opened, client, is_new=is_new) as worker:
                 was_used = worker.answered > 0
                 try:
-                    answer = ask(worker)
+                    return worker.read_reply(request, self.allowance, opened.told, check)
                 except KappaError as error:
                     if not was_used or not _may_be_of_worker(worker, error):
                         raise
-                else:
-                    yield answer
-                    return
             is_new = True
 
     @contextmanager

@@ -743,30 +743,6 @@ def test_a_process_that_is_killed_at_work_is_told_of(tight: Sandbox, platform: P
     killing.join()
 
 
-def test_an_answer_is_streamed_while_it_is_written(platform: Platform) -> None:
-    """A stream that is left before its end ends the query, and gives its place back."""
-    many = Question("select range, repeat('x', 100) from range(500000)", Format.ARROW)
-    allowance = Allowance(seconds=30, rows=10_000_000, bytes=1 << 30, at_once=1)
-    with (
-        Sandbox(allowance) as sandbox,
-        pin_served(platform.store, lease_seconds=60) as pinned,
-    ):
-        with sandbox.stream_pinned(platform.store, pinned, many) as stream:
-            assert stream.told is None
-            batches = pa.ipc.open_stream(io.BytesIO(b"".join(stream)))
-            assert sum(map(len, batches)) == 500_000
-            assert stream.told is not None
-            assert stream.told["rows"] == 500_000
-        with sandbox.stream_pinned(platform.store, pinned, many) as stream:
-            assert next(iter(stream))
-        with (
-            pytest.raises(UsageError, match="nowhere"),
-            sandbox.stream_pinned(platform.store, pinned, Question("from nowhere")),
-        ):
-            pass
-        assert asked(sandbox, platform, "select 1").rows == 1
-
-
 def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
     """The query may be at work, or in line for a place."""
     asleep = Question("select sleep_ms(3600000)")
