@@ -57,6 +57,8 @@ AWAY = frozenset(
         KafkaError._RESOLVE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE,
+        # The brokers answer, and all are fenced.
+        KafkaError._PARTIAL,
     }
 )
 # The leader is not settled yet: right after a topic is made, and when a broker returns.

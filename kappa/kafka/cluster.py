@@ -19,6 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
@@ -104,8 +105,8 @@ class Cluster:
 
     def brokers(self) -> int:
         """Counts the brokers that are up."""
-        asked = self.admin.describe_cluster()
-        return len(self.answers.of(asked, "the brokers could not be counted").nodes)
+        # librdkafka's own question (DescribeCluster) ends the process while all are fenced.
+        return len(self._metadata("the brokers could not be counted").brokers)
 
     def topics(self) -> Mapping[str, TopicFacts]:
         """Returns all topics by name, without Kafka's own topics (`__...`)."""
@@ -250,11 +251,15 @@ class Cluster:
         return True
 
     def _names(self) -> tuple[str, ...]:
-        try:
-            found = self.answers.listed(self.answers.patience_seconds)
-        except KafkaException as error:
-            self.answers.refuse(error, "the topics could not be listed")
+        found = self._metadata("the topics could not be listed")
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
+
+    def _metadata(self, otherwise: str) -> ClusterMetadata:
+        """Lists topics and brokers. `otherwise` says what failed."""
+        try:
+            return self.answers.listed(self.answers.patience_seconds)
+        except KafkaException as error:
+            self.answers.refuse(error, otherwise)
 
     def _facts(self, names: Sequence[str]) -> dict[str, TopicFacts | None]:
         facts: dict[str, TopicFacts | None] = {}

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
+from fenced_cluster import fenced_cluster
 
 from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
 from kappa.declare.topic import Topic
@@ -292,6 +293,19 @@ def test_a_client_that_found_no_broker_is_replaced():
             log.topics()
 
         assert log.admin is not client
+
+
+def test_a_cluster_whose_brokers_are_all_fenced_ends_no_process():
+    """librdkafka's DescribeCluster ends the process by an assertion then."""
+    with fenced_cluster() as cluster:
+        log = Log(cluster.address, patience_seconds=2)
+        assert log.brokers() == 1
+        cluster.fenced = True
+
+        with pytest.raises(Unreachable):
+            log.brokers()
+        cluster.fenced = False
+        assert log.brokers() == 1
 
 
 READS = [(0, 2, [b"0", b"1"]), (1, 3, [b"1", b"2"]), (2, 2, [])]
