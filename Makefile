@@ -57,7 +57,7 @@ classes: setup  ## lists anew which classes Spark and Kafka load, after a change
 setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched, class archives of Spark and Kafka made
 	$(BIN)/python -m kappa.setup
 
-demo: setup $(VENV)/.demo  ## the whole story on real data, in six to eight minutes on two cores
+demo: setup $(VENV)/.demo  ## the whole story on real data, in two to four minutes on two cores
 	$(BIN)/python -m demo
 
 ROOT ?= bucket
@@ -66,8 +66,9 @@ cluster: setup $(VENV)/.demo  ## the demo's story on a cluster that it starts he
 
 # Not $(MAKE) in the recipe: `make -n` would run that line.
 SELF := $(MAKE) --no-print-directory
-# A worker has whole files, in the order in which they were collected (tests/conftest.py).
-SPREAD := --dist loadfile --no-loadscope-reorder
+# A worker has whole files, in the order in which they were collected (tests/conftest.py). After a
+# worker's crash, this way to share them would wait for ever for the worker that takes its place.
+SPREAD := --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 # Such a test waits half of its time, for a broker, a job or a commit: three run at a time on two cores.
 WITH_JVM := $(shell grep -rl --include='test_*.py' mark.jvm tests)
 NO_BROWSER := $(shell command -v chromium >/dev/null || echo " and not browser")
