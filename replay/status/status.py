@@ -21,8 +21,6 @@ from kappa.replay.rollout.libraries import changed_libraries, installed_librarie
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soak_end
 from kappa.replay.rollout.supervisor_report import RolloutWait, SupervisorReport
-from kappa.serving.outlets.alerts.outbox import read_alert_progress
-from kappa.serving.outlets.sinks.sink_status import read_sink_state
 from kappa.state.build import Birth
 from kappa.state.build_status import (
     SliceProgress,
@@ -419,6 +417,12 @@ def _broken_views(
 
 def _failing_outlets(store: Store, birth: Birth) -> Iterator[str]:
     """Yields a sentence for each sink and alert that cannot send now, with the command to type."""
+    if not birth.sinks and not birth.alerts:
+        return
+    # The imports load DuckDB, which most looks do without.
+    from kappa.serving.outlets.alerts.outbox import read_alert_progress  # noqa: PLC0415  # as said above
+    from kappa.serving.outlets.sinks.sink_status import read_sink_state  # noqa: PLC0415  # as said above
+
     for sink in birth.sinks:
         known = read_sink_state(store, sink.topic)
         if known is not None and known.error:
