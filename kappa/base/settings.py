@@ -286,9 +286,7 @@ def _errors_of(mistakes: Iterable[_Mistake], text: str) -> list[SettingsError]:
     `text` is the text of the file. The mistakes of the file come first, by their lines.
     """
     lines = _lines_of(text)
-    variables = {
-        path: name for name, given in given_by_environment() for path, _ in _leaves(given)
-    }
+    variables = {path: name for name, given in given_by_environment() for path, _ in _leaves(given)}
     found = []
     for each in mistakes:
         variable = None if each.in_file else _nearest(variables, each.path)
@@ -320,8 +318,17 @@ def _read(kind: Any, given: Any, path: SettingPath, mistakes: list[_Mistake]) ->
             for name, each in given.items()
             if name in kinds
         }
-        read = {name: each for name, each in read.items() if each is not msgspec.UNSET}
-        return kind(**read) if _is_section(kind) else read
+        if not _is_section(kind):
+            return read
+        if any(each.path[: len(path)] == path for each in mistakes):
+            return msgspec.UNSET
+        try:
+            return kind(**read)
+        except SettingsError as error:
+            # Settings that contradict each other: the message begins with the section's name.
+            name, _, says = error.message.partition(" ")
+            mistakes.append(_Mistake(tuple(name.split(".")), says, error.hint))
+            return msgspec.UNSET
     try:
         return msgspec.convert(given, kind, strict=False, dec_hook=_path_of)
     except msgspec.ValidationError as error:
