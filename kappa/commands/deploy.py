@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 import typer
 from typer.exceptions import Exit
 
-from kappa.base.errors import ExitCode, Unreachable, UsageError
+from kappa.base.errors import ExitCode, SettingsError, Unreachable, UsageError
 from kappa.commands.terminal.follow import RolloutOptions, bring_on, follow_each, rollouts_printed
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
@@ -74,6 +74,7 @@ def validate(
         validated_document,
         validated_listing,
         validated_text,
+        with_mistakes_of_files,
     )
     from kappa.serving.collect.declared import (
         ensure_collectable,
@@ -84,8 +85,12 @@ def validate(
 
     here = here_of(context)
     accepted = parse_allowances(gap=False, breaking=False, allow=allow or ())
-    if not pipelines:
-        sources_of(here.settings.collect)
+    try:
+        collected = here.settings.collect
+        if not pipelines:
+            sources_of(collected)
+    except SettingsError as error:
+        raise with_mistakes_of_files(error, here.start) from None
     found = _validate_files(here, pipelines or (), accepted, "validating")
     sys.stdout.write(
         validated_text(found)
@@ -93,10 +98,10 @@ def validate(
         else render_listing(output, validated_listing(found), document=validated_document(found))
     )
     ensure_valid(found)
-    if not pipelines and here.settings.collect.topics:
-        ensure_collectable(here.settings.collect.topics, here.topics)
-        ensure_no_sink(here.settings.collect.topics, here.topic_readers.values())
-        ensure_topic_fields(here.settings.collect.pull, here.topics)
+    if not pipelines and collected.topics:
+        ensure_collectable(collected.topics, here.topics)
+        ensure_no_sink(collected.topics, here.topic_readers.values())
+        ensure_topic_fields(collected.pull, here.topics)
 
 
 def plan(

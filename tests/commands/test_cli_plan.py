@@ -701,9 +701,54 @@ def test_a_board_names_columns_that_are_there(web: Project) -> None:
     assert "boards/b.toml:6: chart 'Hist': " in lines[0]
     assert "hist" in lines[0]
     assert "boards/b.toml:10: chart 'Gone': " in lines[1]
-    # A table of a pipeline that is refused may have any columns.
+
+
+def test_a_board_beside_a_refused_pipeline_is_not_called_valid(web: Project) -> None:
+    """A table that no valid pipeline has may be the refused one's; others are checked."""
+    (web.folder / "boards").mkdir()
+    chart = 'title = "B"\n[[chart]]\ntitle = "C"\nkind = "number"\nsql = "select {0}"\n'
+    for name, sql in {
+        "good": "sum(hits) from page_hits",
+        "wrong": "sum(hist) from page_hits",
+        "unknown": "* from other",
+    }.items():
+        (web.folder / "boards" / f"{name}.toml").write_text(chart.format(sql), encoding="utf-8")
     (web.folder / "pipelines" / "bad.py").write_text("def (", encoding="utf-8")
-    assert "boards/b.toml: valid" in web.kappa("validate").out
+
+    found = web.kappa("validate")
+
+    lines = found.out.splitlines()
+    assert "boards/good.toml: valid" in lines
+    assert "boards/unknown.toml: not checked: pipelines/bad.py is refused" in lines
+    assert "boards/wrong.toml: refused: boards/wrong.toml:2: chart 'C': " in found.out
+    assert found.err.startswith("error: 2 of 5 pipelines and boards refused: pipelines/bad.py, ")
+    valid = {each["board"]: each["valid"] for each in web.kappa("validate", "-o", "json").json()}
+    assert (valid["good"], valid["wrong"], valid["unknown"]) == (True, False, None)
+    # A pipeline that loads and is refused is called by its name.
+    (web.folder / "pipelines" / "bad.py").unlink()
+    web.write(PIPELINE.replace('keys=("page",)', 'keys=("pag",)'))
+    refused = web.kappa("validate").out
+    assert "boards/good.toml: not checked: pipeline web is refused" in refused
+
+
+def test_a_wrong_setting_hides_no_mistake_of_files(web: Project) -> None:
+    (web.folder / "boards").mkdir()
+    (web.folder / "boards" / "b.toml").write_text('titel = "B"\n', encoding="utf-8")
+    (web.folder / "pipelines" / "bad.py").write_text("def (", encoding="utf-8")
+    settings = {
+        'rot = "x"\n': "kappa.toml:1: rot is not a setting",
+        '[collect.pull.x]\ntopic = "visits"\n': "collect.pull.x.topic is 'visits'",
+    }
+    for text, mistake in settings.items():
+        (web.folder / "kappa.toml").write_text(text, encoding="utf-8")
+
+        found = web.kappa("validate")
+
+        errors = [line for line in found.err.splitlines() if line.startswith("error: ")]
+        assert (found.code, len(errors)) == (2, 3), found.err
+        assert mistake in errors[0]
+        assert "bad.py:1: syntax error: " in errors[1]
+        assert "boards/b.toml" in errors[2]
 
 
 def test_a_plan_while_kappa_is_down_looks_at_the_code(

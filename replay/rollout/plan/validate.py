@@ -7,14 +7,23 @@ or journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kappa.base.errors import DeclarationError, KappaError, UsageError
-from kappa.base.settings import Settings
+from kappa.base.duck import CatalogError
+from kappa.base.errors import (
+    DeclarationError,
+    KappaError,
+    SettingsError,
+    UsageError,
+    joined_error,
+)
+from kappa.base.settings import Settings, find_project
+from kappa.code.project import load_files
 from kappa.declare.board import FOLDER, Board, boards_in
+from kappa.declare.topic_patterns import NothingJoined, before_joining
 from kappa.replay.rollout.plan.circles import TopicUse, declared_uses, refused_circle
 from kappa.replay.rollout.plan.declared_pipelines import declare_each
 from kappa.replay.rollout.plan.facts import Declared
@@ -31,12 +40,21 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """A pipeline, or a board, with refusals, and the version of a valid pipeline."""
+    """A pipeline, or a board, with refusals, and the version of a valid pipeline.
+
+    `not_checked` is the reason why a board without refusals could not be checked, or "".
+    """
 
     pipeline: str | None
     version: str | None
     refused: tuple[Refusal, ...] = ()
     board: str | None = None
+    not_checked: str = ""
+
+    @property
+    def is_valid(self) -> bool | None:
+        """Whether it is valid, or None if nobody can tell yet."""
+        return None if self.not_checked else not self.refused
 
     @property
     def name(self) -> str:
@@ -74,14 +92,16 @@ def validate_pipelines(
 def validate_boards(
     project: Path, found: Mapping[str, Declared | DeclarationError]
 ) -> tuple[ValidationResult, ...]:
-    """Validates the boards of a project over the tables of pipelines as `declare_each` found."""
+    """Validates the boards of a project over the tables of pipelines as `declare_each` found.
+
+    A query over a table that no valid pipeline has is not checked while any pipeline is refused.
+    """
     boards = boards_in(project)
     if not boards:
         return ()
     declared = {n: each for n, each in found.items() if isinstance(each, Declared)}
     with open_reader(None, served=True) as reader:
-        # A table of a pipeline that is refused may have any columns.
-        all_known = len(declared) == len(found)
+        refused = sorted(found.keys() - declared.keys())
         put_relations(
             reader,
             [
@@ -90,9 +110,28 @@ def validate_boards(
             ],
         )
         return tuple(
-            _validated_board(reader, name, board, all_known=all_known)
+            _validated_board(reader, name, board, refused)
             for name, board in boards.items()
         )
+
+
+def with_mistakes_of_files(error: SettingsError, start: Path) -> UsageError:
+    """Returns an error of the settings around `start`, with all mistakes that files alone show.
+
+    Files that can be loaded are not validated: that needs settings.
+    """
+    try:
+        project = find_project(start)
+    except SettingsError:
+        return error
+    try:
+        with before_joining(NothingJoined):
+            found = [*load_files(project).refused.values()]
+    except DeclarationError as contradiction:
+        found = [contradiction]
+    boards = (each for each in boards_in(project).values() if isinstance(each, DeclarationError))
+    mistakes: list[UsageError] = [error, *found, *boards]
+    return joined_error(mistakes) or error
 
 
 def ensure_valid(found: Collection[ValidationResult]) -> None:
@@ -120,7 +159,8 @@ def validated_text(
         if not each.refused:
             version = f" (version {each.version})" if each.version else ""
             change = "" if served is None or each.board else _change_text(each, served)
-            lines.append(f"{each.name}: valid{version}{change}")
+            state = f"not checked: {each.not_checked}" if each.not_checked else "valid"
+            lines.append(f"{each.name}: {state}{version}{change}")
         for refused in each.refused:
             lines.append(f"{each.name}: refused: {refused.message}")
             lines += [f"  {refused.hint}"] if refused.hint else []
@@ -139,14 +179,15 @@ def _change_text(found: ValidationResult, served: Mapping[str, str]) -> str:
 def validated_listing(found: Collection[ValidationResult]) -> Listing:
     """Returns a row for each pipeline and each board."""
     return Listing(
-        ("pipeline", "board", "version", "valid", "refused"),
+        ("pipeline", "board", "version", "valid", "refused", "not_checked"),
         tuple(
             (
                 each.pipeline,
                 each.board,
                 each.version,
-                not each.refused,
+                each.is_valid,
                 [refused.message for refused in each.refused],
+                each.not_checked or None,
             )
             for each in found
         ),
@@ -160,10 +201,11 @@ def validated_document(found: Collection[ValidationResult]) -> list[dict[str, An
             "pipeline": each.pipeline,
             "board": each.board,
             "version": each.version,
-            "valid": not each.refused,
+            "valid": each.is_valid,
             "refused": [
                 {"message": refused.message, "hint": refused.hint} for refused in each.refused
             ],
+            "not_checked": each.not_checked or None,
         }
         for each in found
     ]
@@ -199,22 +241,32 @@ def _validated_pipeline(
 
 
 def _validated_board(
-    reader: Reader, name: str, found: Board | DeclarationError, *, all_known: bool
+    reader: Reader, name: str, found: Board | DeclarationError, unknown: Sequence[str]
 ) -> ValidationResult:
     """Validates a board: the file, and each query over the declared tables without rows.
 
-    Unless all tables are known, names in queries are not looked up.
+    `unknown` are the refused pipelines and files, which may have any tables.
     """
     if isinstance(found, DeclarationError):
         return ValidationResult(None, None, (Refusal(name, found.message, found.hint),), board=name)
-    refused = []
+    refused, not_checked = [], ""
     for chart in found.charts:
         try:
             reader.only_select(chart.sql)
-            if all_known:
-                reader.describe_columns(chart.sql)
+            reader.describe_columns(chart.sql)
         except KappaError as error:
+            if unknown and isinstance(error.__cause__, CatalogError):
+                not_checked = _refused_text(unknown)
+                continue
             line = f":{chart.line}" if chart.line else ""
             message = f"{FOLDER}/{name}.toml{line}: chart {chart.title!r}: {error.message}"
             refused.append(Refusal(name, message, error.hint))
-    return ValidationResult(None, None, tuple(refused), board=name)
+    return ValidationResult(
+        None, None, tuple(refused), board=name, not_checked="" if refused else not_checked
+    )
+
+
+def _refused_text(names: Sequence[str]) -> str:
+    """Returns which pipelines, and files that cannot be loaded, are refused."""
+    shown = [name if name.endswith(".py") else f"pipeline {name}" for name in names]
+    return f"{', '.join(shown)} {'is' if len(shown) == 1 else 'are'} refused"
