@@ -84,11 +84,11 @@ class Sources:
         return None if base is None else _location_at(base.joinpath(*module.split(".")))
 
     def pipeline_files(self) -> tuple[Path, ...]:
-        """Lists the files directly in `pipelines/`, by name."""
+        """Lists the files directly in `pipelines/`, by name, without the hidden files of editors."""
         return tuple(
             sorted(
                 path
-                for path in (self.folder / PIPELINES).glob("*.py")
+                for path in (self.folder / PIPELINES).glob("[!.]*.py")
                 if path.is_file() and path.stem != "__init__"
             )
         )

@@ -15,9 +15,12 @@ from pathlib import Path
 
 from watchfiles import Change, watch
 
-_LEFT_OUT = frozenset({"__pycache__", "node_modules", "tests"})
+# Vim makes 4913, and deletes it, to see whether it may write in a folder.
+_LEFT_OUT = frozenset({"__pycache__", "node_modules", "tests", "4913"})
 # Leftovers of editors and other programs.
-_LEFT_OUT_SUFFIXES = frozenset({".pyc", ".pyo", ".swp", ".swx", ".tmp", ".log"})
+_LEFT_OUT_SUFFIXES = frozenset({".pyc", ".pyo", ".swp", ".swx", ".tmp", ".bak", ".orig", ".log"})
+# The ends of Emacs's, JetBrains's and other editors' copies.
+_LEFT_OUT_ENDS = ("~", "___jb_tmp___", "___jb_old___")
 _ENDS_WITHIN_SECONDS = 2.0
 
 
@@ -110,7 +113,7 @@ def is_of_project(path: Path, project: Path, root: Path) -> bool:
         bool(parts)
         and not any(part.startswith((".", "#")) or part in _LEFT_OUT for part in parts)
         and path.suffix not in _LEFT_OUT_SUFFIXES
-        and not path.name.endswith("~")
+        and not path.name.endswith(_LEFT_OUT_ENDS)
     )
 
 

@@ -54,6 +54,15 @@ def test_file_without_a_pipeline_is_a_helper(tmp_path: Path) -> None:
     assert project.places["orders"].attribute == "orders"
 
 
+def test_hidden_files_of_editors_are_no_pipelines(tmp_path: Path) -> None:
+    """macOS and some editors put a copy beside a file, with a point as the first character."""
+    write(tmp_path, pipelines__orders=ORDERS)
+    (tmp_path / "pipelines" / "._orders.py").write_bytes(b"\0\5\26\7")
+    (tmp_path / "pipelines" / ".#orders.py").symlink_to("ann@host.1234")
+
+    assert list(load_project(tmp_path).pipelines) == ["orders"]
+
+
 def test_a_project_without_pipelines_has_none(tmp_path: Path) -> None:
     assert load_pipelines(tmp_path) == {}
 
