@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, Exit, TyperException
 
-from kappa.base.errors import ExitCode, KappaError, lacks_memory
+from kappa.base.errors import ExitCode, KappaError, did_you_mean, lacks_memory
 from kappa.commands import (
     agents,
     alerts,
@@ -258,6 +259,14 @@ def _misused(error: TyperException) -> int:
     context = getattr(error, "ctx", None)
     near = getattr(error, "possibilities", None)
     say(f"error: {error.message if near else error.format_message()}")
-    meant = f"did you mean {near[0]}? " if near else ""
-    say(f"hint: {meant}{context.command_path if context is not None else 'kappa'} --help")
+    meant = f"did you mean {near[0]}?" if near else _near_choice(error)
+    path = context.command_path if context is not None else "kappa"
+    say(f"hint: {meant} {path} --help".replace("  ", " "))
     return ExitCode.USAGE
+
+
+def _near_choice(error: TyperException) -> str:
+    """Returns a hint with the choice that is nearest to a wrong word, or ""."""
+    of = getattr(getattr(error, "param", None), "type", None)
+    given = re.match(r"'(.*)' is not one of ", error.message)
+    return "" if given is None else did_you_mean(given[1], map(str, getattr(of, "choices", ())))

@@ -1,8 +1,8 @@
 """The words that complete a command line: `kappa __complete WORDS...` prints one a line.
 
 Shells ask at each TAB, so this module imports neither Typer nor the commands: words.json has the
-commands, and `make docs` writes that file. The names of pipelines, tables, topics, builds, rollouts
-and generations are read from the newest records of the root, and from the project's files.
+commands, and `make docs` writes that file. The names of pipelines, tables, topics, builds, rollouts,
+generations and tokens are read from the newest records of the root, and from the project's files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kappa.code.names import declared_names
-from kappa.state.names import RootNames, read_names
+from kappa.state.names import RootNames, read_names, read_token_names
 
 # The last line of an answer: whether the shell completes names of files, too.
 FILES, NO_FILES = ":files", ":words"
@@ -110,6 +110,8 @@ _SOURCES: Mapping[str, Callable[[Any], Iterator[Candidate]]] = {
     "GENERATION": lambda live: live.generations(),
     "PROCESS": lambda live: live.processes(),
     "ALERT": lambda live: live.alerts(),
+    "TEMPLATE": lambda live: live.templates(),
+    "TOKEN": lambda live: live.tokens(),
 }
 
 
@@ -197,6 +199,18 @@ class LiveNames:
         logs = [] if self.root is None else sorted((self.root / "logs").glob("*.log"))
         for path in logs:
             yield path.stem, "log"
+
+    def templates(self) -> Iterator[tuple[str, str]]:
+        """Yields the templates of a new project."""
+        from kappa.code.new_project import template_names  # noqa: PLC0415  # other words do without
+
+        for name in template_names():
+            yield name, "template"
+
+    def tokens(self) -> Iterator[tuple[str, str]]:
+        """Yields the tokens that were made, by their names."""
+        for name in () if self.root is None else read_token_names(self.root):
+            yield name, "token"
 
     def _names(self, kind: str) -> set[str]:
         return {name for each, name in self._declared if each == kind}

@@ -103,7 +103,9 @@ def list_tokens(context: typer.Context, output: As = Form.TABLE) -> None:
 @app.command("remove")
 def remove_token(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="whose it is")],
+    name: Annotated[
+        str, typer.Argument(metavar="TOKEN", show_default=False, help="the name of the token")
+    ],
 ) -> None:
     """Remove a token: no request with it passes from now on, without a restart."""
     from kappa.serving.access.accounts import token_file

@@ -66,6 +66,12 @@ def read_names(root: Path) -> RootNames:
     )
 
 
+def read_token_names(root: Path) -> list[str]:
+    """Returns the names of the tokens in a root's folder: none if the file cannot be read."""
+    stored = (_document(root / "access" / "tokens.json") or {}).get("tokens", ())
+    return sorted(str(each["name"]) for each in stored)
+
+
 def _document(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_bytes())

@@ -18,10 +18,13 @@ import pytest
 from msgspec.structs import replace
 from served import DELAYS, PLANES, Platform
 
+from kappa.base.sections import Role
 from kappa.commands.complete import NO_FILES, complete
 from kappa.commands.completion import SCRIPTS, UnixShell
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
+from kappa.serving.access.accounts import TOKENS
+from kappa.serving.access.tokens import TokenFile
 from kappa.state.build import TopicBirth, put_birth, read_birth
 from kappa.state.journal.events import Staged
 from kappa.state.journal.journal import Journal
@@ -64,6 +67,8 @@ def project(tmp_path: Path) -> Path:
     put_birth(store, birth)
     assert Journal(store).append(2, Staged("flights", "flights-2", "v2", ("new",))) is not None
     store.put("logs/supervisor.log", b"")
+    for name in ("grafana", "ci"):
+        TokenFile(tmp_path / "data" / TOKENS).add_token(name, [Role.READ], made_by="ann")
     return tmp_path
 
 
@@ -98,6 +103,10 @@ def words(project: Path, monkeypatch: pytest.MonkeyPatch) -> Completed:
         (["status", "--output", "=", "c"], ["csv"]),
         (["status", "--w"], ["--watch"]),
         (["attach", "po"], ["polars"]),
+        (["init", "x", "--template", "se"], ["searches", "sessions"]),
+        (["init", "-t", "page"], ["page-hits"]),
+        (["token", "remove", ""], ["ci", "grafana"]),
+        (["token", "add", ""], []),
         (["attach", "polars", "pl"], ["planes"]),
         (["help", "top"], ["topics"]),
         (["help", "topics", "cr"], ["create"]),

@@ -115,6 +115,9 @@ def test_prose_breaks_only_at_the_width(shown: Shown, command: str) -> None:
         (["help", "topic"], "No such command 'topic'", "did you mean topics? kappa --help"),
         (["query", "--ot", "x"], "No such option: --ot", "did you mean --out? kappa query --help"),
         (["zzzz"], "No such command 'zzzz' of kappa", "hint: kappa --help"),
+        (["attach", "polar"], "Invalid value", "did you mean polars? kappa attach --help"),
+        (["logs", "--level", "warn"], "Invalid value", "did you mean warning? kappa logs --help"),
+        (["attach", "excel"], "Invalid value", "hint: kappa attach --help"),
     ],
 )
 def test_a_wrong_word_gets_the_nearest(
