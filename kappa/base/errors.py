@@ -164,11 +164,15 @@ class Damaged(Broken):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a hint with the known name nearest to a wrong name, or "" if no name is near."""
+    """Returns a hint with the known name nearest to a wrong name, or "" if no name is near.
+
+    Capital letters count as small letters.
+    """
     import difflib  # noqa: PLC0415  # a command without a mistake does without
 
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else ""
+    names = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(name.casefold(), names, n=1)
+    return f"did you mean {names[near[0]]}?" if near else ""
 
 
 def near_or_all(name: str, known: Iterable[str], *, none: str = "there are none") -> str:

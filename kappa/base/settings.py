@@ -14,6 +14,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -335,8 +336,26 @@ def _read(kind: Any, given: Any, path: SettingPath, mistakes: list[_Mistake]) ->
         # A whole section, in any form, has secrets.
         hidden = is_secret(kind) or _is_section(kind)
         value = f"of the type {type(given).__name__}" if hidden else repr(given)
-        mistakes.append(_Mistake(path, f"is {value}: {error}", description(kind)))
+        words = () if hidden else _words_of(kind)
+        says = f"is {value}: {error}"
+        hint = description(kind)
+        wrong = [each for each in _listed(given) if each not in words]
+        if words and wrong:
+            says = f"is {value}, which is not one of {', '.join(words)}"
+            hint = f"{did_you_mean(str(wrong[0]), words)} {hint}".lstrip()
+        mistakes.append(_Mistake(path, says, hint))
         return msgspec.UNSET
+
+
+def _words_of(kind: Any) -> tuple[str, ...]:
+    """Returns the words of a setting that is one of some words, or a list of them; else none."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return tuple(kind)
+    return next(filter(None, map(_words_of, get_args(kind))), ())
+
+
+def _listed(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
 
 
 def _path_of(kind: type, given: Any) -> Path:

@@ -95,7 +95,7 @@ def test_values_have_their_settings_types(project: Path, monkeypatch: pytest.Mon
     [
         ("root = 5", "root is 5: Expected `str`, got `int`"),
         ("root = {a = 5}", "root is {'a': 5}: Expected `str`, got `object`"),
-        ('durability = "ssd"', "durability is 'ssd': Invalid enum value 'ssd'"),
+        ('durability = "ssd"', "durability is 'ssd', which is not one of disk, process"),
         ("[jars]\ncache = 5", "jars.cache is 5: "),
         ("[engine]\ncores = 1.5", "engine.cores is 1.5: Expected `int`"),
         ("[engine]\ncores = true", "engine.cores is True: Expected `int`, got `bool`"),
@@ -146,6 +146,31 @@ memory = "lots"
     hints = [hint for _, hint in told]
     assert hints[:2] == ["did you mean rollout.soak?", "did you mean kafka?"]
     assert hints[3] == "did you mean rollout.soak?"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ('durability = "disc"', "durability is 'disc', which is not one of disk, ", "disk"),
+        (
+            '[collect.pull.x]\nkind = "mqqt"',
+            "collect.pull.x.kind is 'mqqt', which is not one of sse, websocket, poll, mqtt",
+            "mqtt",
+        ),
+        (
+            '[agents]\nmay = ["stage", "promot"]',
+            "agents.may is ['stage', 'promot'], which is not one of stage, promote, ",
+            "promote",
+        ),
+        ('[kafka.auth]\nprotocol = "sasl_ssl"', "kafka.auth.protocol is 'sasl_ssl', ", "SASL_SSL"),
+    ],
+)
+def test_a_wrong_word_has_the_nearest(project: Path, text: str, message: str, hint: str) -> None:
+    """Of settings that are one of some words, or a list of them."""
+    told = refusal(project, text)
+
+    assert told.message.partition(": ")[2].startswith(message), told.message
+    assert told.hint.startswith(f"did you mean {hint}? "), told.hint
 
 
 NO_JSON = "the environment cannot be read: {} is not JSON"
