@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kappa.base.errors import KappaError, UsageError, VerificationFailed
@@ -58,8 +58,8 @@ def run_tests(
 ) -> None:
     """Runs all tests of a project; `update` writes the files of rows that differ.
 
-    Raises UsageError if there are no tests, or pytest is missing, DeclarationError if a file cannot
-    be loaded, and VerificationFailed if a test fails.
+    Raises UsageError if there are no tests, if no rows were compared, or if pytest is missing,
+    DeclarationError if a file cannot be loaded, and VerificationFailed if a test fails.
 
     Args:
         settings: The project's settings.
@@ -105,11 +105,27 @@ def run_tests(
             f"{files[0].relative_to(project)} was not run: pytest is not installed",
             hint="pip install 'kappa[test]'",
         )
+    if not suite.has_compared:
+        raise UsageError(
+            "no rows were compared: "
+            + (
+                f"there is no {suite.missing_rows[0]}"
+                if suite.missing_rows
+                else "no pipeline reads the events of a case"
+            ),
+            hint="write the rows that come out now, and read them: kappa test --update"
+            if suite.missing_rows
+            else "a case has a file events/TOPIC.ndjson for a topic that a pipeline reads",
+        )
 
 
 @dataclass(slots=True)
 class _Suite:
-    """The tests of a project, and how many have passed and failed so far."""
+    """The tests of a project, and how many have passed and failed so far.
+
+    `missing_rows` are the folders of rows that are not there. `has_compared` is True once rows, or
+    a test of the user's own, have been compared.
+    """
 
     project: Path
     update: bool
@@ -117,6 +133,8 @@ class _Suite:
     step: Step
     passed: int = 0
     failed: int = 0
+    has_compared: bool = False
+    missing_rows: list[Path] = field(default_factory=list)
 
     def run_case(self, case: Case, pipelines: Mapping[str, Pipeline]) -> None:
         """Compares rows, and tries the law of slices, of each pipeline that reads the events."""
@@ -140,9 +158,11 @@ class _Suite:
                 self._judge(name, _error_lines(error))
                 continue
             if self.update or case.rows.is_dir():
+                self.has_compared = True
                 self._judge(f"{name}, rows of {', '.join(rows)}", lines)
             else:
                 named = case.rows.relative_to(self.project)
+                self.missing_rows.append(named)
                 self.show([(Style.DIM, f"{name}: there is no {named}: kappa test --update")])
             self._try_law(name, local, records)
         surplus = surplus_files(case, files) if is_whole else ()
@@ -181,6 +201,7 @@ class _Suite:
             raise KeyboardInterrupt
         self.passed += counts.passed
         self.failed += counts.failed
+        self.has_compared = self.has_compared or counts.passed + counts.failed > 0
         if code not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             # Pytest's own refusals, such as those of its settings, are no test that has failed.
             self.failed += counts.failed == 0

@@ -253,6 +253,16 @@ def test_the_tests_of_a_project(project: Path) -> None:
     assert "hint: if other rows are right now, write them: kappa test --update" in differing.stderr
 
 
+def test_events_without_rows_are_no_passed_test(project: Path) -> None:
+    """The law of slices holds, and nobody said which rows are right."""
+    ended = kappa_test(project)
+
+    assert ended.returncode == 2, ended
+    assert "ok events: web, law of slices" in ended.stdout
+    assert "error: no rows were compared: there is no tests/rows" in ended.stderr
+    assert "hint: write the rows that come out now, and read them: kappa test --up" in ended.stderr
+
+
 def test_a_project_without_tests(project: Path) -> None:
     (project / "events" / "visits.ndjson").unlink()
     (project / "events").rmdir()
