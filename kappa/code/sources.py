@@ -84,7 +84,7 @@ class Sources:
         return None if base is None else _location_at(base.joinpath(*module.split(".")))
 
     def pipeline_files(self) -> tuple[Path, ...]:
-        """Lists the files directly in `pipelines/`, by name, without the hidden files of editors."""
+        """Lists the files directly in `pipelines/`, by name. Hidden files are an editor's."""
         return tuple(
             sorted(
                 path

@@ -1,8 +1,9 @@
 """The words that complete a command line: `kappa __complete WORDS...` prints one a line.
 
 Shells ask at each TAB, so this module imports neither Typer nor the commands: words.json has the
-commands, and `make docs` writes that file. The names of pipelines, tables, topics, builds, rollouts,
-generations and tokens are read from the newest records of the root, and from the project's files.
+commands, and `make docs` writes that file. The names of pipelines, tables, topics, builds,
+rollouts, generations and tokens are read from the newest records of the root, and from the
+project's files.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ class LiveNames:
 
     def templates(self) -> Iterator[tuple[str, str]]:
         """Yields the templates of a new project."""
-        from kappa.code.new_project import template_names  # noqa: PLC0415  # other words do without
+        from kappa.code.new_project import template_names
 
         for name in template_names():
             yield name, "template"

@@ -235,12 +235,12 @@ class _Suite:
                     cuts=0,
                     most_slices=_SLICES,
                     by_spark=False,
-                    say=lambda line: say(f"law of slices: {name}: {line}"),
+                    say=lambda line: say(f"law of slices: runs {name}: {line}"),
                 )
         except KappaError as error:
             self._judge(f"{name}, law of slices", _error_lines(error))
         else:
-            self._judge(f"{name}, law of slices, {count_of(held.tried, 'slicing')}", ())
+            self._judge(f"{name}, law of slices, {count_of(held.tried, 'way')} to cut the log", ())
 
     def _judge_surplus(self, case: Case, surplus: Iterable[Path]) -> None:
         lines = [

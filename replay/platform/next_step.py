@@ -62,12 +62,12 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
             return (
                 AlignAgain(rollout.build)
                 if sight.tails
-                else Wait(_awaited_of_job(sight, f"the records up to where {sight.live_build} is"))
+                else Wait(_awaited_of_job(sight, f"its job to reach {sight.live_build}"))
             )
         case Phase.REPLAYING if sight.candidate is not None and sight.target_reached:
             return Append(CaughtUp(rollout.id, sight.candidate.offsets))
         case Phase.REPLAYING:
-            return Wait(_awaited_of_job(sight, "the rest of the log"))
+            return Wait(_awaited_of_job(sight, "its job to read the rest of the log"))
         case Phase.VERIFYING if sight.aligns and sight.alignment is None:
             return AlignAgain(rollout.build)
         case Phase.VERIFYING:
@@ -86,6 +86,6 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
             assert_never(rollout.phase)
 
 
-def _awaited_of_job(sight: Sight, records: str) -> str:
-    """Returns the slow part of a candidate's job: the start of Spark, or the `records` to fold."""
-    return "its Spark to start" if sight.candidate is None else records
+def _awaited_of_job(sight: Sight, reading: str) -> str:
+    """Returns the slow part of a candidate's job: the start of Spark, or the `reading`."""
+    return "its Spark to start" if sight.candidate is None else reading

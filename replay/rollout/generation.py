@@ -66,7 +66,7 @@ def _generation_record(state: State, generation: int) -> tuple[JournalRecord, Ge
             return record, record.event
     raise UsageError(
         f"there is no generation {generation}",
-        hint=f"there are 1 to {state.generation}: kappa history"
+        hint=f"generations are numbered 1 to {state.generation}: kappa history"
         if state.generation
         else "nothing is served yet: kappa deploy",
     )

@@ -118,11 +118,12 @@ def ensure_lawful(
             raise VerificationFailed(answer["message"], hint=answer["hint"])
         over = f"the time is over (verify.law_seconds: {seconds:g})"
         if answer["of"] is None:
-            say(f"law of slices: {name}: no slicing was tried to its end; {over}")
+            none = "no way to cut records into slices was tried to its end"
+            say(f"law of slices: {name}: {none}; {over}")
             continue
         covered = (
-            f"{name}: {answer['tried']} of {count_of(answer['of'], 'slicing')} of "
-            f"{count_of(len(records[name]), 'record')} give the same rows"
+            f"{name}: {count_of(len(records[name]), 'record')} give the same rows in "
+            f"{answer['tried']} of {count_of(answer['of'], 'way')} to cut them"
         )
         if answer["tried"] == answer["of"]:
             say(f"law of slices: {covered}, {answer['seconds']:.0f} s")

@@ -22,7 +22,8 @@ def rollout_of_number(state: State, number: int) -> Rollout:
     last = len(state.rollouts)
     raise UsageError(
         f"there is no rollout {number}",
-        hint=f"there {'are 1 to ' if last > 1 else 'is only '}{last}: kappa history"
+        hint=f"{'rollouts are numbered 1 to ' if last > 1 else 'the only rollout is '}{last}: "
+        "kappa history"
         if last
         else "none has begun yet: kappa deploy",
     )

@@ -454,7 +454,7 @@ def test_a_generation_is_shown_in_full(kappa: Kappa, two_builds: Store) -> None:
     assert found["record"]["event"]["receipt"]["live_offsets"] == {"web.hits": {"0": 7}}
     text = kappa("show", "1").out
     assert "web: build web-1 (version v1), its first" in text
-    assert "there are 1 to 2" in kappa("show", "3").err
+    assert "generations are numbered 1 to 2" in kappa("show", "3").err
 
 
 def test_a_generation_is_shown_with_what_was_let_through_for_it(
@@ -855,12 +855,12 @@ def test_every_command_takes_the_number_of_a_rollout(kappa: Kappa, two_waiting: 
 @pytest.mark.parametrize(
     ("typed", "says", "hint"),
     [
-        ("wait 6", "there is no rollout 6", "there are 1 to 4: kappa history"),
+        ("wait 6", "there is no rollout 6", "rollouts are numbered 1 to 4: kappa history"),
         ("prove 1", "rollout 1 does not serve pipeline web: rollout 2 does", "kappa history"),
-        ("diff 3 9", "there is no rollout 9", "there are 1 to 4"),
-        ("rejects 9", "there is no rollout 9", "there are 1 to 4"),
-        ("rejects --build 9", "there is no rollout 9", "there are 1 to 4"),
-        ("retry 9", "there is no rollout 9", "there are 1 to 4"),
+        ("diff 3 9", "there is no rollout 9", "rollouts are numbered 1 to 4"),
+        ("rejects 9", "there is no rollout 9", "rollouts are numbered 1 to 4"),
+        ("rejects --build 9", "there is no rollout 9", "rollouts are numbered 1 to 4"),
+        ("retry 9", "there is no rollout 9", "rollouts are numbered 1 to 4"),
         ("deploy 3", "3 is the number of a rollout, and kappa deploy", "kappa history shows"),
         ("replay 3", "3 is the number of a rollout, and kappa replay", "kappa history shows"),
         ("plan web 3", "3 is the number of a rollout, and kappa plan", "kappa history"),

@@ -44,7 +44,7 @@ def test_a_deploy_has_the_spare_describe_and_the_next_one_become_the_job(bed: Te
 
     said = bed.must("deploy", "--yes")
 
-    assert "law of slices: shop: 2 of 2 slicings" in said.err + said.out
+    assert "in 2 of 2 ways to cut them" in said.err + said.out
     assert not Path(f"/proc/{spare}").exists()
     live = bed.live("shop")
     (job,) = bed.pids("kappa.engine.job.job", live)

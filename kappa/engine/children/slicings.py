@@ -109,11 +109,12 @@ def hold_to_law(
     of, tried = 2 + cuts + by_spark, 0
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
         trial = _Trial(Path(scratch), local, log, is_over)
-        say("all in one slice")
+        say("in one slice")
         whole = trial.tables(_Slicing([log.end]))
         try:
             for slicing in _slicings(log, cuts, most_slices, seed, by_spark=by_spark):
-                say(f"slicing {tried + 1} of {of}, {count_of(len(slicing.ends), 'slice')}")
+                slices = count_of(len(slicing.ends), "slice")
+                say(f"in {slices}, way {tried + 1} of {of} to cut the records")
                 trial.hold(whole, slicing)
                 tried += 1
         except OutOfTime:

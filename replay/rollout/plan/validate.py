@@ -110,8 +110,7 @@ def validate_boards(
             ],
         )
         return tuple(
-            _validated_board(reader, name, board, refused)
-            for name, board in boards.items()
+            _validated_board(reader, name, board, refused) for name, board in boards.items()
         )
 
 

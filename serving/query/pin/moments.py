@@ -130,7 +130,7 @@ def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> G
     future.
     """
     there = (
-        f"there are {known[0].number} to {known[-1].number}, the first since "
+        f"generations are numbered {known[0].number} to {known[-1].number}, the first since "
         f"{time_text(known[0].begin)}"
         if known
         else "nothing is served yet: kappa deploy"

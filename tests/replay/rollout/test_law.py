@@ -107,8 +107,12 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
         ensure_lawful(settings, store, log, plan, say=said.append, show=shown.append)
     assert refused.value.exit_code == 4
     assert shown[:2] == ["reads a sample of the topics", "starts Spark"]
-    assert [line for line in shown if re.match(r"runs even on a sample: slicing \d of 2, ", line)]
-    wanted = r"even: 2 of 2 slicings of 60 records give the same rows, \d+ s"
+    assert [
+        line
+        for line in shown
+        if re.match(r"runs even on a sample: in \d+ slices?, way \d of 2 ", line)
+    ]
+    wanted = r"even: 60 records give the same rows in 2 of 2 ways to cut them, \d+ s"
     assert [line for line in said if re.search(wanted, line)]
 
     lawful, wrong = sorted(plan.steps, key=lambda step: step.pipeline)
@@ -152,8 +156,8 @@ def test_hasty_version_is_not_kept_tried(tmp_path: Path, monkeypatch: pytest.Mon
     assert asked == [0.1, True]
     over = "the time is over (verify.law_seconds: 0.1)"
     assert said[-2:] == [
-        f"law of slices: web: 0 of 4 slicings of 20 records give the same rows; {over}",
-        f"law of slices: endless: no slicing was tried to its end; {over}",
+        f"law of slices: web: 20 records give the same rows in 0 of 4 ways to cut them; {over}",
+        f"law of slices: endless: no way to cut records into slices was tried to its end; {over}",
     ]
     assert store.names("cache/law") == ()
 
@@ -217,7 +221,7 @@ def test_exploding_view_is_ended_at_its_share(tmp_path: Path) -> None:
 
     assert len(steps) == 3
     assert [line for line in said if "bad: no slicing was tried to its end" in line], said
-    assert [line for line in said if re.search("good: [1-9] of . slicings of 20 records", line)]
+    assert [line for line in said if re.search("good: 20 records .* in [1-9] of . ways", line)]
 
 
 class _Orders(_TwentyRecords):

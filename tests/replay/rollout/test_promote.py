@@ -58,9 +58,9 @@ def step_of(
     ("events", "candidate", "slow"),
     [
         (BEGUN, None, "its Spark to start"),
-        (BEGUN, frontier("b", 4), "the records up to where a is"),
+        (BEGUN, frontier("b", 4), "its job to reach a"),
         ((staged("b"),), None, "its Spark to start"),
-        ((staged("b"),), frontier("b", 4), "the rest of the log"),
+        ((staged("b"),), frontier("b", 4), "its job to read the rest of the log"),
         (PAIR, None, "its first rows"),
         (PAIR, frontier("b", 4), "the last records before build a"),
     ],

@@ -72,8 +72,8 @@ def test_any_other_argument_is_none(text: str | None) -> None:
     ("state", "hint"),
     [
         (State(), "none has begun yet: kappa deploy"),
-        (fold_records(records(READY[0])), "there is only 1: kappa history"),
-        (STATE, "there are 1 to 4: kappa history"),
+        (fold_records(records(READY[0])), "the only rollout is 1: kappa history"),
+        (STATE, "rollouts are numbered 1 to 4: kappa history"),
     ],
 )
 @pytest.mark.parametrize("number", [0, 9, 10**30])

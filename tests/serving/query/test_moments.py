@@ -350,7 +350,7 @@ def test_what_a_retired_build_showed_is_refused(past: Past) -> None:
 @pytest.mark.parametrize(
     ("when", "message", "hint"),
     [
-        (AtGeneration(3), "there is no generation 3", "there are 1 to 2"),
+        (AtGeneration(3), "there is no generation 3", "generations are numbered 1 to 2"),
         (at(999), "nothing was served yet at 1970-01-01T00:16:39.000Z", "the first since 1970"),
         (at(2_000), "is yet to come", "UTC"),
     ],
