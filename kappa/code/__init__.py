@@ -10,6 +10,7 @@ topic and no table. Read the files in this order:
 - names.py: reads the names that a project's files declare, without running the files.
 - project.py: loads the pipelines that a project declares.
 - mistakes.py: all mistakes in the declarations of a file that cannot be imported.
+- misused.py: errors of Python in such a file, as errors that say what to write.
 - fingerprint.py: hashes the code and the declarations into a version, and a rows version.
 - declaration.py: a pipeline's declarations as lines, for a diff.
 - code_snapshot.py: the code snapshot that a build runs from.

@@ -11,11 +11,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError
+from kappa.code.misused import explained_misuse
 
 _DECLARATIONS = frozenset({"Topic", "Table", "View", "Sink", "Alert"})
 
@@ -48,7 +50,10 @@ def mistakes_in(file: Path) -> tuple[DeclarationError, ...]:
             except DeclarationError as error:
                 found += [error, *_mistakes_within(statement, str(file), space)]
                 wrong |= _names_bound(statement)
-            except (Exception, SystemExit):  # noqa: BLE001  # it needs what is missing
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # it may need what is missing
+                misused = explained_misuse(error, f"{file}:{_line_in(error, file)}")
+                if misused is not None:
+                    found += [misused, *_mistakes_within(statement, str(file), space)]
                 wrong |= _names_bound(statement)
     return tuple(found)
 
@@ -63,8 +68,18 @@ def _mistakes_within(
                 eval(code, space)  # noqa: S307  # as the import did
             except DeclarationError as error:
                 yield error
+            except TypeError as error:
+                misused = explained_misuse(error, f"{file}:{node.lineno}")
+                if misused is not None:
+                    yield misused
             except (Exception, SystemExit):  # noqa: BLE001, S112  # it needs what is local
                 continue
+
+
+def _line_in(error: BaseException, file: Path) -> int:
+    """Returns the line of an error's innermost frame in a file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next(each.lineno or 1 for each in reversed(frames) if each.filename == str(file))
 
 
 def _is_safe(statement: ast.stmt) -> bool:

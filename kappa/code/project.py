@@ -17,10 +17,11 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from kappa.base.errors import DeclarationError, did_you_mean, joined_error
+from kappa.base.errors import DeclarationError, joined_error
 from kappa.base.forked import try_each
 from kappa.code.importer import open_sources
 from kappa.code.mistakes import mistakes_in
+from kappa.code.misused import explained_misuse, no_name_in
 from kappa.code.sources import PIPELINES, Sources
 from kappa.declare.alert import Alert
 from kappa.declare.pipeline import Pipeline
@@ -176,7 +177,12 @@ def load_module(name: str, sources: Sources) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         place = sources.locate_module(name)
-        raise _explained_error(error, sources.folder, str(place.file) if place else name) from error
+        where = line_in(error, sources.folder) or (str(place.file) if place else name)
+        misused = explained_misuse(error, where)
+        if misused is not None:
+            # The rest of the file may have further mistakes of declarations.
+            raise misused from None
+        raise _explained_error(error, sources.folder, where) from error
 
 
 def load_pipeline(name: str, module: str, sources: Sources) -> Pipeline:
@@ -218,22 +224,14 @@ def _is_same(one: Pipeline, other: Pipeline, files: tuple[Path, ...]) -> bool:
     return one is other or (one.source == other.source and Path(one.source.file) in files)
 
 
-def _explained_error(error: BaseException, folder: Path, file: str) -> DeclarationError:
-    where = line_in(error, folder) or file
+def _explained_error(error: BaseException, folder: Path, where: str) -> DeclarationError:
     match error:
         case SyntaxError():
             if error.filename and error.lineno and Path(error.filename).is_relative_to(folder):
                 where = f"{error.filename}:{error.lineno}"
             return DeclarationError(f"{where}: syntax error: {error.msg}")
         case ImportError(name=str(name)) if (missing := _missing_name(error)) is not None:
-            module = sys.modules[name]
-            # Some modules make the names of `__all__` only when they are asked for.
-            names = {*dir(module), *getattr(module, "__all__", ())}
-            there = [each for each in sorted(names) if not each.startswith("_")]
-            return DeclarationError(
-                f"{where}: module {name} has no {missing}",
-                hint=did_you_mean(missing, there) or "fix the import",
-            )
+            return no_name_in(sys.modules[name], missing, where)
         case ModuleNotFoundError(name=str(name)):
             top = name.partition(".")[0]
             is_installed = top != "kappa" and not any(

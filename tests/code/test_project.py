@@ -15,7 +15,7 @@ from pyspark import SparkContext
 
 from kappa.base.errors import DeclarationError
 from kappa.code.importer import open_sources
-from kappa.code.project import load_pipeline, load_pipelines, load_project
+from kappa.code.project import load_files, load_pipeline, load_pipelines, load_project
 from kappa.code.sources import Sources
 
 ORDERS = """
@@ -145,6 +145,34 @@ def test_error_of_a_file_has_a_line(tmp_path: Path, text: str, line: int | None,
     place = "" if line is None else f"{line}:"
     assert message.startswith(f"{tmp_path}/pipelines/broken.py:{place}")
     assert said in message
+
+
+MISUSES = {
+    "frequent('visitor', 10)": ("there is no name frequent", "count each value, and keep the"),
+    "cuont()": ("there is no name cuont", "did you mean count?"),
+    "latest('ms')": ("there is no name latest", "import it: from kappa import latest"),
+    "kappa.Tabel('x')": ("module kappa has no Tabel", "did you mean Table?"),
+    "kappa.sequence(len)": ("sequence needs emits", "such as sequence(follows(looked, times=3), "),
+    "Table('x', keyz=('a',))": ("Table has no option keyz", "did you mean keys?"),
+    "kappa.Alert('x')": ("Alert needs of and to", 'such as Alert("busy-page", of="page_visits", '),
+}
+
+
+@pytest.mark.parametrize("call", MISUSES)
+def test_a_wrong_call_says_what_to_write(tmp_path: Path, call: str) -> None:
+    """With the line of the call, and with the mistakes of other declarations in the file."""
+    head = "import kappa\nfrom kappa import Table, Topic, count\n\n"
+    more = "Topic('a b', event='n int')\nTable('y', keyz=('a',), fold={'n': count()})\n"
+    write(tmp_path, pipelines__web=f"{head}x = {call}\ny = [{more.replace(chr(10), ', ')}]\n")
+
+    error = load_files(tmp_path).refused["pipelines/web.py"]
+
+    said, hint = MISUSES[call]
+    assert error.message == f"{tmp_path}/pipelines/web.py:4: {said}"
+    assert error.hint.startswith(hint)
+    others = [each.message.partition("web.py:5: ")[2] for each in error.others]
+    assert others[0].startswith("'a b' is not a valid name")
+    assert others[1:] == ["Table has no option keyz"]
 
 
 def test_text_that_is_no_utf8_is_refused_with_its_file(tmp_path: Path) -> None:
