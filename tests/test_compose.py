@@ -23,6 +23,7 @@ from kappa.state.store import open_store
 
 HERE = Path(__file__).parent
 TREE = HERE.parent
+JARS = TREE / "kappa" / "base" / "java" / "jars.lock"
 BROKERS = ("kafka-1", "kafka-2", "kafka-3")
 MASTER, WORKERS = "spark-master", ("spark-worker-1", "spark-worker-2")
 
@@ -30,6 +31,14 @@ MASTER, WORKERS = "spark-master", ("spark-worker-1", "spark-worker-2")
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     return yaml.safe_load((TREE / "compose.yaml").read_text(encoding="utf-8"))
+
+
+def test_brokers_are_of_the_pinned_kafka(compose):
+    """The embedded broker and the clients of the tests have the same version."""
+    pinned = re.findall(r"org\.apache\.kafka:kafka_[\d.]+:(\S+)", JARS.read_text(encoding="utf-8"))
+
+    images = {each: compose["services"][each]["image"] for each in BROKERS}
+    assert images == dict.fromkeys(BROKERS, f"apache/kafka:{pinned[0]}")
 
 
 def test_it_is_of_the_compose_specification(compose):

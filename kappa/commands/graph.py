@@ -67,7 +67,7 @@ def graph(
     from kappa.replay.status.status import observe_status
     from kappa.replay.status.topics.topic_growth import begin_rates
     from kappa.serving.query.reader.views import tables_named
-    from kappa.state.build import read_birth
+    from kappa.state.read_memory import ReadMemory
 
     here = here_of(context)
     if column is not None:
@@ -80,7 +80,8 @@ def graph(
         return
     state = here.state()
     project, log = here.settings.project, _log_or_none(here)
-    births = (read_birth(here.store, build) for build in state.wanted_builds())
+    memory = ReadMemory(here.store)
+    births = map(memory.birth, state.wanted_builds())
     topics = {topic.name for birth in births for topic in birth.topics}
     rates: Mapping[str, float | None] = {}
     try:
@@ -88,11 +89,11 @@ def graph(
     except KappaError as error:
         say(f"rates are unknown: {error.message}")
         end_rates = None
-    status = observe_status(here.store, log)
+    status = observe_status(here.store, log, memory=memory)
     with suppress(KappaError):
         rates = {} if end_rates is None else end_rates()
     found = observe_graph(
-        *(here.store, state, status, boards_in(project)),
+        *(memory.birth, state, status, boards_in(project)),
         *(tables_named, rates, written_pipelines(project)),
     )
     if all(each.kind == "board" for each in found.nodes):

@@ -273,7 +273,6 @@ def logs(
     from kappa.replay.status.logs import (
         LevelFilter,
         LogLevel,
-        follow_file,
         follow_files,
         last_leveled_lines,
         log_file,
@@ -286,13 +285,10 @@ def logs(
     path = log_file(here.store, here.state(), name)
     text, position = last_leveled_lines(path, lines, least)
     write_bytes(text)
-    if follow and least is None:
-        for more in follow_file(path, position):
-            write_bytes(more)
-    elif follow:
-        shown = LevelFilter(least)
-        for _, more in follow_files(lambda: {name: path}, {name: position}):
-            write_bytes(shown.kept_bytes(more))
+    shown = LevelFilter(least)
+    found = follow_files(lambda: {name: path}, {name: position})
+    for _, more in found if follow else ():
+        write_bytes(shown.kept_bytes(more))
 
 
 def _show_all_logs(

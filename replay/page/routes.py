@@ -590,7 +590,7 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
     try:
         project = desk.here.settings.project
         whole = observe_graph(
-            *(desk.here.store, state, status, boards_in(project)),
+            *(desk.memory.birth, state, status, boards_in(project)),
             *(tables_named, rates, written_pipelines(project)),
         )
         shown = part_of_graph(whole, pipeline) if pipeline else whole

@@ -19,8 +19,7 @@ from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.serving.http.page.marks import number, per
 from kappa.serving.query.render import Listing, printable_text
-from kappa.state.build import Birth, read_birth
-from kappa.state.store import Store
+from kappa.state.build import Birth
 
 if TYPE_CHECKING:
     from kappa.state.table import TableBirth
@@ -74,7 +73,7 @@ class ProjectGraph:
 
 
 def observe_graph(
-    store: Store,
+    birth_of: Callable[[str], Birth],
     state: State,
     status: Status,
     boards: Mapping[str, Board | DeclarationError],
@@ -84,16 +83,15 @@ def observe_graph(
 ) -> ProjectGraph:
     """Returns the lineage of the builds that serve and of candidates.
 
-    `boards` are the project's boards, by name. `names_in` returns the tables that a query names.
-    `rates` has offsets a second, by topic. Of `written`, the pipelines without a build are shown as
-    not deployed. Raises Damaged if a birth certificate cannot be read.
+    `birth_of` returns the birth certificate of a build. `boards` are the project's boards, by name.
+    `names_in` returns the tables that a query names. `rates` has offsets a second, by topic. Of
+    `written`, the pipelines without a build are shown as not deployed. Raises Damaged if a birth
+    certificate cannot be read.
     """
     shown = {each.build: each for each in status.builds if _is_shown(each)}
-    live = {pipeline: read_birth(store, build) for pipeline, build in state.serving.items()}
+    live = {pipeline: birth_of(build) for pipeline, build in state.serving.items()}
     candidates = {
-        each.pipeline: read_birth(store, each.build)
-        for each in shown.values()
-        if each.rollout is not None
+        each.pipeline: birth_of(each.build) for each in shown.values() if each.rollout is not None
     }
     charts = {
         name: (board.title, frozenset[str]().union(*(names_in(each.sql) for each in board.charts)))

@@ -167,19 +167,3 @@ def last_leveled_lines(path: Path, count: int, least: LogLevel | None) -> tuple[
     text, end = last_lines(path, _MOST_LINES, most_bytes=_SEARCHED_BYTES)
     kept = LevelFilter(least).kept_bytes(text).splitlines(keepends=True)
     return b"".join(kept[-count:] if count else []), end
-
-
-def follow_file(path: Path, position: int) -> Iterator[bytes]:
-    """Yields the bytes that are appended to a file after a position, forever.
-
-    A file that was started again is read from the start.
-    """
-    while True:
-        if path.exists():
-            with path.open("rb") as file:
-                # A log that has grown too large is moved aside, and a shorter log takes its place.
-                file.seek(position if file.seek(0, os.SEEK_END) >= position else 0)
-                while block := file.read(_BLOCK):
-                    yield block
-                position = file.tell()
-        time.sleep(_LOOK_SECONDS)

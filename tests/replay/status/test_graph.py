@@ -35,8 +35,10 @@ from kappa.replay.status.status import BuildStatus, Status
 from kappa.replay.status.topics.topic_growth import begin_rates
 from kappa.serving.http.page.render import graph_svg
 from kappa.serving.query.reader.views import tables_named
-from kappa.state.build import Birth, TopicBirth
+from kappa.state import read_memory
+from kappa.state.build import Birth, TopicBirth, read_birth
 from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 from kappa.tables.shape import REJECTS_BIRTH
 
 VISITS = TopicBirth("visits", "id", "retained", 2)
@@ -268,6 +270,21 @@ def test_the_command_prints_each_form(kappa: Kappa) -> None:
     part = kappa("graph", "webb")
     assert part.code != 0
     assert "did you mean web" in part.err or "web" in part.err
+
+
+@pytest.mark.slow
+def test_the_command_reads_each_birth_once(kappa: Kappa, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[str]()
+
+    def counted(store: Store, build: str) -> Birth:
+        read.append(build)
+        return read_birth(store, build)
+
+    monkeypatch.setattr(read_memory, "read_birth", counted)
+    assert kappa("graph").code == 0
+
+    assert read
+    assert sorted(read) == sorted({*read})
 
 
 def test_a_project_without_a_build_says_so(

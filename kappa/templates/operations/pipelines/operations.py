@@ -43,6 +43,8 @@ HITS = Topic(
 )
 # A service sends statistics every ten seconds; so long without one is silence.
 SILENCE = timedelta(minutes=2)
+# So long are minutes kept: a table of each minute grows forever otherwise.
+KEPT = "90 days"
 # A minute is slow if one request in a hundred takes longer than so many milliseconds.
 SLOW_MS = 500
 
@@ -72,17 +74,23 @@ def watch(state: dict[str, Any], stat: Any) -> Iterator[dict[str, Any]]:
                 "p99_ms": kll("value", 0.99),
                 "slowest_ms": max_("value"),
             },
+            expire="since",
+            after=KEPT,
         ),
         Table(
             "counts",
             keys=("service", "name", "since"),
             fold={"total": sum_("total")},
+            expire="since",
+            after=KEPT,
         ),
         Table(
             "route_hits",
             keys=("route", "since"),
             fold={"hits": count(), "errors": sum_("is_error"), "bytes": sum_("bytes")},
             checks=["errors <= hits"],
+            expire="since",
+            after=KEPT,
         ),
         Table(
             "services",
