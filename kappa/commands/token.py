@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,9 @@ from kappa.commands.terminal.help import Commands
 from kappa.commands.terminal.options import As, here_of
 from kappa.commands.terminal.output import print_listing, say
 from kappa.serving.query.render import Form, Listing
+
+if TYPE_CHECKING:
+    from kappa.replay.status.context import ProjectContext
 
 app = Commands(
     text="Make, list and remove the tokens of clients that ask over the network.",
@@ -67,6 +71,31 @@ def add_token(
     say(f"this is the token of {name}, and it is not shown again: keep it now")
     if first and Role.COLLECT not in role:
         say("it is the first: from now on each request to HTTP needs a token, the page's too")
+    for each in _unknown_tables(here, table or ()):
+        say(each)
+
+
+def _unknown_tables(here: ProjectContext, tables: Sequence[str]) -> Iterator[str]:
+    """Yields a warning for each table that nothing declares and nothing serves: it may come yet."""
+    if not tables:
+        return
+    from kappa.base.errors import near_or_all
+    from kappa.code.names import declared_names
+    from kappa.declare.options import REJECTS
+    from kappa.state.build import read_birth
+
+    declared = declared_names(here.settings.project)
+    serving = here.state().serving
+    births = [read_birth(here.store, build) for build in serving.values()]
+    known = {name for kind, name in declared if kind == "table"}
+    known |= {each.name for birth in births for each in birth.tables if each.name != REJECTS}
+    known |= {view for birth in births for view in birth.views}
+    pipelines = {name for kind, name in declared if kind == "pipeline"} | {*serving}
+    known |= {f"{pipeline}.{REJECTS}" for pipeline in pipelines}
+    for name in tables:
+        if name not in known:
+            near = near_or_all(name, sorted(known))
+            yield f"warning: no table {name} is declared or served yet: {near}"
 
 
 @app.command("list")

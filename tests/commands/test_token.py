@@ -45,6 +45,22 @@ def test_a_token_is_printed_once_and_works(kappa: Kappa, tmp_path: Path) -> None
     )
 
 
+def test_a_table_that_nothing_declares_is_told(kappa: Kappa, project: Path) -> None:
+    """The token is made: the table may come later. A computed name is known once it serves."""
+    (project / "pipelines" / "web.py").write_text(
+        'HITS = Table("page_hits", keys=("page",))\n'
+        "@pipeline(reads={}, writes=[HITS])\ndef web(): ...\n"
+    )
+    tables = ("--table", "page_hit", "--table", "page_hits", "--table", "web.rejects")
+
+    code, token, told = kappa("token", "add", "grafana", "--role", "read", *tables)
+
+    assert (code, token.startswith("kappa_")) == (0, True)
+    warnings = [line for line in told.splitlines() if line.startswith("warning: ")]
+    wanted = "warning: no table page_hit is declared or served yet: did you mean page_hits?"
+    assert warnings == [wanted]
+
+
 def test_a_removed_token_is_no_token(kappa: Kappa, tmp_path: Path) -> None:
     """A client whose token is removed is refused by a server that runs."""
     server = accounts(tmp_path)
