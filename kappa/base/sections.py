@@ -25,8 +25,17 @@ Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 # Examples of sizes are 512m and 4g; of durations 90s, 30m, 1h and 2d.
-Size = Annotated[str, Meta(pattern=r"^\d+[mg]\Z")]
-Duration = Annotated[str, Meta(pattern=r"^\d{1,12}[smhd]\Z")]
+# The description of a form stands in the error of a value without that form.
+Size = Annotated[
+    str, Meta(pattern=r"^\d+[mg]\Z", description="a size in m or g, such as 512m or 4g")
+]
+Duration = Annotated[
+    str,
+    Meta(
+        pattern=r"^\d{1,12}[smhd]\Z",
+        description="a time in s, m, h or d, such as 90s, 30m, 1h or 2d",
+    ),
+]
 
 
 class Section(Struct, frozen=True):

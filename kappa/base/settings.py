@@ -339,6 +339,9 @@ def _read(kind: Any, given: Any, path: SettingPath, mistakes: list[_Mistake]) ->
         words = () if hidden else _words_of(kind)
         says = f"is {value}: {error}"
         hint = description(kind)
+        form = next((f.description for f in get_args(kind) if isinstance(f, Meta)), None)
+        if form is not None:
+            says = f"is {value}, which is not {form}"
         wrong = [each for each in _listed(given) if each not in words]
         if words and wrong:
             says = f"is {value}, which is not one of {', '.join(words)}"

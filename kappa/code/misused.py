@@ -17,6 +17,7 @@ from kappa.base.errors import DeclarationError, did_you_mean, near_or_all
 from kappa.declare import public
 
 _CALL = re.compile(r"(\w+)(?:\.__init__)?\(\) (missing|got an unexpected keyword argument) (.+)")
+_BY_PLACE = re.compile(r"(\w+)(?:\.__init__)?\(\) takes .*positional arguments? but \d+")
 _QUOTED = re.compile(r"'(\w+)'")
 _COUNTED = (
     'count each value, and keep the greatest counts in a view: keys=("page", "visitor"), '
@@ -74,6 +75,13 @@ def _names_at(error: BaseException) -> Mapping[str, Any]:
 
 
 def _explained_call(told: str, where: str) -> DeclarationError | None:
+    by_place = _BY_PLACE.match(told)
+    if by_place is not None and by_place[1] in public.__all__:
+        name = by_place[1]
+        return DeclarationError(
+            f"{where}: {name} has an argument too many, or without its name",
+            hint=f"such as {_example(name, getattr(public, name))}",
+        )
     found = _CALL.match(told)
     if found is None or found[1] not in public.__all__:
         return None

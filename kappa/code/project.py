@@ -229,7 +229,10 @@ def _explained_error(error: BaseException, folder: Path, where: str) -> Declarat
         case SyntaxError():
             if error.filename and error.lineno and Path(error.filename).is_relative_to(folder):
                 where = f"{error.filename}:{error.lineno}"
-            return DeclarationError(f"{where}: syntax error: {error.msg}")
+            line = (error.text or "").strip()
+            return DeclarationError(
+                f"{where}: syntax error: {error.msg}", hint=f"in: {line}" if line else ""
+            )
         case ImportError(name=str(name)) if (missing := _missing_name(error)) is not None:
             return no_name_in(sys.modules[name], missing, where)
         case ModuleNotFoundError(name=str(name)):

@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from kappa.base.errors import DeclarationError, near_or_all
+from kappa.base.errors import DeclarationError, did_you_mean, near_or_all
 from kappa.base.source import Source
 from kappa.declare.alert import Alert
 from kappa.declare.breaker import MaxRejects, check_max_rejects
@@ -280,10 +280,11 @@ def _bound_inputs(
     inputs: dict[str, tuple[Topic, ...]] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name not in reads:
+            near = did_you_mean(parameter.name, reads)
             raise DeclarationError(
                 f"{source}: pipeline {name} has a parameter {parameter.name} "
                 "that reads does not bind",
-                hint=f"reads binds {', '.join(reads)}",
+                hint=f"{near} reads binds {', '.join(reads)}".lstrip(),
             )
         topic = reads[parameter.name]
         check_input(source, name, topic)

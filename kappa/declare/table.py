@@ -318,6 +318,11 @@ def _checked_folds(source: Source, table: str, given: object) -> dict[str, Fold]
             raise DeclarationError(
                 f"{folds} by {describe_value(how)}, which is not a fold",
                 hint=(
+                    "Python's own max and min have no underscore; "
+                    if isinstance(how, str) and len(how) == 1
+                    else ""
+                )
+                + (
                     "use count(), sum_(...), avg_(...), min_(...), max_(...), and_(...), "
                     "or_(...), first(...), latest(...), set_(...), count_distinct(...), "
                     "top_k(...), sample(...), hll(...), theta(...) or kll(...)"

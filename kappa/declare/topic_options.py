@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, did_you_mean
 from kappa.base.source import Source
 from kappa.base.units import parse_duration
 from kappa.declare.options import describe_value, listed_texts, option_text
@@ -147,9 +147,10 @@ def _named_column(
         if column.name == name:
             return column
     called = name if isinstance(name, str) else describe_value(name)
+    names = [column.name for column in columns]
     raise DeclarationError(
         f"{source}: topic {topic} has no column {called}, its {option}",
-        hint=f"its columns are {', '.join(column.name for column in columns)}",
+        hint=f"{did_you_mean(called, names)} its columns are {', '.join(names)}".lstrip(),
     )
 
 

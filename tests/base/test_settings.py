@@ -102,7 +102,10 @@ def test_values_have_their_settings_types(project: Path, monkeypatch: pytest.Mon
         ("[engine]\nspares = 9", "engine.spares is 9: Expected `int` <= 8"),
         ("[engine]\nhung_seconds = 2", "engine.hung_seconds is 2: Expected `float` >= 3"),
         ("[engine]\nslice_seconds = nan", "engine.slice_seconds is nan: Expected `float`"),
-        ('[engine]\nmemory = "2g\\n"', "engine.memory is '2g\\n': Expected `str` matching"),
+        (
+            '[engine]\nmemory = "2g\\n"',
+            "engine.memory is '2g\\n', which is not a size in m or g, such",
+        ),
         ('[serve]\nlisten = ["a"]', "serve.listen is ['a']: Expected `str`, got `array`"),
     ],
 )
@@ -112,6 +115,9 @@ def test_odd_value_is_named(project: Path, text: str, message: str) -> None:
 
     line = text.count("\n", 0, len(text) - 1) + 1
     assert told.message.startswith(f"kappa.toml:{line}: {message}")
+
+
+SIZE = "which is not a size in m or g, such as 512m or 4g"
 
 
 def test_all_mistakes_are_told_with_their_lines_and_the_nearest_names(
@@ -140,7 +146,7 @@ memory = "lots"
         ["kappa.toml:6", "rollout.hold_attempts is 0"],
         ["kappa.toml:7", "rollout.soack is not a setting"],
         ["kappa.toml:9", "registry.password is a secret, and kappa.toml may have none"],
-        ["kappa.toml:11", "engine.memory is 'lots'"],
+        ["kappa.toml:11", f"engine.memory is 'lots', {SIZE}"],
         ["KAPPA__ENGINE__CORES", "engine.cores is 'many'"],
     ]
     hints = [hint for _, hint in told]

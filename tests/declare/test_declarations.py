@@ -335,6 +335,20 @@ NEAR_MISSES: list[tuple[Declare, str, str]] = [
     (topic("ärger string"), "column name ärger has", "backquotes: `ärger`"),
     (topic("x int, a-b int"), "column name a-b has", "backquotes: `a-b`"),
     (topic("x größe"), "x has the type größe, which", "use one of"),
+    (topic("x strin"), "x has the type strin, which", "did you mean string? use one of"),
+    (topic("at datetime"), "at has the type datetime, which", "did you mean timestamp? use one of"),
+    (
+        topic("x int no null"),
+        "`no` is not expected after column x in",
+        "did you mean not null? sep",
+    ),
+    (topic("visitor string", key="visiter"), "has no column visiter, its key", "mean visitor? its"),
+    (topic("at timestamp", event_time="att", lateness=HOUR), "no column att, its", "mean at? its"),
+    (
+        table(keys=("k",), fold={"most": max("x")}),
+        "by 'x', which is not a fold",
+        "Python's own max",
+    ),
     (topic("s struct<größe:int>"), "name größe has", "no field of a struct"),
     (
         topic("s array<struct<t:struct<`größe`:int>>>"),

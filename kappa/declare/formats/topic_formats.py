@@ -5,7 +5,7 @@ A new format has a line in `NAMED` or `_KINDS`.
 
 from __future__ import annotations
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, did_you_mean
 from kappa.base.source import Source
 from kappa.declare.formats.avro_events import Avro
 from kappa.declare.formats.csv_events import Csv
@@ -126,7 +126,7 @@ def _check_key(source: Source, topic: str, key: object, columns: tuple[Column, .
         called = key if isinstance(key, str) else describe_value(key)
         raise DeclarationError(
             f"{source}: topic {topic} has no column {called}, its key",
-            hint=f"its columns are {', '.join(types)}",
+            hint=f"{did_you_mean(called, types)} its columns are {', '.join(types)}".lstrip(),
         )
     kind = types[key]
     if not isinstance(kind, Scalar) or kind.name not in KEY_TYPES:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kappa.base.errors import DeclarationError
+from kappa.base.errors import DeclarationError, did_you_mean
 
 # Texts keep their quotes, so that no text is taken for a name. A word that cannot be a name is
 # still one word, so that an error shows the word as written.
@@ -24,6 +24,21 @@ _TOKEN = re.compile(
 # A name that needs no backquotes; fields of a struct have no other names.
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Spark's other spellings of the same types.
+# Names that other systems have for these types.
+_MEANT = {
+    "datetime": "timestamp",
+    "timestamptz": "timestamp",
+    "str": "string",
+    "char": "string",
+    "uuid": "string",
+    "int64": "bigint",
+    "int32": "int",
+    "float64": "double",
+    "number": "decimal(p,s)",
+    "list": "array<...>",
+    "map": "struct<...>",
+}
+_AFTER_A_TYPE = ("not null", "default")
 _SYNONYMS = {
     "integer": "int",
     "long": "bigint",
@@ -75,6 +90,10 @@ class Tokens:
     def peek_word(self) -> str:
         """Returns the next word without taking the word, or "" at the end."""
         return "" if self.at_end else self._tokens[self._next]
+
+    def word_after(self) -> str:
+        """Returns the word after the next word, or ""."""
+        return next(iter(self._tokens[self._next + 1 :]), "")
 
     def take_word(self, wanted: str) -> bool:
         """Takes the next word if the word is `wanted`, in any case; returns True if so."""
@@ -220,9 +239,13 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
     while tokens.take_word(","):
         columns.append(_read_column(tokens))
     if not tokens.at_end:
+        word = tokens.peek_word()
         raise DeclarationError(
-            f"`{tokens.peek_word()}` is not expected after column {columns[-1].name} in: {ddl}",
-            hint="separate columns by commas: `id string not null, happened_at timestamp`",
+            f"`{word}` is not expected after column {columns[-1].name} in: {ddl}",
+            hint=(
+                f"{did_you_mean(f'{word} {tokens.word_after()}', _AFTER_A_TYPE)} separate columns "
+                "by commas: `id string not null, happened_at timestamp`"
+            ).lstrip(),
         )
     refuse_repeated(columns, ddl)
     for column in columns:
@@ -340,9 +363,10 @@ def _read_type(tokens: Tokens, of: str) -> Type:
                     hint="declare the event by a JSON Schema, where nested fields have defaults",
                 )
         return Struct(tuple(fields))
+    near = f"did you mean {_MEANT[word]}?" if word in _MEANT else did_you_mean(word, SCALARS)
+    types = f"use one of {', '.join(sorted(SCALARS))}, decimal(p,s), array<...>, struct<...>"
     raise DeclarationError(
-        f"{of} has the type {word}, which events cannot have",
-        hint=f"use one of {', '.join(sorted(SCALARS))}, decimal(p,s), array<...>, struct<...>",
+        f"{of} has the type {word}, which events cannot have", hint=f"{near} {types}".lstrip()
     )
 
 
