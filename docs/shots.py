@@ -85,6 +85,7 @@ def shop(folder: Path) -> World:
     number = max(record.number for record in world.journal.after(0))
     world.append(Failed(number, "its job died", "kappa logs web-a"), ago=800)
     world.alerts()
+    world.notices()
     world.waits("web-3", "web-2", reason="function web changed", ago=95)
     log = world.store.local.path("logs/web-3.log")
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ from kappa.replay.rollout.generation import code_of, generation_details, retired
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State
-from kappa.replay.status.alerts import alert_statuses, shown_alerts
+from kappa.replay.status.alerts import alert_statuses, shown_alerts, shown_notices
 from kappa.replay.status.column_graph import ColumnOrigin, column_origins
 from kappa.replay.status.graph import (
     CHANGED,
@@ -533,12 +533,20 @@ def download_query(request: Request, sql: AskedQuery) -> Response:
 @router.get("/alerts")
 @needs(Act.LOOK)
 def show_alerts(request: Request) -> Response:
-    """Shows the alerts, the last messages on the page, and the dead letters."""
+    """Shows the notices, the alerts, the last messages on the page, and the dead letters."""
     here, now = desk_of(request).here, datetime.now(UTC)
     state = here.state()
     found = alert_statuses(here.store)
-    shown = shown_alerts(here.store, (each.name for each in found), _ALERTS)
-    return render_page(request, "alerts", state, now, found=found, shown=shown, most=_LETTERS)
+    return render_page(
+        request,
+        "alerts",
+        state,
+        now,
+        found=found,
+        shown=shown_alerts(here.store, (each.name for each in found), _ALERTS),
+        notices=shown_notices(here.store, _ALERTS),
+        most=_LETTERS,
+    )
 
 
 @router.get("/topics")

@@ -12,7 +12,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from kappa.base.errors import UsageError
 from kappa.declare.alert import KAPPA, AlertBirth
+from kappa.records.redrive import Position, parse_position
 from kappa.serving.outlets.alerts.message import time_as_text
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
@@ -80,6 +82,26 @@ class ShownAlert:
     before: Any
     after: Any
     more: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNotice:
+    """A notice about the platform that went to the page.
+
+    `kind` is a word for programs, such as `rollout_failed`. `rollout` is a number as people name
+    it. `proof` is the record or the value that shows the fact; `place` is the record's place if
+    the proof begins with one.
+    """
+
+    kind: str
+    at: str
+    text: str
+    hint: str
+    pipeline: str
+    build: str
+    rollout: int | None
+    proof: str
+    place: Position | None
 
 
 def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
@@ -154,20 +176,42 @@ def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
 
 
 def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAlert, ...]:
-    """Returns at most `most` messages that went to the page, the newest first."""
-    bodies = [json.loads(message.body) for name in names for message in shown_messages(store, name)]
-    # A name's messages have the order in which they were sent, and equal times.
-    bodies.sort(key=lambda body: str(body["at"]), reverse=True)
+    """Returns at most `most` messages on rows that went to the page, the newest first."""
     return tuple(
         ShownAlert(
             *(body["alert"], body["op"], body["at"], body.get("key")),
-            body.get("before"),
-            # A notice is about the platform, and has a sentence in place of a row.
-            body["text"] if body["alert"] == KAPPA else body.get("after"),
-            body.get("more"),
+            *(body.get("before"), body.get("after"), body.get("more")),
         )
-        for body in bodies[:most]
+        for body in _shown_bodies(store, (name for name in names if name != KAPPA), most)
     )
+
+
+def shown_notices(store: Store, most: int) -> tuple[ShownNotice, ...]:
+    """Returns at most `most` notices that went to the page, the newest first."""
+    return tuple(
+        ShownNotice(
+            *(body["op"], body["at"], body["text"], body.get("hint", "")),
+            *(body.get("pipeline", ""), body.get("build", ""), body.get("rollout")),
+            body.get("proof", ""),
+            _place_in(body.get("proof", "")),
+        )
+        for body in _shown_bodies(store, [KAPPA], most)
+    )
+
+
+def _shown_bodies(store: Store, names: Iterable[str], most: int) -> list[dict[str, Any]]:
+    bodies = [json.loads(message.body) for name in names for message in shown_messages(store, name)]
+    # A name's messages have the order in which they were sent, and equal times.
+    bodies.sort(key=lambda body: str(body["at"]), reverse=True)
+    return bodies[:most]
+
+
+def _place_in(proof: str) -> Position | None:
+    """Returns the place of the record with which a proof begins, or None without a record."""
+    try:
+        return parse_position(proof.partition(": ")[0])
+    except UsageError:
+        return None
 
 
 def _alert_status(

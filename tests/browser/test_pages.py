@@ -106,6 +106,7 @@ def serving(world: World, **given: Any) -> Server:
 def lived(folder: Path) -> World:
     world = World(folder)
     assert world.lives() == 5
+    world.notices()
     world.be_up()
     log = world.store.local.path("logs/web-2.log")
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from kappa.base.process import process_id
 from kappa.code.code_snapshot import ensure_snapshot, hash_files
-from kappa.declare.alert import AlertBirth
+from kappa.declare.alert import KAPPA, AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
@@ -35,6 +35,7 @@ from kappa.replay.status.run_records import Running, put_running
 from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message, time_as_text
+from kappa.serving.outlets.alerts.notices import Notice, notice_message
 from kappa.serving.outlets.alerts.outbox import (
     AlertProgress,
     DeadLetter,
@@ -353,6 +354,20 @@ class World:
         )
         progress = AlertProgress(1, 0, 2, at, at + 60, 5, at - 1, "canary answered 500")
         put_alert_progress(self.store, "late", progress)
+
+    def notices(self) -> None:
+        """Shows notices on the page: of a failed rollout, a stopped build, drift and the disk."""
+        found = (
+            Notice("f", "rollout_failed", f"rollout 3 failed {EVIL}", EVIL, EVIL, "web-f", 3),
+            Notice("s", "build_stopped", "the job has stopped", "mend it", "web", EVIL),
+            Notice(
+                "d", "drift", f"field {EVIL}", EVIL, "web", "web-2", None, f"visits:0:7: {EVIL}"
+            ),
+            Notice("disk", "disk_full", "the disk is full", proof=EVIL),
+        )
+        for number, notice in enumerate(found):
+            message = notice_message(notice, self.now.timestamp() - 60 * number)
+            ShownOnPage(self.store, KAPPA).send(message)
 
     def _offsets(self, count: int) -> Offsets:
         return Offsets({"visits": {0: count, 1: count // 2}})

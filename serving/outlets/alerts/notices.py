@@ -69,12 +69,12 @@ class NoticeDelivery(MessageDelivery):
         if before is None or place != before.cursor:
             now = self._clock()
             number = 1 + (self._progress.outbox if before is None else before.number)
-            messages = tuple(_message_of(each, now) for each in notices)
+            messages = tuple(notice_message(each, now) for each in notices)
             missed = None if before is None else before.missed
             self.put_outbox(Outbox(number, place, now, messages, missed))
 
 
-def _message_of(notice: Notice, now: float) -> Message:
+def notice_message(notice: Notice, now: float) -> Message:
     """Returns the message of a fact; equal facts at one time have one id."""
     named = json.dumps([KAPPA, notice.key, time_as_text(now)])
     id_ = f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"

@@ -140,6 +140,7 @@ def intents(page: Page) -> list[str | None]:
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
     world = World(tmp_path_factory.mktemp("world"))
     candidate = world.lives()
+    world.notices()
     world.be_up()
     with serving(world) as server:
         yield server, candidate
@@ -215,6 +216,20 @@ def test_overview_shows_what_sinks_sent_or_why_not(world: World) -> None:
     assert f"WARNING: {document['failing'][0]}\n" in status_heading(status, None, None)
     told = [(each["sink"], each["state"], each["written"]) for each in asked]
     assert told == [("<b>", "waits", 0), ("pages", "waits", 1200)]
+
+
+def test_notices_are_a_table_with_proof_and_links(lived: Lived) -> None:
+    """Each has a time, a sentence, what it is about, the proof, and where to look."""
+    page = got(lived[0], "/alerts")
+
+    heads = page.text[page.text.index("Notices about the platform") :]
+    assert heads.index("Time Notice About Proof Look at") < heads.index("The disk is full")
+    links = {each["href"] for each in page.all("a")}
+    assert {"/rollouts/3", "/topics/visits?partition=0&start=7"} <= links
+    assert "/rejects?pipeline=web" in links
+    assert any((each or "").startswith("/logs/%3Cscript") for each in links)
+    assert f"visits:0:7 {EVIL}" in page.text
+    assert all("colspan" not in each for each in page.all("td"))
 
 
 def test_overview_shows_dearest_views(world: World) -> None:

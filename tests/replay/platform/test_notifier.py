@@ -21,7 +21,7 @@ from kappa.replay.platform import notifier as notifier_module
 from kappa.replay.platform.notifier import Notifier, notices_since
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.supervisor_report import Deaths, ReportWriter
-from kappa.replay.status.alerts import alert_statuses, shown_alerts
+from kappa.replay.status.alerts import alert_statuses, shown_alerts, shown_notices
 from kappa.serving.outlets.alerts.outbox import dead_letters
 from kappa.state.build_status import ensure_not_stopped, put_stopped
 from kappa.state.disk_space import RESERVE
@@ -199,10 +199,12 @@ def test_a_command_and_the_page_get_notices(world: World, tmp_path: Path) -> Non
     world.append(Failed(waiting_rollout(world), "no"))
     page = Notifier(world.store, settings_of(world, "page"), say=print)
     page.start()
-    until(lambda: shown_alerts(world.store, ["kappa"], 9), "the page", 20)
+    until(lambda: shown_notices(world.store, 9), "the page", 20)
     page.end()
-    (shown,) = shown_alerts(world.store, ["kappa"], 9)
-    assert (shown.op, shown.after) == ("rollout_failed", "rollout 2 of pipeline web failed: no")
+    (shown,) = shown_notices(world.store, 9)
+    assert (shown.kind, shown.text) == ("rollout_failed", "rollout 2 of pipeline web failed: no")
+    assert (shown.pipeline, shown.build, shown.rollout) == ("web", "web-2", 2)
+    assert not shown_alerts(world.store, ["kappa"], 9)
     assert not dead_letters(world.store, "kappa")
 
 
