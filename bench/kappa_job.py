@@ -51,7 +51,9 @@ BUILD = "bench"
 _FILE = "pipelines/bench.py"
 # What a job prints of each slice (engine/job/catch_up.py): how many offsets, and how many a second.
 _SLICE = re.compile(
-    r"^slice \d+ of \d+: (?P<offsets>\d+) offsets in [\d.]+ s, (?P<rate>[\d,]+)/s", re.MULTILINE
+    r"^\S+ INFO kappa: "
+    r"slice \d+ of \d+: (?P<offsets>\d+) offsets in [\d.]+ s, (?P<rate>[\d,]+)/s",
+    re.MULTILINE,
 )
 
 

@@ -36,7 +36,9 @@ _TARGETS = {
 }
 # What a job prints of each slice (engine/job/catch_up.py).
 _SLICE = re.compile(
-    r"^slice \d+ of \d+: (?P<offsets>\d+) offsets in (?P<s>[\d.]+) s, ", re.MULTILINE
+    r"^\S+ INFO kappa: "
+    r"slice \d+ of \d+: (?P<offsets>\d+) offsets in (?P<s>[\d.]+) s, ",
+    re.MULTILINE,
 )
 _LAW = re.compile(r"give the same rows, (?P<seconds>[\d.]+) s")
 _PIPELINE = """

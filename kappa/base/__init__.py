@@ -11,6 +11,7 @@ modules in this order:
     forked      a call in a separate process, within limits of time and memory
     scratch     temporary folders of a process, deleted afterwards; the cache of a user
     program     options, errors and exit code of a child's program; modes of files
+    log_lines   lines in the logs of processes, with a time and a level
     failpoint   the places at which tests kill a process
     disk        files that are either whole or absent, also after a power loss
     sealed      the hash in a document, by which a later change is noticed
@@ -31,6 +32,7 @@ __all__ = [
     "errors",
     "failpoint",
     "forked",
+    "log_lines",
     "loops",
     "process",
     "program",

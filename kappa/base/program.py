@@ -11,11 +11,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError
+from kappa.base.log_lines import Level, write_log_line
 
 if TYPE_CHECKING:
     # A program that needs no settings takes less memory without this module.
@@ -70,11 +71,14 @@ def run_program(
     module: str,
     work: Callable[[argparse.Namespace], int],
     arguments: Sequence[str] | None = None,
+    *,
+    has_log: bool = True,
     **options: Callable[[str], object],
 ) -> int:
     """Runs a program's work on the parsed options, and returns the exit code.
 
     `options` are the options besides the project and the root, each with the type of the value.
+    Without a log, an error is written for a person at a terminal.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--project", type=Path, required=True)
@@ -85,8 +89,9 @@ def run_program(
     try:
         return int(work(given))
     except KappaError as error:
-        # A full disk loses the lines, but not the exit code.
-        with suppress(OSError):
+        if has_log:
+            write_log_line(f"{error.message}\n{error.hint}".rstrip(), Level.ERROR)
+        else:
             print(error_text(error), file=sys.stderr, flush=True)
         return int(error.exit_code)
 

@@ -8,12 +8,12 @@ folded again. No reader has ever seen the commits.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
+from kappa.base.log_lines import Level, write_log_line
 from kappa.state.build import Birth, folder_of_build, recent_names, table_path
 from kappa.state.file_sums import (
     RecordedSums,
@@ -181,10 +181,9 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
     if not store.is_on_disk:
         delete_scratch(store.address(f"{folder_of_build(birth.build)}/slice"))
     if taken:
-        print(
+        write_log_line(
             f"{taken} commits behind the frontier are taken back: their slice is folded again",
-            file=sys.stderr,
-            flush=True,
+            Level.WARN,
         )
 
 

@@ -59,7 +59,14 @@ from kappa.replay.status.graph import (
     outline_of_graph,
     part_of_graph,
 )
-from kappa.replay.status.logs import OWN_LOGS, LevelFilter, LogLevel, last_lines, log_file
+from kappa.replay.status.logs import (
+    OWN_LOGS,
+    LevelFilter,
+    LogLevel,
+    last_lines,
+    log_file,
+    log_files,
+)
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.topics.topic_growth import TopicRates
@@ -256,6 +263,15 @@ def show_samples(request: Request, number: int) -> Response:
     )
 
 
+@router.get("/logs")
+@needs(Act.INSPECT)
+def show_logs(request: Request) -> Response:
+    """Leads to the first log that there is: that of the supervisor, once Kappa was up."""
+    here = desk_of(request).here
+    name = next(iter(log_files(here.store, here.state())), OWN_LOGS[0])
+    return Response(status_code=303, headers={**HEADERS, "Location": f"/logs/{quote(name)}"})
+
+
 @router.get("/logs/{name}")
 @needs(Act.INSPECT)
 def show_log(request: Request, name: str, search: str = "", level: str = "") -> Response:
@@ -270,6 +286,7 @@ def show_log(request: Request, name: str, search: str = "", level: str = "") -> 
     except UsageError as error:
         raise HttpError(404, error.message, hint=error.hint) from None
     text, _ = last_lines(path, _LINES, most_bytes=_LOG_BYTES)
+    there = log_files(here.store, state)
     lines = text.decode(errors="replace").splitlines()
     least = LogLevel(level) if level in {*LogLevel} else None
     return render_page(
@@ -278,7 +295,8 @@ def show_log(request: Request, name: str, search: str = "", level: str = "") -> 
         state,
         now,
         shown=name,
-        names=[*OWN_LOGS, *sorted(state.wanted_builds())],
+        own=[each for each in there if each in OWN_LOGS],
+        builds=[each for each in there if each not in OWN_LOGS],
         lines=[
             (of, line[:_LINE_CHARACTERS])
             for of, line in LevelFilter(least).leveled_lines(lines)

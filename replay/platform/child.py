@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.base.failpoint import failpoint
+from kappa.base.log_lines import error_in
 from kappa.base.process import ensure_session_gone, start_apart, start_tied
 from kappa.base.program import command_of
 from kappa.code.task import Task
@@ -24,7 +25,7 @@ from kappa.code.task import Task
 _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
 # A program that fails ends with a line like this (kappa/base/program.py), near the end of its log.
-_ERROR, _END_BYTES = "error: ", 64_000
+_END_BYTES = 64_000
 _FIRST_SECONDS = 0.25
 _LONGEST_SECONDS = 30.0
 # A child that ran for so long was well: the next death counts as the first.
@@ -176,8 +177,7 @@ class ChildProcess:
                 lines = log.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        found = (line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR))
-        return next(found, "")
+        return next(filter(None, map(error_in, reversed(lines))), "")
 
     def has_died(self, code: int) -> None:
         """Counts an exit code as a death: the next start waits, longer after each death."""

@@ -248,7 +248,9 @@ def main(arguments: list[str] | None = None) -> int:
             _run_supervisor(settings, message_printer(sys.stdout), take_over=bool(given.take_over))
         return ExitCode.OK
 
-    return run_program("kappa.replay.platform.supervisor", work, arguments, take_over=int)
+    return run_program(
+        "kappa.replay.platform.supervisor", work, arguments, has_log=False, take_over=int
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from kappa.base.errors import UsageError, near_or_all
+from kappa.base.log_lines import named_level
 from kappa.replay.rollout.rollout_numbers import build_named
 from kappa.replay.rollout.state import State
 from kappa.state.store import Store
@@ -115,6 +116,8 @@ def last_lines(path: Path, count: int, *, most_bytes: int | None = None) -> tupl
 
 def level_of(line: str) -> str:
     """Returns the level that a line of a log names: error, warning, or "" for any other. Pure."""
+    if (named := named_level(line)) is not None:
+        return named
     found = _LEVEL.search(line[:_LEVEL_WITHIN])
     return "" if found is None else "warning" if found[0].upper().startswith("WARN") else "error"
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import uvicorn
 
 from kappa.base.errors import ExitCode, KappaError, UsageError
+from kappa.base.log_lines import write_log_line
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.base.units import parse_memory
@@ -155,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
             settings,
             open_store(settings),
             given.bootstrap,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=write_log_line,
         )
         return ExitCode.INTERRUPTED
 

@@ -11,7 +11,6 @@ Only one thread at a time may use the spool.
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from kappa.base.disk import put_file
+from kappa.base.log_lines import Level, write_log_line
 from kappa.base.sealed import sealed, unsealed
 from kappa.serving.collect.until_acknowledged import ArrivedEvent
 
@@ -150,10 +150,9 @@ class Spool:
         except FileNotFoundError:
             return first
         except ValueError as error:
-            print(
+            write_log_line(
                 f"{self._folder / _POSITION} is damaged, so the whole spool is sent again: {error}",
-                file=sys.stderr,
-                flush=True,
+                Level.WARN,
             )
             return first
         return max(first, found, key=lambda each: (each.file, each.offset))

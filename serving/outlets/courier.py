@@ -16,13 +16,14 @@ import traceback
 from collections.abc import Sequence
 
 from kappa.base.errors import ExitCode, KappaError
+from kappa.base.log_lines import Level, write_log_line
 from kappa.base.process import set_by_sigterm
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.serving.outlets.alerts.delivery import AlertOutlet
-from kappa.serving.outlets.outlet import MakeOutlet, Outlet, served_outlets, write_log_line
+from kappa.serving.outlets.outlet import MakeOutlet, Outlet, served_outlets
 from kappa.serving.outlets.sinks.sink_outlet import SinkContext, SinkOutlet
 from kappa.serving.outlets.sinks.sink_status import LOCK
 from kappa.serving.query.reader.reader import Limits
@@ -57,7 +58,7 @@ class Courier:
             except (KappaError, OSError) as error:
                 if str(error) != told:
                     told = str(error)
-                    write_log_line(told)
+                    write_log_line(told, Level.ERROR)
             stop.wait(_LOOK_SECONDS)
         for thread in self._threads.values():
             thread.join(_PATIENCE_SECONDS)
@@ -76,7 +77,7 @@ class Courier:
             try:
                 outlet.run(stop)
             except Exception:  # noqa: BLE001  # others go on; this one is told of and begins again
-                write_log_line(traceback.format_exc())
+                write_log_line(traceback.format_exc(), Level.ERROR)
                 stop.wait(_AGAIN_SECONDS)
 
         thread = threading.Thread(target=run_outlet, name=part, daemon=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -50,12 +49,6 @@ class _ServingWatch:
 
 
 _WATCHES: WeakKeyDictionary[Store, _ServingWatch] = WeakKeyDictionary()
-
-
-def write_log_line(text: str) -> None:
-    """Writes a line to the courier's log; a full disk loses the line."""
-    with suppress(OSError):
-        print(text, flush=True)
 
 
 def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:

@@ -268,6 +268,19 @@ def test_kiosk_is_large_and_leads_back(chromium: Browser, standing: Server) -> N
 
 
 @pytest.mark.long
+def test_a_log_opens_at_its_newest_line(chromium: Browser, tmp_path: Path) -> None:
+    """Without scripts, too, and a new line keeps the end in sight."""
+    world = lived(tmp_path)
+    path = world.store.local.path("logs/web-2.log")
+    path.write_text("".join(f"12:00 INFO kappa: line {number}\n" for number in range(400)))
+    with serving(world) as server:
+        for scripts in (False, True):
+            with opened(chromium, at(server), java_script_enabled=scripts) as (page, _):
+                page.goto("/logs/web-2")
+                expect(page.get_by_text("line 399")).to_be_in_viewport()
+                expect(page.get_by_text("line 10", exact=False).first).not_to_be_in_viewport()
+
+
 def test_late_samples_come_by_themselves(chromium: Browser, standing: Server) -> None:
     """They are told as they were written."""
     with opened(chromium, at(standing)) as (page, _):

@@ -26,6 +26,7 @@ from typing import Self
 import pyarrow as pa
 
 from kappa.base.errors import Broken, Damaged, ExitCode, KappaError, UsageError
+from kappa.base.log_lines import Level, write_log_line
 from kappa.base.process import set_by_sigterm
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
@@ -266,7 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
                     source,
                     topics,
                     every_seconds=settings.archive.every_seconds,
-                    say=lambda text: print(text, file=sys.stderr, flush=True),
+                    say=lambda text: write_log_line(text, Level.WARN),
                 ).run(stop, ends=named_files_changed)
                 if stop.is_set():
                     return ExitCode.INTERRUPTED
@@ -275,9 +276,7 @@ def main(arguments: list[str] | None = None) -> int:
                     topics = archived_topics(settings.project)
                 except KappaError as error:
                     # The earlier declarations stay in use; a mended file is noticed.
-                    print(
-                        f"kept as they were declared: {error.message}", file=sys.stderr, flush=True
-                    )
+                    write_log_line(f"kept as they were declared: {error.message}", Level.WARN)
 
     return run_program("kappa.engine.archive.archiver", work, arguments, bootstrap=str)
 

@@ -13,7 +13,6 @@ memory.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -23,6 +22,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from kappa.base.errors import Broken, KappaError
+from kappa.base.log_lines import Level, write_log_line
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.declare.values.arrow import arrow_schema
@@ -157,11 +157,10 @@ class Culprits:
     def _report(self, found: list[Culprit]) -> None:
         if len(found) == 1 or len(found) % _TOLD_EVERY == 0:
             last = found[-1]
-            print(
+            write_log_line(
                 f"the function {last.failure.error} on {last.topic} partition {last.partition}"
                 f" offset {last.offset}; rejected so far: {len(found)}",
-                file=sys.stderr,
-                flush=True,
+                Level.WARN,
             )
 
     def _blamed(self, culprit: Culprit, read: Callable[[Slice], pa.Table]) -> KappaError:

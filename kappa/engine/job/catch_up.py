@@ -10,7 +10,6 @@ here at all.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from kappa.base.clock import Stopwatch
+from kappa.base.log_lines import write_log_line
 from kappa.base.units import growth
 from kappa.engine.job.align import Aligner, ahead
 from kappa.engine.job.legs import (
@@ -260,11 +260,7 @@ class CatchUp:
             past := ahead(self._job.publisher.newest.offsets, found[0].offsets, found[1])
         ).next:
             if not reported:
-                print(
-                    f"waiting for build {found[0].build} to reach {past}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                write_log_line(f"waiting for build {found[0].build} to reach {past}")
                 reported = True
             if self._job.stop.wait(_LOOK_SECONDS):
                 return False
@@ -289,9 +285,7 @@ class CatchUp:
             views_at=views_at,
         )
         rate = growth(0, piece.distance, watch.total)
-        print(
+        write_log_line(
             f"slice {piece.number + 1} of {of}: {piece.distance} offsets in {watch.total:.1f} s, "
-            f"{rate:,.0f}/s (ms: {watch})",
-            file=sys.stderr,
-            flush=True,
+            f"{rate:,.0f}/s (ms: {watch})"
         )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from kappa.base.errors import ExitCode, KappaError
+from kappa.base.log_lines import Level, write_log_line
 from kappa.engine.function.failure import Hoarded
 from kappa.state.slices import Slice
 
@@ -115,12 +115,11 @@ class SliceLimit:
                 return
 
     def _late(self, piece: Slice) -> None:
-        print(
-            f"error: {_named(piece)} made no progress for {self._seconds:g} s"
+        write_log_line(
+            f"{_named(piece)} made no progress for {self._seconds:g} s"
             " (engine.slice_seconds), so the job ends and the next one folds the slice in parts:"
             f" the function at {self._where} may not return on one of its records",
-            file=sys.stderr,
-            flush=True,
+            Level.ERROR,
         )
         # If the note fails, as on a full disk, the slice is split after one more end.
         with suppress(Exception):

@@ -9,12 +9,12 @@ separate slice with a frontier, so the next job continues after the part.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 from msgspec import Struct
 
 from kappa.base.failpoint import failpoint
+from kappa.base.log_lines import Level, write_log_line
 from kappa.base.units import count_of
 from kappa.state.build import folder_of_build
 from kappa.state.documents import Documents
@@ -95,12 +95,11 @@ class Splits:
             return parts
         smaller = _parted(first)
         self._put(Split(tuple(each.end for each in (*smaller, *parts[1:]))))
-        print(
+        write_log_line(
             f"slice {piece.leg}/{piece.number} was begun {count_of(begun.times, 'time')} and not "
             f"ended; "
             f"{first.distance} offsets of it are split into {len(smaller)}",
-            file=sys.stderr,
-            flush=True,
+            Level.WARN,
         )
         return self._cut(piece)
 

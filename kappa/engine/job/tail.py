@@ -7,7 +7,6 @@ the job's main thread reads the journal and, between slices, does the upkeep of 
 from __future__ import annotations
 
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from kappa.base.clock import Stopwatch, now
 from kappa.base.errors import Broken, KappaError, Unreachable, UsageError
+from kappa.base.log_lines import Level, write_log_line
 from kappa.base.units import count_of
 from kappa.engine.function.trouble import SPARK_ERRORS, translated
 from kappa.engine.job.legs import Leg
@@ -234,7 +234,7 @@ class Tail:
         try:
             query.stop()
         except SPARK_ERRORS as error:
-            print(f"the stream did not stop: {error}", file=sys.stderr, flush=True)
+            write_log_line(f"the stream did not stop: {error}", Level.WARN)
 
     def _reason(self, query: StreamingQuery) -> BaseException:
         if self._failure is not None:
@@ -312,11 +312,9 @@ class _Report:
         means = ", ".join(
             f"{name} {seconds * 1000 / self._slices:.0f}" for name, seconds in self._seconds.items()
         )
-        print(
+        write_log_line(
             f"{count_of(self._slices, 'slice')} up to {piece.leg}/{piece.number}, "
-            f"{count_of(self._offsets, 'offset')} (mean ms: {means})",
-            file=sys.stderr,
-            flush=True,
+            f"{count_of(self._offsets, 'offset')} (mean ms: {means})"
         )
         if self._waited:
             steps = {"wait": sum(self._waited) / len(self._waited)}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 
 from kappa.base.disk import delete_file
 from kappa.base.errors import KappaError
+from kappa.base.log_lines import Level, write_log_line
 from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.topic import Topic
 from kappa.declare.topic_options import TopicKind
@@ -226,11 +226,10 @@ class Archives:
         except _TROUBLE as error:
             if self._reported.get(topic) != str(error):
                 self._reported[topic] = str(error)
-                print(
+                write_log_line(
                     f"the archive of topic {topic} cannot be read, and the topic is read in its"
                     f" place: {error}",
-                    file=sys.stderr,
-                    flush=True,
+                    Level.WARN,
                 )
             return None
 

@@ -15,7 +15,6 @@ above all numbers that readers ever saw.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from msgspec.structs import replace
 from kappa.base.clock import now
 from kappa.base.errors import Broken, Damaged
 from kappa.base.failpoint import failpoint
+from kappa.base.log_lines import Level, write_log_line
 from kappa.state.build import Birth, folder_of_build, recent_names, table_path
 from kappa.state.file_sums import RecordedSums
 from kappa.state.files.address import files_in
@@ -189,7 +189,7 @@ class Publisher:
             restored = None if self._newest else restored_frontier(self._store, self._birth)
             if restored is not None:
                 told = f"the frontiers of build {self._build} were lost: one is made of its tables"
-                print(told, file=sys.stderr, flush=True)
+                write_log_line(told, Level.WARN)
                 self.begin(restored)
         return self._newest
 

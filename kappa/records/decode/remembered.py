@@ -10,12 +10,12 @@ path or URL.
 from __future__ import annotations
 
 import hashlib
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kappa.base.errors import Damaged, KappaError
+from kappa.base.log_lines import Level, write_log_line
 from kappa.records.identity import DIGEST_BYTES, Memory
 from kappa.state.files.address import delete_file, files_in, read_file, write_file
 
@@ -104,9 +104,7 @@ def newest_memory(
             try:
                 return offset, *get_memory(folder, partition, offset, horizon_ms)
             except Damaged as error:
-                print(
-                    f"{error.message}; it is made from the log again", file=sys.stderr, flush=True
-                )
+                write_log_line(f"{error.message}; it is made from the log again", Level.WARN)
                 delete_file(_memory_path(folder, partition, offset))
     return None
 

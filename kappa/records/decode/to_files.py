@@ -10,7 +10,6 @@ least that is possible. The difference is added where the rows are read (`Carrie
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kappa.base.log_lines import Level, write_log_line
 from kappa.base.sections import StorageSettings
 from kappa.base.sql import spark_quote
 from kappa.declare.formats.registry_schemas import SchemaSource, open_schemas, opened_schemas
@@ -108,10 +108,9 @@ def decode_to_files(
     shares = shares_of(topic, ranges, cores)
     if shares.undivided is Undivided.IDENTITY and topic.name not in _named:
         _named.add(topic.name)
-        print(
+        write_log_line(
             f"topic {topic.name} is decoded by {len(ranges)} of {cores} cores: {shares.undivided}",
-            file=sys.stderr,
-            flush=True,
+            Level.WARN,
         )
     count = len(shares.ranges)
     decode = partial(

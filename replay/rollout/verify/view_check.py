@@ -12,6 +12,7 @@ import sys
 
 from kappa.base.clock import now
 from kappa.base.errors import ExitCode
+from kappa.base.log_lines import Level, write_log_line
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.replay.rollout.current import current_state
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load_settings(given.project, root=given.root)
         found = check_views(settings, open_store(settings), given.build)
         for line in () if found is None else found.unlike:
-            print(line, file=sys.stderr)
+            write_log_line(line, Level.WARN)
         return ExitCode.OK
 
     return run_program("kappa.replay.rollout.verify.view_check", work, arguments, build=str)

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import KappaError
 from kappa.base.failpoint import failpoint
+from kappa.base.log_lines import Level, write_log_line
 from kappa.base.sections import AlertSettings, seconds_of
 from kappa.base.settings import Settings
 from kappa.declare.alert import AlertBirth
@@ -46,7 +47,7 @@ from kappa.serving.outlets.changes.change_set import ChangeCounts, ChangeSet
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import Filter
 from kappa.serving.outlets.changes.follower import Follower
-from kappa.serving.outlets.outlet import served_outlets, write_log_line
+from kappa.serving.outlets.outlet import served_outlets
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.build import read_birth
 from kappa.state.store import Store
@@ -430,4 +431,4 @@ class AlertOutlet:
     def _log_error(self, error: KappaError | OSError) -> None:
         if str(error) != self._told:
             self._told = str(error)
-            write_log_line(f"alert {self._name}: {error}")
+            write_log_line(f"alert {self._name}: {error}", Level.ERROR)

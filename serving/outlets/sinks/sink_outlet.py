@@ -20,13 +20,14 @@ from msgspec.structs import replace
 
 from kappa.base.clock import now
 from kappa.base.errors import KappaError
+from kappa.base.log_lines import Level, write_log_line
 from kappa.declare.sink import SinkBirth, row_writer
 from kappa.kafka.client import Log
 from kappa.kafka.transactions import Fenced, TooLarge, Transactions
 from kappa.serving.outlets.changes.change_set import ChangeKind, ChangeSet
 from kappa.serving.outlets.changes.filter import Filter
 from kappa.serving.outlets.changes.follower import Follower
-from kappa.serving.outlets.outlet import served_outlets, write_log_line
+from kappa.serving.outlets.outlet import served_outlets
 from kappa.serving.outlets.sinks.sink_position import SinkLease, SinkPosition, hash_of_part
 from kappa.serving.outlets.sinks.sink_status import Sent, SinkState, put_sink_state, read_sink_state
 from kappa.serving.outlets.sinks.sink_topic import (
@@ -331,7 +332,7 @@ class SinkOutlet:
     def _put_failure(self, error: KappaError | OSError, state: str) -> None:
         told = error if isinstance(error, KappaError) else KappaError(str(error))
         if (told.message, state) != (self._state.error, self._state.state):
-            write_log_line(f"sink {self._topic}: {told}")
+            write_log_line(f"sink {self._topic}: {told}", Level.WARN)
         self._state = replace(
             self._state, state=state, error=told.message, hint=told.hint, error_at=now()
         )
@@ -339,7 +340,7 @@ class SinkOutlet:
             put_sink_state(self._means.store, self._state)
         except (KappaError, OSError) as also:
             # A full disk, which was just told of.
-            write_log_line(f"sink {self._topic}: its state cannot be written: {also}")
+            write_log_line(f"sink {self._topic}: its state cannot be written: {also}", Level.WARN)
 
 
 class _CountedMessages:

@@ -34,7 +34,7 @@ def test_a_slice_without_progress_is_given_up_and_named(
         assert ended.wait(10)
 
     (said,) = capfd.readouterr().err.splitlines()
-    assert said.startswith("error: slice 2/7 (t:0=10 to t:0=20) made no progress for 0.05 s")
+    assert " ERROR kappa: slice 2/7 (t:0=10 to t:0=20) made no progress for 0.05 s" in said
     assert "pipelines/shop.py:12" in said
     assert "engine.slice_seconds" in said
     assert given_up == [PIECE]

@@ -576,6 +576,23 @@ def test_a_log_is_shown_by_level_and_text(world: World) -> None:
     assert "There are supervisor, broker" in missing.text
 
 
+def test_the_navigation_leads_to_the_first_log(world: World) -> None:
+    """That of the supervisor; logs that nobody has written are not offered."""
+    world.goes_live(world.build("web-1"), 1)
+    with serving(world) as server:
+        nothing = server.ask("GET", "/logs", Accept=HTML)
+        log = world.store.local.path("logs/courier.log")
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("12:00 INFO kappa: begins\n")
+        first, page = server.ask("GET", "/logs", Accept=HTML), got(server, "/logs/courier")
+
+    assert nothing.headers["location"] == "/logs/supervisor"
+    assert first.headers["location"] == "/logs/courier"
+    links = {each["href"] for each in page.all("a")}
+    assert "/logs" in links
+    assert "/logs/broker" not in links
+
+
 def test_logs_are_printed_by_level(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -620,6 +637,7 @@ def test_a_large_log_is_read_at_its_end_alone(tmp_path: Path) -> None:
         *(("12:00 WARN Foo: slow", "warning"), ("WARNING: disk", "warning")),
         *(("error: there is no build", "error"), ("java.io.IOException: no", "error")),
         *(("12:00 INFO no errors here", ""), ("x" * 300 + " ERROR", "")),
+        *(("12:00 INFO kappa: an IOError: no", ""), ("12:00 WARN kappa: error: a", "warning")),
     ],
 )
 def test_a_level_is_named_by_the_line(line: str, level: str) -> None:

@@ -1,0 +1,51 @@
+"""Lines in the logs of processes: each has the time, a level, and who writes it.
+
+The form is that of Java's lines in the same logs (kappa/engine/spark/log4j2.properties), so
+`kappa logs --level` and the page find both: `2026-01-31T14:05:00.123Z WARN kappa: no answer`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from enum import StrEnum
+
+_WRITER = "kappa"
+_ERROR = re.compile(rf"\S+ ERROR {_WRITER}: (.*)")
+_LEVEL = re.compile(r"\S+ +(?:(TRACE|DEBUG|INFO)|(WARN)|(ERROR|FATAL)) ")
+
+
+class Level(StrEnum):
+    """The level of a line, as Java names it."""
+
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+
+
+def write_log_line(text: str, level: Level = Level.INFO) -> None:
+    """Writes a text to the log of this process; a full disk loses the text.
+
+    Lines after the first are indented, so they belong to the first.
+    """
+    at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    shown = "\n  ".join(text.rstrip("\n").split("\n"))
+    with suppress(OSError):
+        print(f"{at} {level} {_WRITER}: {shown}", file=sys.stderr, flush=True)
+
+
+def error_in(line: str) -> str:
+    """Returns the text of an error that `write_log_line` has written, or "". Pure."""
+    found = _ERROR.fullmatch(line)
+    return "" if found is None else found[1]
+
+
+def named_level(line: str) -> str | None:
+    """Returns the level that stands after a line's time: error, warning, or "" for less. Pure.
+
+    Returns None if no level stands there.
+    """
+    found = _LEVEL.match(line)
+    return None if found is None else "warning" if found[2] else "error" if found[3] else ""
