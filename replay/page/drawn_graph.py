@@ -12,12 +12,22 @@ from kappa.replay.status.graph import GraphEdge, GraphNode, ProjectGraph, flow_t
 from kappa.serving.query.render import printable_text
 
 # Pixels of a node, of the room between two layers, and between two nodes of a layer.
-WIDTH, HEIGHT = 160, 44
-_GAP_X, _GAP_Y = 62, 12
+WIDTH, HEIGHT = 172, 44
+_GAP_X, _GAP_Y = 64, 12
 _EDGE_Y = 10
 _MARGIN = 14
-# Columns of a monospaced text that fit into a node, in the large and in the small letters.
-_NAME_COLUMNS, _DETAIL_COLUMNS = 18, 18
+# The room for a text in a node, and the pixels of a letter: those of DejaVu Sans, which is wide, in
+# the large bold letters of a name. The small letters of a detail have less.
+_ROOM = WIDTH - 28
+_LETTER, _SMALL = 9.4, 0.76
+# The kind stands before the detail.
+_DETAIL_MARGIN = 56
+_LETTERS = {
+    **dict.fromkeys("iljI.,:;'|!()[] ", 5.3),
+    **dict.fromkeys("frt-_/", 6.6),
+    **dict.fromkeys("ABCDEGHKNOPQRUVXYZ&", 11.2),
+    **dict.fromkeys("mwMW@%", 14.4),
+}
 # More passes change no picture that was tried.
 _PASSES = 6
 
@@ -55,12 +65,14 @@ class DrawnEdge:
 
 @dataclass(frozen=True, slots=True)
 class DrawnGraph:
-    """A picture of a lineage, with its size in pixels."""
+    """A picture of a lineage, with its size in pixels, and that of a node."""
 
     width: int
     height: int
     nodes: tuple[DrawnNode, ...]
     edges: tuple[DrawnEdge, ...]
+    node_width: int = WIDTH
+    node_height: int = HEIGHT
 
 
 def draw_graph(graph: ProjectGraph) -> DrawnGraph:
@@ -94,8 +106,8 @@ def draw_graph(graph: ProjectGraph) -> DrawnGraph:
             each,
             _left(depths[each.id]),
             round(tops[each.id]),
-            _cut(each.name, _NAME_COLUMNS),
-            _cut(each.detail, _DETAIL_COLUMNS),
+            _shortened(each.name, _ROOM),
+            _shortened(each.detail, (_ROOM - _DETAIL_MARGIN) / _SMALL),
             _title(each),
             _address(each),
         )
@@ -267,13 +279,23 @@ def _address(node: GraphNode) -> str:
             return f"/tables/{quote(node.pipeline, safe='')}/{name}"
 
 
-def _cut(text: str, columns: int) -> str:
-    """Returns the beginning of a text that fits; wide characters take two columns."""
-    found, room = "", columns
-    shown = " ".join(printable_text(text).split())
-    for sign in shown:
-        room -= 2 if unicodedata.east_asian_width(sign) in "WF" else 1
-        if room < 0:
-            return f"{found[:-1]}…"
-        found += sign
-    return found
+def _shortened(text: str, room: float) -> str:
+    """Returns a text that fits into some pixels: a long text has its begin and its end."""
+    signs = list(" ".join(printable_text(text).split()))
+    widths = [_letter_width(each) for each in signs]
+    if sum(widths) <= room:
+        return "".join(signs)
+    left, right, used = 0, len(signs), _LETTER
+    # The longer side is the begin: names of a family differ at the end.
+    while left < right:
+        at = left if left <= len(signs) - right else right - 1
+        if (used := used + widths[at]) > room:
+            break
+        left, right = (left + 1, right) if at == left else (left, right - 1)
+    return f"{''.join(signs[:left])}…{''.join(signs[right:])}"
+
+
+def _letter_width(sign: str) -> float:
+    if unicodedata.east_asian_width(sign) in "WF":
+        return 14.4
+    return _LETTERS.get(sign, _LETTER)

@@ -169,7 +169,7 @@ def phase_health(build: BuildStatus) -> Health:
         )
     match build.rollout.phase:
         case Phase.READY if build.rollout.waits:
-            return Health("Ready", "busy", "it waits for your yes")
+            return Health("Waits for a yes", "warn", "it was replayed and verified")
         case Phase.HOLDING | Phase.READY:
             return Health("Switching", "busy")
         case phase:

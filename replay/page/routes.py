@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -50,6 +50,7 @@ from kappa.replay.status.alerts import alert_statuses, shown_alerts, shown_notic
 from kappa.replay.status.column_graph import ColumnOrigin, column_origins
 from kappa.replay.status.graph import (
     CHANGED,
+    KINDS,
     NEW,
     READS,
     REMOVED,
@@ -594,9 +595,18 @@ def show_topics(request: Request, search: str = "") -> Response:
         topics=found,
         rates=rates,
         readers=readers,
+        sinks=_sinks_of(desk),
         search=search.strip(),
         trouble=trouble,
     )
+
+
+def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:
+    """Returns the tables that the sinks of this project write, by topic."""
+    found: dict[str, list[str]] = {}
+    for each in sink_statuses(desk.here.store, time.time()):
+        found.setdefault(each.known.topic, []).append(each.known.table)
+    return found
 
 
 @router.get("/graph")
@@ -632,6 +642,8 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
         now,
         drawn=drawn,
         is_outline=is_outline,
+        kinds=[kind for kind in KINDS if any(each.node.kind == kind for each in drawn.nodes)],
+        undeployed=any(not each.node.is_deployed for each in drawn.nodes),
         touched=[each for each in _LEGEND if each in changes],
         legend=_LEGEND,
         pipeline=pipeline,
@@ -665,6 +677,8 @@ def show_topic(
         trouble=trouble,
         rate=topic_rates(desk, _topic_rates_of(request)).get(name),
         builds=builds,
+        sinks=_sinks_of(desk),
+        declared=desk.topics().row_objects(),
     )
 
 

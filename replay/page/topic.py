@@ -15,6 +15,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kappa.base.clock import moment_text
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
@@ -33,6 +35,8 @@ _NEWEST = 8
 # Of so many partitions records are shown, and of each so many bytes: more fit no page.
 _PARTITIONS = 16
 _MOST_BYTES = 500
+# A longer value of JSON is shown by its beginning alone.
+_PRETTY_BYTES = 20_000
 # A search shows so many records, looks at so many, and ends after so many seconds.
 _FOUND = 50
 _LOOKED_AT = 100_000
@@ -44,7 +48,8 @@ _LARGEST_OFFSET = (1 << 63) - 1
 class LogRecord:
     """A record for people; bytes that are not text are hexadecimal digits, and null is None.
 
-    `rejected` is the reason why a build that serves has rejected the record, or "".
+    `rejected` is the reason why a build that serves has rejected the record, or "". `pretty` is a
+    value of JSON with a field a line, or "".
     """
 
     offset: int
@@ -52,6 +57,7 @@ class LogRecord:
     key: str | None
     value: str | None
     rejected: str = ""
+    pretty: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +239,21 @@ def _log_record(record: Record) -> LogRecord:
         moment_text(record.timestamp_ms),
         as_text(record.key),
         as_text(record.value),
+        pretty=pretty_json(record.value),
     )
+
+
+def pretty_json(content: bytes | None) -> str:
+    """Returns a JSON object or array with a field a line, and each number as it is written.
+
+    Returns "" for all other values, and for values that are too long for a page.
+    """
+    if content is None or len(content) > _PRETTY_BYTES or content.lstrip()[:1] not in {b"{", b"["}:
+        return ""
+    try:
+        return msgspec.json.format(content, indent=2).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def as_text(content: bytes | None) -> str | None:

@@ -149,7 +149,7 @@ def watch_until_ready(page: Page) -> None:
         ensure_accessible(page)
         picture(page, f"deploy ready {scheme}")
     page.get_by_role("link", name="Overview").click()
-    expect(page.locator("#moving-flights .chip")).to_have_text("Ready")
+    expect(page.locator("#moving-flights .chip")).to_have_text("Waits for a yes")
     expect(page.locator("#pipe-flights canvas")).to_be_visible()
     picture(page, "deploy overview")
 

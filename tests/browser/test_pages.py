@@ -253,6 +253,50 @@ def test_board_asks_until_its_answer_is_newest(chromium: Browser, tmp_path: Path
 
 
 @pytest.mark.long
+def test_no_row_of_a_board_has_a_hole(chromium: Browser, standing: Server) -> None:
+    """The tiles of each row end where the board ends."""
+    with opened(chromium, at(standing)) as (page, _):
+        for size in (WIDE, NARROW):
+            page.set_viewport_size(size)
+            page.goto("/boards/pages")
+            expect(page.locator(".tile")).to_have_count(6)
+            holes = page.evaluate(
+                "() => { const board = document.querySelector('.board').getBoundingClientRect();"
+                " const ends = new Map();"
+                " for (const each of document.querySelectorAll('.tile')) {"
+                " const { top, right } = each.getBoundingClientRect();"
+                " ends.set(Math.round(top), Math.max(right, ends.get(Math.round(top)) ?? 0)); }"
+                " return [...ends.values()].map((end) => Math.round(board.right - end)); }"
+            )
+            assert len(holes) > 1
+            assert {*holes} == {0}
+
+
+@pytest.mark.parametrize("path", ["/tables", "/rejects", "/topics/visits", "/alerts"])
+def test_narrow_lists_need_no_scrolling(chromium: Browser, standing: Server, path: str) -> None:
+    with opened(chromium, at(standing), viewport=NARROW) as (page, _):
+        page.goto(path)
+        wide = page.locator(".scroll:has(> .stacked)").evaluate_all(
+            "(lists) => lists.map((each) => each.scrollWidth - each.clientWidth)"
+        )
+        assert wide
+        assert {*wide} == {0}
+
+
+def test_an_open_record_stays_open_while_others_come(chromium: Browser, tmp_path: Path) -> None:
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server)) as (page, _):
+        page.goto("/topics/visits")
+        expect(page.locator("#line")).to_have_text("Live")
+        record = page.locator("#record-0-1230")
+        record.locator("summary").click()
+        world.log.newest = 1236
+        world.append(Abandoned(14, "somebody was quicker"))
+        expect(page.locator("#record-0-1235")).to_be_visible()
+        expect(record.locator("pre")).to_be_visible()
+        expect(page.locator("#topic details[open]")).to_have_count(1)
+
+
 def test_kiosk_is_large_and_leads_back(chromium: Browser, standing: Server) -> None:
     """Without a frame, by its title."""
     with opened(chromium, at(standing), viewport={"width": 1920, "height": 1080}) as (page, _):
@@ -637,6 +681,11 @@ def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) ->
     """The page says the command to type."""
     with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
         page.goto("/rollouts/5")
+        # A button that only a script could serve does not look alive.
+        expect(page.get_by_role("button", name="Promote")).to_be_disabled()
+        page.goto("/rejects")
+        expect(page.get_by_role("button", name="Fix and redrive").first).to_be_disabled()
+        page.goto("/rollouts/5")
         page.get_by_role("link", name="Show some of each kind").click()
         expect(page.locator("ins")).to_have_count(5)
         page.goto("/tables/web/page_hits")
@@ -725,10 +774,19 @@ def test_browser_signs_in_with_a_token(chromium: Browser, tmp_path: Path) -> Non
         expect(page).to_have_url(f"{at(server)}/rollouts/5")
         expect(page.locator("#line")).to_have_text("Live")
         assert page.evaluate("document.cookie") == ""
+        page.set_viewport_size({"width": 1280, "height": 800})
+        # The header has one line: its pages, the connection, and who is signed in.
+        middles = page.locator(".top > :is(.brand, nav, .line, .who)").evaluate_all(
+            "(parts) => parts.map((each) => each.getBoundingClientRect())"
+            ".map(({ top, height }) => Math.round((top + height / 2) / 4))"
+        )
+        assert len(middles) == 4
+        assert len({*middles}) == 1
 
         page.get_by_role("button", name="Abandon").click()
         page.locator("#plan-yes:not([disabled])").click()
         expect(page.locator("#rollout")).to_contain_text("abandoned over HTTP")
+        page.locator(".who summary").click()
         page.get_by_role("button", name="Sign out").click()
         page.goto("/history")
         expect(page.get_by_label("Token")).to_be_visible()

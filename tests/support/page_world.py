@@ -83,6 +83,7 @@ ALERTS = (
     AlertBirth("late", "page_hits", "https://canary:1/canary"),
 )
 
+_JSON_VALUE = json.dumps({"page": EVIL, "n": [1]}).replace("[1]", "[1.10]").encode()
 BY_PAGE = "select page, sum(hits)::bigint as hits from page_hits group by page order by page"
 
 
@@ -95,6 +96,7 @@ class FakeLog:
     def __init__(self, partitions: int = 2) -> None:
         self.partitions = partitions
         self.others: tuple[str, ...] = ()
+        self.newest = 1234
         self.produced: list[ProducedRecord] = []
 
     def topics(self) -> dict[str, TopicFacts]:
@@ -108,13 +110,13 @@ class FakeLog:
         return self._of(topics, 0)
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        return self._of(topics, 1234)
+        return self._of(topics, self.newest)
 
     def at_time(self, topics: Iterable[str], _: int) -> Offsets:
         return self._of(topics, 1000)
 
     def high_watermark(self, topics: Iterable[str]) -> Offsets:
-        return self._of(topics, 1234)
+        return self._of(topics, self.newest)
 
     def facts(self, topic: str) -> TopicFacts | None:
         return self.topics().get(topic)
@@ -126,7 +128,9 @@ class FakeLog:
     def records(self, _: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
         for topic, partition, last in end.items():
             for offset in range(start.at(topic, partition), last):
-                value = b"\xff\x00" if offset % 2 else f'{{"page": "{EVIL}"}}'.encode()
+                # Bytes, nearly JSON, and JSON with a number that a float would change.
+                values = (f'{{"page": "{EVIL}"}}'.encode(), b"\xff\x00", _JSON_VALUE, b"\xff\x00")
+                value = values[offset % 4]
                 yield Record(topic, partition, offset, 1_790_000_000_000, EVIL.encode(), value, ())
 
     def _of(self, topics: Iterable[str], offset: int) -> Offsets:

@@ -27,6 +27,7 @@ from msgspec import structs
 from page_world import EVIL, ROWS, World
 
 from kappa.base.errors import Conflict
+from kappa.base.sections import Role
 from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page import api, build_rates, routes, samples
@@ -35,7 +36,7 @@ from kappa.replay.page.overview import health_of
 from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
 from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
-from kappa.replay.page.topic import as_text, topic_view
+from kappa.replay.page.topic import as_text, pretty_json, topic_view
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.verify import diff
@@ -43,6 +44,8 @@ from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.status_text import status_document, status_heading, status_listing
 from kappa.replay.status.topics.topic_growth import TopicRates
+from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.tokens import TokenFile
 from kappa.serving.http import events, token
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.http.headers import joined
@@ -56,6 +59,7 @@ from kappa.serving.query.sandbox.question import Allowance
 from kappa.state import disk_space
 from kappa.state.build import folder_of_build, put_birth, read_birth
 from kappa.state.build_status import ViewCost, put_view_costs
+from kappa.state.drift import Drift, DriftKind, put_drifts
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
     Abandoned,
@@ -119,9 +123,10 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def serving(world: World, token: str | None = None) -> Server:
-    routers = {"router": api.router, "more": (events.router, *routes.ROUTERS)}
-    return Server(world.store, Allowance(at_once=1), token=token, desk=world.desk, **routers)
+def serving(world: World, token: str | None = None, *, accounts: Accounts | None = None) -> Server:
+    routers: Any = {"router": api.router, "more": (events.router, *routes.ROUTERS)}
+    given: Any = {"token": token, "accounts": accounts, "desk": world.desk}
+    return Server(world.store, Allowance(at_once=1), **given, **routers)
 
 
 def got(server: Server, path: str, **headers: str) -> Page:
@@ -230,6 +235,107 @@ def test_notices_are_a_table_with_proof_and_links(lived: Lived) -> None:
     assert any((each or "").startswith("/logs/%3Cscript") for each in links)
     assert f"visits:0:7 {EVIL}" in page.text
     assert all("colspan" not in each for each in page.all("td"))
+
+
+def test_overview_begins_with_what_is_wrong(world: World) -> None:
+    """What cannot send comes first, then a rollout that waits, then folded drift."""
+    world.lives()
+    drifts = [
+        Drift(DriftKind.FIELD, "visits", name, f"field {name}", "visits:0:7", EVIL, "then")
+        for name in ("a", EVIL)
+    ]
+    put_drifts(world.store, "web-2", drifts)
+    with serving(world) as server:
+        page = got(server, "/")
+
+    told = (
+        "Alert late cannot be delivered: canary answered 500.",
+        "On the way",
+        "Waits for a yes",
+        "web: events are no longer as declared, in 2 ways",
+        "Pipelines",
+    )
+    places = [page.text.index(each) for each in told]
+    assert places == sorted(places)
+    assert {"class": "notice bad failing"} in page.all("div")
+    (drift,) = (each for each in page.all("details") if (each.get("id") or "") == "drift-web")
+    assert "open" not in drift
+    assert EVIL in page.text
+    assert "/rollouts/5" in {each["href"] for each in page.all("a") if each.get("class")}
+
+
+def test_many_failing_outlets_are_one_notice(world: World) -> None:
+    world.lives()
+    served = current_state(world.store).serving["web"]
+    birth = read_birth(world.store, served)
+    names = [f"out{number}" for number in range(7)]
+    world.store.delete(f"{folder_of_build(served)}/birth.json")
+    sinks = tuple(SinkBirth(name, "page_hits") for name in names)
+    put_birth(world.store, structs.replace(birth, sinks=sinks))
+    for name in names:
+        put_sink_state(world.store, SinkState(name, "page_hits", "web", "retries", error=EVIL))
+    drift = Drift(DriftKind.FIELD, "visits", "a", "field a", "visits:0:7", "{}", "then")
+    put_drifts(world.store, "web-2", [drift])
+    with serving(world) as server:
+        page = got(server, "/")
+        topics = got(server, "/topics")
+
+    assert "8 sinks and alerts cannot send." in page.text
+    assert "And 3 more" in page.text
+    assert page.all("div").count({"class": "notice bad failing"}) == 1
+    assert "Not declared" in topics.text
+    # One drift alone is not folded.
+    assert "web: events are no longer as declared." in page.text
+    assert not [each for each in page.all("details") if each.get("id") == "drift-web"]
+
+
+def test_a_rollout_shows_its_rows_before_its_progress(lived: Lived) -> None:
+    server, candidate = lived
+    text = got(server, f"/rollouts/{candidate}").text
+
+    heads = ("Verification: passed", "Rows that differ", "Progress")
+    places = [text.rindex(each) for each in heads]
+    assert places == sorted(places)
+
+
+def test_a_topic_says_whose_it_is(world: World) -> None:
+    """A sink of the project is marked with its table, and a topic of no declaration, too."""
+    sinks = (SinkBirth("salaries", "by_page"),)
+    world.goes_live(world.build("web-1", sinks=sinks), 1)
+    world.log.others = ("strange",)
+    with serving(world) as server:
+        page = got(server, "/topics")
+
+    assert "salaries Sink of by_page" in page.text
+    assert "strange Not declared" in page.text
+    assert "visits retained" in page.text
+
+
+def test_a_record_of_json_opens_with_a_field_a_line(lived: Lived) -> None:
+    """Each number stays as it was written; what is no JSON has nothing to open."""
+    page = got(lived[0], "/topics/visits")
+
+    assert any((each.get("id") or "") == "record-0-1230" for each in page.all("tr"))
+    assert len(page.all("summary")) == 4
+    assert pretty_json(b'{"a":1.10,"b":[1e400]}') == '{\n  "a": 1.10,\n  "b": [\n    1e400\n  ]\n}'
+    for other in (None, b"", b"12", b"{", b"\xff", b"[" * 19_000, b"[" + b"1," * 20_000 + b"1]"):
+        assert pretty_json(other) == ""
+
+
+def test_who_may_not_sees_what_is_missing(tmp_path: Path) -> None:
+    """The right, who gives it, the way back, and another name."""
+    world = World(tmp_path)
+    world.lives()
+    file = TokenFile(tmp_path / "tokens.json")
+    text = file.add_token("ada", [Role.READ], made_by="me")
+    with serving(world, accounts=Accounts(file=file)) as server:
+        page = got(server, "/logs", Authorization=f"Bearer {text}")
+
+    assert page.status == 403
+    assert "may not inspect: that needs the role stage, and it has read" in page.text
+    assert "with the role read" in page.text
+    assert "Sign in as somebody else" in page.text
+    assert {"method": "post", "action": "/logout"} in page.all("form")
 
 
 def test_overview_shows_dearest_views(world: World) -> None:

@@ -196,6 +196,23 @@ def test_no_two_nodes_of_a_picture_overlap(ways: set[tuple[str, str]]) -> None:
     assert all(without[each.source] < without[each.target] for each in forward)
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("page_hits", "page_hits"),
+        ("carrier_delays_by_month", "carrier_…by_month"),
+        ("W" * 40, "WWWWW…WWWW"),
+        ("i" * 27, "i" * 27),
+        ("名" * 99, "名名名名名…名名名名"),
+    ],
+)
+def test_a_long_name_keeps_begin_and_end(name: str, shown: str) -> None:
+    """It fits into its box, and the title has all of it."""
+    (drawn,) = draw_graph(ProjectGraph((GraphNode("a", "table", name),), ())).nodes
+
+    assert (drawn.name, drawn.title) == (shown, f"table {name}")
+
+
 HOSTILE = (
     EVIL,
     '"]\n  click n0 href "javascript:1"',

@@ -175,3 +175,8 @@ document.addEventListener("click", (event) => {
   const reject = event.target.closest("[data-redrive]");
   if (reject) mend(reject);
 });
+
+// A button without its script would look as if it did something: the server sends it disabled.
+const enable = () => document.querySelectorAll("[data-intent]:disabled, [data-redrive]:disabled").forEach((each) => { each.disabled = false; });
+new MutationObserver(enable).observe(document.body, { childList: true, subtree: true });
+enable();

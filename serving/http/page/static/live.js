@@ -67,18 +67,28 @@ function take(page) {
   if (document.querySelector("[data-behind]")) setTimeout(refresh, BOARD_MS);
 }
 
+// The page's own: what a person has opened, and the buttons that act.js has enabled.
+const OWN = new Set(["open", "disabled"]);
+
 // Makes one node equal to another. It changes only differences, so that focus, open details and
 // charts stay.
 function become(here, there) {
   if (here.isEqualNode(there)) return;
   if (here.nodeType !== there.nodeType || here.nodeName !== there.nodeName || here.id !== there.id) { here.replaceWith(there); return; }
   if (here.nodeType !== Node.ELEMENT_NODE) { here.nodeValue = there.nodeValue; return; }
-  for (const { name } of [...here.attributes]) if (!there.hasAttribute(name) && name !== "open") here.removeAttribute(name);
-  for (const { name, value } of there.attributes) if (here.getAttribute(name) !== value && name !== "open") here.setAttribute(name, value);
+  for (const { name } of [...here.attributes]) if (!there.hasAttribute(name) && !OWN.has(name)) here.removeAttribute(name);
+  for (const { name, value } of there.attributes) if (here.getAttribute(name) !== value && !OWN.has(name)) here.setAttribute(name, value);
   if (here.hasAttribute("data-keep")) return;
-  const now = [...here.childNodes], next = [...there.childNodes];
-  next.forEach((each, place) => (place < now.length ? become(now[place], each) : here.append(each)));
-  now.slice(next.length).forEach((each) => each.remove());
+  // What has an id stays itself wherever it moves, so that an open record stays open.
+  const named = new Map([...here.children].filter((each) => each.id).map((each) => [each.id, each]));
+  const next = [...there.childNodes];
+  next.forEach((each, place) => {
+    let at = here.childNodes[place] ?? null;
+    if ((each.id ?? "") !== (at?.id ?? "")) { at = here.insertBefore(named.get(each.id) ?? each, at); }
+    else if (!at) at = here.appendChild(each);
+    if (at !== each) become(at, each);
+  });
+  while (here.childNodes.length > next.length) here.lastChild.remove();
 }
 
 // A search: the list follows while one types. The address has the search, as without scripts.
