@@ -1,7 +1,8 @@
 """Drift: events that no longer are as a topic declares them. Reported, and nothing stops.
 
 The job of a build finds drift, and puts a document of it on this host. Status, page, metrics and
-notices read the document. Another build of the pipeline begins without drift.
+notices read the document. Another build of the pipeline begins with the fields that its topics
+still do not declare, and takes over other drift of the build that serves once it meets it.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _present_states(store: Store, state: State, reserve: int) -> Iterator[Notice
     for pipeline, build in sorted(state.serving.items()):
         for drift in read_drifts(store, state.folded_by(build)):
             yield Notice(
-                f"drift of {build}: {' '.join(drift.key)}",
+                f"drift of {pipeline}: {' '.join(drift.key)}",
                 "drift",
                 drift.text,
                 f"kappa topics tail {drift.topic}, or kappa rejects list {pipeline}",

@@ -24,6 +24,7 @@ from kappa.records.lines.envelope import envelope_line, envelope_record
 from kappa.records.redrive import HEADER, Position, named_original
 from kappa.serving.query.rejects import Reject, RejectFilter, rejects_in_order
 from kappa.state.build import Birth, read_birth
+from kappa.state.drift import DriftKind, put_drifts, read_drifts
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
@@ -247,6 +248,37 @@ def plan_lines(
 def produce_redrive(planned: Redrive, log: Log) -> Mapping[str, Acknowledged]:
     """Produces the planned records, and returns what the broker has acknowledged, by topic."""
     return {topic: log.produce(records, topic) for topic, records in planned.records.items()}
+
+
+def settle_drifts(store: Store, planned: Redrive, *, lease_seconds: float = 60.0) -> None:
+    """Takes the rejects that were redriven out of the drift of the builds that serve.
+
+    If another reject of the reason is left, its record becomes the proof.
+    """
+    originals = (
+        named_original(record.headers) for each in planned.records.values() for record in each
+    )
+    sent = {each.position for each in originals if each is not None}
+    found = rejects_in_order(
+        store, RejectFilter(topics=sorted(planned.records)), lease_seconds=lease_seconds
+    )
+    left: dict[tuple[str, str, str], Reject] = {}
+    for each in rejects_to_mend(found):
+        if each.original.position not in sent:
+            left.setdefault((each.build, each.at.topic, each.reason), each)
+    for build in {each.build for each in found}:
+        folder = read_birth(store, build).folded_by
+        drifts = read_drifts(store, folder)
+        kept = []
+        for drift in drifts:
+            if drift.kind is not DriftKind.REASON or drift.proof not in map(str, sent):
+                kept.append(drift)
+            elif other := left.get((build, drift.topic, drift.name.partition(" ")[0])):
+                shown = (other.value or b"").decode(errors="backslashreplace")
+                proof, value = str(other.at), shown[: max(len(drift.value), 1)]
+                kept.append(replace(drift, proof=proof, value=value))
+        if tuple(kept) != drifts:
+            put_drifts(store, folder, kept)
 
 
 def _check_order(line: Line, birth: Birth) -> None:

@@ -40,6 +40,20 @@ from kappa.state.store import Store
 _LOOKS = 20
 
 
+def live_beside(store: Store, birth: Birth) -> str | None:
+    """Returns the build that serves the pipeline of a build.
+
+    Returns None if no other build serves: none at all, or a build with the tables of this build.
+    """
+    _, record = Journal(store).last_served()
+    build = (
+        record.event.serving.get(birth.pipeline)
+        if record is not None and isinstance(record.event, GenerationMade)
+        else None
+    )
+    return None if build is None or folded_by(store, build) == birth.build else build
+
+
 class Aligner:
     """The aligner of a candidate with the live build of the pipeline."""
 
@@ -66,13 +80,8 @@ class Aligner:
 
         Both builds read these topics. Returns None if there is nothing to align with.
         """
-        _, record = Journal(self._store).last_served()
-        build = (
-            record.event.serving.get(self._birth.pipeline)
-            if record is not None and isinstance(record.event, GenerationMade)
-            else None
-        )
-        if build is None or folded_by(self._store, build) == self._birth.build:
+        build = live_beside(self._store, self._birth)
+        if build is None:
             return None
         topics = comparable_now(self._store, self._birth, read_birth(self._store, build))
         frontier = Frontiers(self._store, build).newest()

@@ -77,14 +77,22 @@ class DriftWatch:
         build: str,
         topics: Iterable[Topic],
         *,
+        serving: Iterable[Drift] = (),
+        only_known: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Goes on with the drift that earlier jobs of the build have found."""
+        """Goes on with the drift that earlier jobs of the build have found.
+
+        `serving` is the drift of the build that serves the pipeline: it is no news here. With
+        `only_known` nothing else is drift: a candidate that replays meets the records of the past,
+        and its rejects are compared when it is verified.
+        """
         self._store = store
         self._build = build
         self._clock = clock
-        self._drifts = list(read_drifts(store, build))
-        self._known = {each.key for each in self._drifts}
+        self._serving = {each.key: each for each in serving}
+        self._only_known = only_known
+        self._known = {each.key for each in read_drifts(store, build)}
         self._readers: dict[str, _Reader] = {}
         self._samplings: dict[str, _Sampling] = {}
         self._windows: dict[str, _Window] = {}
@@ -94,13 +102,15 @@ class DriftWatch:
             if not isinstance(reader, SourceChangeReader):
                 names = {name for each in topic.columns for name in (each.name, *each.was)}
                 self._readers[topic.name] = _Reader(reader.fields, frozenset(names))
+        # A field that is not declared stays so, whether or not a sample has it again.
+        self._add(each for each in self._serving.values() if self._is_undeclared(each))
 
     def sample(self, topic: str, raw: pa.Table) -> None:
         """Looks at the first raw records of a topic, as far as few were looked at lately."""
         at, reader = self._clock(), self._readers.get(topic)
         sampling = self._samplings.setdefault(topic, _Sampling(at))
         count = min(sampling.room_at(at), raw.num_rows)
-        if reader is None or not count or len(self._drifts) >= MOST_DRIFTS:
+        if reader is None or not count or len(self._known) >= MOST_DRIFTS:
             return
         sampling.room -= count
         first = raw.slice(0, count).select(["partition", "offset", "value"])
@@ -153,15 +163,25 @@ class DriftWatch:
                     found.append(_share_drift(topic, window))
         self._add(found)
 
+    def _is_undeclared(self, drift: Drift) -> bool:
+        reader = self._readers.get(drift.topic)
+        is_field = drift.kind is DriftKind.FIELD
+        return is_field and reader is not None and drift.name not in reader.declared
+
     def _add(self, found: Iterable[Drift]) -> None:
-        new = {each.key: each for each in reversed(list(found)) if each.key not in self._known}
-        if not new or len(self._drifts) >= MOST_DRIFTS:
+        new = {
+            each.key: self._serving.get(each.key, each)
+            for each in reversed(list(found))
+            if each.key not in self._known and (not self._only_known or each.key in self._serving)
+        }
+        if not new or len(self._known) >= MOST_DRIFTS:
             return
-        self._drifts += reversed(new.values())
         self._known |= new.keys()
         # Drift is for people: a disk that is full stops no slice.
         with suppress(KappaError, OSError):
-            put_drifts(self._store, self._build, self._drifts)
+            # Read again: a redrive takes drift out.
+            there = read_drifts(self._store, self._build)
+            put_drifts(self._store, self._build, (*there, *reversed(new.values())))
 
 
 def _jumps(window: _Window) -> bool:

@@ -22,7 +22,7 @@ from kappa.base.settings import Settings
 from kappa.base.units import parse_memory
 from kappa.code.code_snapshot import load_snapshot
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.job.align import Aligner
+from kappa.engine.job.align import Aligner, live_beside
 from kappa.engine.job.catch_up import CatchUp
 from kappa.engine.job.drift_watch import DriftWatch
 from kappa.engine.job.legs import LegKind, Legs
@@ -36,8 +36,9 @@ from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
-from kappa.state.build import Birth, read_birth
+from kappa.state.build import Birth, folded_by, read_birth
 from kappa.state.build_status import ensure_not_stopped, watch_slice
+from kappa.state.drift import read_drifts
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
 from kappa.tables.branch import keep_base
@@ -124,6 +125,7 @@ class Legwork:
         newest = Frontiers(self._store, self._build).newest()
         legs = Legs(self._store, self._build)
         within = newest is not None and legs.is_within(newest.offsets)
+        live = live_beside(self._store, birth)
         slices = SliceRunner(
             self._store,
             birth,
@@ -139,7 +141,15 @@ class Legwork:
             ),
             slice_seconds=engine.slice_seconds,
             cores=engine.cores,
-            drift=DriftWatch(self._store, self._build, pipeline.topics),
+            drift=DriftWatch(
+                self._store,
+                self._build,
+                pipeline.topics,
+                serving=()
+                if live is None
+                else read_drifts(self._store, folded_by(self._store, live)),
+                only_known=live is not None and within,
+            ),
         )
         try:
             slices.guard.check_topics()

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from kappa.engine.job.drift_watch import DriftWatch
 from kappa.engine.slice_here import SliceHere
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.raw import raw_table
-from kappa.state.drift import MOST_DRIFTS, Drift, read_drifts
+from kappa.state.drift import MOST_DRIFTS, Drift, put_drifts, read_drifts
 from kappa.state.store import Store
 
 VISITS = Topic(
@@ -34,8 +35,8 @@ class Watched:
         self.offset = 0
         self.restart()
 
-    def restart(self) -> None:
-        self.watch = DriftWatch(self.store, "web-1", [self.topic], clock=lambda: self.now)
+    def restart(self, **given: Any) -> None:
+        self.watch = DriftWatch(self.store, "web-1", [self.topic], clock=lambda: self.now, **given)
 
     def fold(
         self, *events: object, before: Mapping[str, Mapping[int, Tally]] = HISTORY
@@ -83,6 +84,33 @@ def test_an_undeclared_field_is_told_once(watched: Watched) -> None:
     assert (user.proof, user.value) == ("visits:0:1", '{"page": "/a", "user": 7}')
     assert user.text == "topic visits has a field user that is not declared"
     assert (more.name, more.proof) == ("more", "visits:0:6")
+
+
+def test_an_undeclared_field_outlasts_a_promote(watched: Watched, tmp_path: Path) -> None:
+    """The next build has it with its time and first record, until the topic declares it."""
+    watched.fold({"page": "/", "user": 7}, {"page": "/", "more": 1}, {"page": 7})
+    before = watched.found()
+    assert len(before) == 3
+
+    candidate = Watched(
+        tmp_path / "next", Topic("visits", event="page string not null, hits int, more int")
+    )
+    candidate.restart(serving=before, only_known=True)
+    assert candidate.found() == before[:1]
+    candidate.fold({"page": 7}, {"page": "/", "other": 1}, {"page": "/", "hits": "x"})
+    assert candidate.found() == (before[0], before[2])
+
+    candidate.restart(serving=before)
+    candidate.fold({"page": "/", "new": 1})
+    assert [each.name for each in candidate.found()] == ["user", "wrong_type page", "new"]
+
+
+def test_drift_that_was_settled_stays_settled(watched: Watched) -> None:
+    watched.fold({"page": 7})
+    put_drifts(watched.store, "web-1", ())
+    watched.fold({"page": "/", "user": 7})
+
+    assert [each.name for each in watched.found()] == ["user"]
 
 
 def test_a_topic_is_sampled_twenty_times_a_minute(watched: Watched) -> None:

@@ -18,6 +18,7 @@ from test_page import HTML, Page, got, serving
 from typing_in import typist
 
 from kappa.declare.sink import SinkBirth
+from kappa.kafka.producer import ProducedRecord
 from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
 from kappa.replay.page.code_changes import changed_parts_shown
 from kappa.replay.page.overview import PipelineCard, health_of, pipeline_list
@@ -33,8 +34,10 @@ from kappa.replay.status.logs import last_lines, level_of
 from kappa.replay.status.status import BuildStatus, Status, observe_status
 from kappa.replay.status.status_text import status_listing
 from kappa.serving.http.page import marks
+from kappa.serving.query.redrive import Redrive, settle_drifts
+from kappa.serving.query.rejects import Reject, RejectFilter, newest_rejects
 from kappa.state.build_status import StepTimes, put_step_times
-from kappa.state.drift import Drift, DriftKind, put_drifts
+from kappa.state.drift import Drift, DriftKind, put_drifts, read_drifts
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import CaughtUp, Event, PromoteAsked, Staged, VerifyAsked
 from kappa.state.journal.journal import JournalRecord
@@ -140,7 +143,7 @@ def test_drift_is_shown_with_its_first_record(world: World) -> None:
     (build,) = observe_status(world.store, None).builds
     (row,) = status_listing(Status(1, (build,)), NOW).row_objects()
 
-    assert "web: events are no longer as declared." in page.text
+    assert "web: events are no longer as declared, in 7 ways" in page.text
     assert text in page.text
     assert "2 older drifts" in page.text
     assert "/topics/visits?partition=1&start=17" in {each["href"] for each in page.all("a")}
@@ -293,6 +296,29 @@ def test_a_redriven_reject_is_no_open_one(world: World) -> None:
 
 def asked(server: Server, sql: str, **headers: str) -> Page:
     return got(server, f"/query?sql={quote(sql)}", **headers)
+
+
+def test_a_redriven_reject_is_no_drift(world: World) -> None:
+    """Another reject of the reason becomes the proof; without one, the drift is over."""
+    world.goes_live(world.build("web-1", evil=EVIL), 1)
+    first, second = sorted(
+        newest_rejects(world.store, RejectFilter(), limit=9), key=lambda each: each.at
+    )
+    drift = Drift(DriftKind.REASON, "visits", "no_json", "rejected", str(first.at), "{", "then")
+    field = Drift(DriftKind.FIELD, "visits", "user", "a field", str(first.at), "{}", "then")
+    put_drifts(world.store, "web-1", [field, drift])
+
+    def redriven(*rejects: Reject) -> Redrive:
+        headers = [(each.original.header(),) for each in rejects]
+        return Redrive(
+            {"visits": tuple(ProducedRecord(b"{}", None, None, h) for h in headers)}, 0, 0
+        )
+
+    settle_drifts(world.store, redriven(first))
+    kept, left = read_drifts(world.store, "web-1")
+    assert (kept, left.proof, left.at) == (field, str(second.at), "then")
+    settle_drifts(world.store, redriven(first, second))
+    assert read_drifts(world.store, "web-1") == (field,)
 
 
 def test_a_query_is_in_the_address(lived: Server) -> None:
