@@ -364,6 +364,7 @@ def metrics(request: Request) -> Response:
         {each.name: each.counts for each in alert_statuses(here.store)},
         sink_statuses(here.store, time.time()),
         free_bytes(here.store),
+        here.store.control.holder(),
     )
     return Response(metrics_text(seen, datetime.now(UTC)), media_type=MEDIA_TYPE)
 

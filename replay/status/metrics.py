@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.serving.http.exposition import family
@@ -25,7 +26,8 @@ class MetricFacts:
     `frontiers` are the newest two of each build, `rejects` counts the rejects of the builds
     that serve by (pipeline, reason). `alerts` counts, by name, the messages that are delivered,
     that wait, and that are dead letters. `sinks` are the sinks that are served, and the sinks
-    that have ended. `free_bytes` is the free space of the root's disk, or None if unknown.
+    that have ended. `free_bytes` is the free space of the root's disk, or None if unknown. `claim`
+    is the host that has claimed a root in a bucket, and whether that is this host.
     """
 
     state: State
@@ -36,6 +38,7 @@ class MetricFacts:
     alerts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     sinks: tuple[SinkStatus, ...] = ()
     free_bytes: int | None = None
+    claim: tuple[str, bool] | None = None
 
 
 def metrics_text(seen: MetricFacts, now: datetime) -> str:
@@ -68,6 +71,12 @@ def _metric_families(
         [({}, float(bool(seen.status.disk)))],
     )
     yield (
+        "kappa_claim",
+        "gauge",
+        "The host that has claimed a root in a bucket: 1 if that is this host, else 0.",
+        [] if seen.claim is None else [({"host": seen.claim[0]}, float(seen.claim[1]))],
+    )
+    yield (
         "kappa_topics_unread",
         "gauge",
         "Topics that match a pattern of a pipeline and have not joined it.",
@@ -98,6 +107,16 @@ def _metric_families(
             (_build_labels(each), float(each.rollout.waits))
             for each in candidates
             if each.rollout is not None
+        ],
+    )
+    failed = Counter(each.pipeline for each in seen.state.rollouts if each.phase is Phase.FAILED)
+    yield (
+        "kappa_rollouts_failed_total",
+        "counter",
+        "Rollouts of a pipeline that have failed.",
+        [
+            ({"pipeline": name}, float(failed[name]))
+            for name in sorted({each.pipeline for each in seen.state.rollouts})
         ],
     )
     yield (

@@ -134,6 +134,21 @@ RULES = (
         "{{ $labels.pipeline }}",
     ),
     Rule(
+        "KappaRolloutFailed",
+        "increase(kappa_rollouts_failed_total[15m]) > 0",
+        "0m",
+        "warning",
+        "A rollout of pipeline {{ $labels.pipeline }} has failed: kappa history "
+        "{{ $labels.pipeline }}",
+    ),
+    Rule(
+        "KappaClaimLost",
+        "kappa_claim == 0",
+        "0m",
+        "critical",
+        "Host {{ $labels.host }} has claimed the root: this host changes nothing there any more",
+    ),
+    Rule(
         "KappaOverflow",
         "kappa_overflowed_rows > 0",
         "0m",

@@ -78,6 +78,7 @@ class Tail:
         self._ended = False
         self._failure: BaseException | None = None
         self._report = _Report(partial(put_step_times, job.store, job.birth.build))
+        self._began = time.time()
 
     def run(self, kafka: KafkaAccess) -> None:
         """Folds micro-batches until asked to stop.
@@ -155,7 +156,9 @@ class Tail:
                     watch,
                     heard_at=heard_at,
                 )
-                waited = _waited_seconds(self._job.publisher.newest, start, watch.total)
+                waited = _waited_seconds(
+                    self._job.publisher.newest, start, watch.total, since=self._began
+                )
                 self._report.add(piece, watch, waited)
             except BaseException as error:
                 self._failure = error
@@ -264,11 +267,15 @@ def _end_of(query: StreamingQuery) -> threading.Event:
     return ended
 
 
-def _waited_seconds(newest: Frontier, start: Offsets, folding: float) -> float | None:
+def _waited_seconds(
+    newest: Frontier, start: Offsets, folding: float, *, since: float
+) -> float | None:
     """Returns the seconds from a slice's newest record to the beginning of the slice.
 
     `newest` is the slice's frontier, and `folding` the seconds since the beginning. None without a
-    record, and for records of the past, which were written with their own old times.
+    record, and for records of the past, which were written with their own old times. None, too, for
+    a record older than `since`, the tail's beginning: that record has waited for a replay or a
+    stop, and would be shown as long as the topics rest.
     """
     last = max(
         (
@@ -279,7 +286,7 @@ def _waited_seconds(newest: Frontier, start: Offsets, folding: float) -> float |
         default=0,
     )
     waited = time.time() - last / 1000 - folding
-    return max(0.0, waited) if last and waited < _PAST_SECONDS else None
+    return max(0.0, waited) if last / 1000 > since and waited < _PAST_SECONDS else None
 
 
 class _Report:

@@ -67,6 +67,9 @@ class Control(Protocol):
     def release(self) -> None:
         """Lets any host claim the root, if this host has the claim."""
 
+    def holder(self) -> tuple[str, bool] | None:
+        """Returns the host with the claim, and whether that is this host; None without a claim."""
+
 
 class DiskControl:
     """The control of a root on a disk. If the disk's locks are shared, they admit only one host."""
@@ -79,6 +82,10 @@ class DiskControl:
 
     def release(self) -> None:
         """Does nothing: the lock ends with its process."""
+
+    def holder(self) -> tuple[str, bool] | None:
+        """Returns None: a root on a disk has no claim."""
+        return None
 
 
 class BucketControl:
@@ -129,6 +136,13 @@ class BucketControl:
             # If another host has the claim by now, that host keeps the claim.
             self._bucket.put_if_tag(NAME, msgspec.json.encode(replace(found, released=True)), tag)
             failpoint("claim.after_release")
+
+    def holder(self) -> tuple[str, bool] | None:
+        """Returns the host with the claim, and whether that is this host; None without a claim."""
+        found, _ = self._read_claim()
+        if found is None or found.released:
+            return None
+        return found.host, found.id == self._own_id()
 
     def _ensure_conditions_hold(self, same_claim: bytes) -> None:
         """Raises SettingsError if the server ignores the conditions of a put.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from page_world import World
+from page_world import EVIL, World
 from test_page import serving
 from typing_in import Kappa, typist
 
@@ -23,6 +23,8 @@ from kappa.replay.status.monitoring import (
 )
 from kappa.state.build_status import StepTimes, put_step_times
 from kappa.state.drift import Drift, DriftKind, put_drifts
+from kappa.state.files.claim import DiskControl
+from kappa.state.journal.events import Failed, Staged
 
 pytestmark = pytest.mark.slow
 # The functions and words of PromQL in the expressions.
@@ -31,6 +33,7 @@ _PROMQL = {
     "and",
     "by",
     "delta",
+    "increase",
     "max",
     "min",
     "on",
@@ -47,17 +50,24 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, frozenset[
     """The names of the metrics of a platform, each with the labels of its samples."""
     world = World(tmp_path_factory.mktemp("world"))
     world.goes_live(world.build("web-1", evil="cart", sinks=(SinkBirth("out", "by_page"),)), 1)
+    world.append(Staged("web", "web-f", "version", ("new",)))
+    world.append(Failed(max(record.number for record in world.journal.after(0)), "no"))
     world.waits(world.build("web-2", evil="cart"), "web-1")
     world.alerts()
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(DiskControl, "holder", lambda _: (EVIL, False))
     put_step_times(world.store, "web-1", StepTimes({"wait": 0.25, "read": 0.5}, 3, "then"))
     put_drifts(world.store, "web-1", [Drift(DriftKind.SHARE, "visits", "", "", "", "", "")])
     world.be_up()
     with serving(world) as server:
         told = server.ask("GET", "/metrics").body.decode()
+    monkey.undo()
     found = {name: set[str]() for name in re.findall(r"^# TYPE (\w+)", told, re.MULTILINE)}
     for name, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", told, re.MULTILINE):
         found[name].update(re.findall(r'(\w+)="', labels))
     assert "kappa_disk_free_bytes" in found
+    assert 'kappa_rollouts_failed_total{pipeline="web"} 1\n' in told
+    assert re.search(r"^kappa_claim\{host=.*\} 0$", told, re.MULTILINE)
     assert re.search(r'^kappa_slice_step_seconds\{.*step="wait"\} 0.25$', told, re.MULTILINE)
     assert re.search(r'^kappa_rollout_waits\{.*build="web-2".*\} 1$', told, re.MULTILINE)
     return {name: frozenset(labels) for name, labels in found.items()}
