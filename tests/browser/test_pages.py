@@ -638,7 +638,7 @@ def test_streamed_data_move_nothing(chromium: Browser, tmp_path: Path) -> None:
             last = frontiers.newest()
             grown = Offsets({"visits": {0: 1000 + 5 * number, 1: 617}})
             frontiers.publish(replace(last, number=number, offsets=grown, published_at=now()))
-            expect(page.locator("#rollout .facts").first).to_contain_text(
+            expect(page.locator("#progress-part .facts")).to_contain_text(
                 f"{grown.at('visits', 0) + 617:,}"
             )
         assert page.evaluate("shifted") - before < 0.01

@@ -238,7 +238,7 @@ def test_notices_are_a_table_with_proof_and_links(lived: Lived) -> None:
 
 
 def test_overview_begins_with_what_is_wrong(world: World) -> None:
-    """What cannot send comes first, then a rollout that waits, then folded drift."""
+    """Outlets that cannot send come first, then a rollout that waits, then folded drift."""
     world.lives()
     drifts = [
         Drift(DriftKind.FIELD, "visits", name, f"field {name}", "visits:0:7", EVIL, "then")
