@@ -234,7 +234,7 @@ def test_a_record_that_cannot_be_read_is_moved_aside_and_told(
 
 def play_on(folder: Path, point: str = "") -> None:
     """Plays on to the end, or to a failpoint; a job dies at slices of more than half the events."""
-    world = LastingWorld(folder, slice_records=1_000)
+    world = LastingWorld(folder, slice_records=1_000, driver_rows=1)
     machine, kill = SmallMachine(world.store, EVENTS // 2), parsed(point and f"{point}:kill")
 
     def act(name: str) -> None:
