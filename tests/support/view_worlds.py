@@ -129,6 +129,13 @@ class World:
             return _Keeping(self, views, births, ways).keep()
 
 
+# Statements after which DuckDB plans otherwise, each with the statement that takes it back.
+_OTHER_PLANS = (
+    ("pragma disable_optimizer", "pragma enable_optimizer"),
+    ("set disabled_optimizers = 'filter_pushdown'", "set disabled_optimizers = ''"),
+)
+
+
 class EndedError(Exception):
     """A database that DuckDB has ended itself, by an internal error over an earlier text."""
 
@@ -261,13 +268,14 @@ class _Keeping:
         Which values are converted is the plan's to decide: so a text may have rows by one, and by
         another an error.
         """
-        self._duck.execute("pragma disable_optimizer")
-        try:
-            self._duck.execute(self._text(birth.name)).fetchall()
-        except DUCKDB_ERRORS as error:
-            return isinstance(view_error(birth.name, str(error)), Unfit)
-        finally:
-            self._duck.execute("pragma enable_optimizer")
+        for plan, usual in _OTHER_PLANS:
+            self._duck.execute(plan)
+            try:
+                self._duck.execute(self._text(birth.name)).fetchall()
+            except DUCKDB_ERRORS as error:
+                return isinstance(view_error(birth.name, str(error)), Unfit)
+            finally:
+                self._duck.execute(usual)
         return False
 
     def _whole(self, birth: TableBirth, number: int) -> pa.Table:
