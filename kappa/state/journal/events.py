@@ -52,9 +52,8 @@ class Difference(Struct, frozen=True):
     Appended rows have no keys. A row counts as added or removed as often as the row occurs more or
     less often.
 
-    `changed_by_column` names the columns in which any row changed. `largest_relative_change` is at
-    most
-    |after - before| / max(|before|, |after|), so 1 is from or to nothing.
+    `changed_by_column` names the columns in which any row changed. `largest_relative_change` is
+    the largest |after - before| / max(|before|, |after|) by column, so 1 is from or to nothing.
 
     Columns of only one side, and retyped columns (old and new type), do not count as changed rows.
     `incomparable` gives the reason if both sides have the table but no rows were compared.

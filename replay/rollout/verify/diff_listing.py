@@ -153,7 +153,7 @@ def table_lines(
     samples = tuple(samples)
     yield difference_line(difference)
     yield from (
-        f"  largest change of {column}: {100 * change:.4g} %"
+        f"  largest change of {column}: {100 * change:.4g} % of the larger value"
         for column, change in difference.largest_relative_change.items()
     )
     for kind, rows in _kind_counts(difference):

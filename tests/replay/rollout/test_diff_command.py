@@ -102,7 +102,7 @@ def test_people_read_a_heading_and_samples_per_table(kappa: Kappa, two: Store) -
         "before: build a; after: build b; both at flights:0=10 planes:0=10",
         "",
         "delays: 4 rows, 1 added (25 %), 1 removed (25 %), 3 changed (75 %): on_time 2, note 1",
-        "  largest change of on_time: 100 %",
+        "  largest change of on_time: 100 % of the larger value",
         "  added:",
         "    carrier      flights  on_time  mean  note",
         "    ───────────  ───────  ───────  ────  ────",
