@@ -333,21 +333,24 @@ def _read(kind: Any, given: Any, path: SettingPath, mistakes: list[_Mistake]) ->
     try:
         return msgspec.convert(given, kind, strict=False, dec_hook=_path_of)
     except msgspec.ValidationError as error:
-        # A whole section, in any form, has secrets.
-        hidden = is_secret(kind) or _is_section(kind)
-        value = f"of the type {type(given).__name__}" if hidden else repr(given)
-        words = () if hidden else _words_of(kind)
-        says = f"is {value}: {error}"
-        hint = description(kind)
-        form = next((f.description for f in get_args(kind) if isinstance(f, Meta)), None)
-        if form is not None:
-            says = f"is {value}, which is not {form}"
-        wrong = [each for each in _listed(given) if each not in words]
-        if words and wrong:
-            says = f"is {value}, which is not one of {', '.join(words)}"
-            hint = f"{did_you_mean(str(wrong[0]), words)} {hint}".lstrip()
-        mistakes.append(_Mistake(path, says, hint))
+        mistakes.append(_wrong(kind, given, path, str(error)))
         return msgspec.UNSET
+
+
+def _wrong(kind: Any, given: Any, path: SettingPath, why: str) -> _Mistake:
+    # A whole section, in any form, has secrets.
+    hidden = is_secret(kind) or _is_section(kind)
+    value = f"of the type {type(given).__name__}" if hidden else repr(given)
+    hint, words = description(kind), () if hidden else _words_of(kind)
+    unknown = [each for each in _listed(given) if each not in words]
+    if words and unknown:
+        near = did_you_mean(str(unknown[0]), words)
+        says = f"is {value}, which is not one of {', '.join(words)}"
+        return _Mistake(path, says, f"{near} {hint}".lstrip())
+    form = next((each.description for each in get_args(kind) if isinstance(each, Meta)), None)
+    return _Mistake(
+        path, f"is {value}{f': {why}' if form is None else f', which is not {form}'}", hint
+    )
 
 
 def _words_of(kind: Any) -> tuple[str, ...]:

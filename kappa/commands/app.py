@@ -261,7 +261,7 @@ def _misused(error: TyperException) -> int:
     say(f"error: {error.message if near else error.format_message()}")
     meant = f"did you mean {near[0]}?" if near else _near_choice(error)
     path = context.command_path if context is not None else "kappa"
-    say(f"hint: {meant} {path} --help".replace("  ", " "))
+    say(" ".join(filter(None, ("hint:", meant, path, "--help"))))
     return ExitCode.USAGE
 
 

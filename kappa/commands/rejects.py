@@ -181,7 +181,7 @@ def redrive_rejects(
     Each record is folded once, in place of the original that its header names.
     """
     from kappa.base.units import count_of
-    from kappa.serving.query.redrive import plan_lines, produce_redrive, settle_drifts
+    from kappa.serving.query.redrive import plan_lines, produce_redrive
     from kappa.state.root import ensure_no_copy
 
     here = here_of(context)
@@ -198,8 +198,7 @@ def redrive_rejects(
             what="records would be produced",
             undone="nothing was produced",
         )
-    sent = produce_redrive(planned, here.log())
-    settle_drifts(here.store, planned, lease_seconds=here.lease_seconds)
+    sent = produce_redrive(here.store, planned, here.log(), lease_seconds=here.lease_seconds)
     count = sum(each.count for each in sent.values())
     say(
         f"{count_of(count, 'record')} acknowledged; "

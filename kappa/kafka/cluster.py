@@ -356,20 +356,18 @@ class Cluster:
                 )
                 try:
                     self.answers.waited(asked[name])
+                    break
                 except KafkaException as error:
                     code = code_of(error)
                     if code == KafkaError.TOPIC_ALREADY_EXISTS:
-                        return True
-                    if code == KafkaError.INVALID_REPLICATION_FACTOR:
-                        if _FENCED in error.args[0].str():
-                            return False
-                        if factor != factors[-1]:
-                            continue
-                    self.answers.refuse(
-                        error, f"topic {name} could not be created", acl(name, "Create")
-                    )
-                return True
-            return False
+                        break
+                    too_many = code == KafkaError.INVALID_REPLICATION_FACTOR
+                    if too_many and _FENCED in error.args[0].str():
+                        return False
+                    if not too_many or factor == factors[-1]:
+                        refused = f"topic {name} could not be created"
+                        self.answers.refuse(error, refused, acl(name, "Create"))
+            return True
 
         wait_until(is_made, "a broker to be ready: all are fenced", self.answers.patience_seconds)
 

@@ -41,7 +41,7 @@ from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import asker, needs, rejects_asked
 from kappa.serving.http.stand import API, OBJECT, ROWS, json_answer
 from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
-from kappa.serving.query.redrive import plan_lines, produce_redrive, settle_drifts
+from kappa.serving.query.redrive import plan_lines, produce_redrive
 from kappa.serving.query.rejects import RejectFilter, newest_rejects
 from kappa.serving.query.render import to_json
 from kappa.serving.query.tables import tables_listing
@@ -215,8 +215,8 @@ def redrive_rejects(
         planned = plan_lines(here.store, lines, lambda: log, lease_seconds=here.lease_seconds)
         count = sum(map(len, planned.records.values()))
         if not wanted.dry_run:
-            count = sum(each.count for each in produce_redrive(planned, log).values())
-            settle_drifts(here.store, planned, lease_seconds=here.lease_seconds)
+            sent = produce_redrive(here.store, planned, log, lease_seconds=here.lease_seconds)
+            count = sum(each.count for each in sent.values())
         return {
             "would" if wanted.dry_run else "did": planned.as_text.rstrip("\n"),
             "records": count,

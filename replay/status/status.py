@@ -99,6 +99,14 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
+class FailingOutlet:
+    """A sink or an alert that cannot send now: a sentence, and the command that shows more."""
+
+    text: str
+    shown_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class BuildStatus:
     """A wanted build, with the role live, idle or candidate; a candidate has a `rollout`.
 
@@ -209,8 +217,8 @@ class Status:
     asked. `disk` is the reason why jobs rest, if the disk is full. `unread` are the topics that
     match a pattern of a build and have not joined the pattern. `damaged` has a sentence for
     each record that cannot be read, with a hint: the other records are shown. `silent` is the
-    reason why nothing is sent, if so. `failing` has a sentence for each sink and alert of the
-    served builds that cannot send now.
+    reason why nothing is sent, if so. `failing` are the sinks and alerts of the served builds
+    that cannot send now.
     """
 
     generation: int
@@ -221,7 +229,7 @@ class Status:
     unread: tuple[Unread, ...] = ()
     damaged: tuple[str, ...] = ()
     silent: str = ""
-    failing: tuple[str, ...] = ()
+    failing: tuple[FailingOutlet, ...] = ()
 
 
 def observe_status(
@@ -281,7 +289,7 @@ def observe_status(
     with _note_damage(damaged):
         found = slow("overflows", lambda: _count_overflows(store, state, births))
     silent = ""
-    failing: list[str] = []
+    failing: list[FailingOutlet] = []
     with _note_damage(damaged):
         silent = why_silent(store)
     for build in state.serving.values():
@@ -415,8 +423,8 @@ def _broken_views(
     return found
 
 
-def _failing_outlets(store: Store, birth: Birth) -> Iterator[str]:
-    """Yields a sentence for each sink and alert that cannot send now, with the command to type."""
+def _failing_outlets(store: Store, birth: Birth) -> Iterator[FailingOutlet]:
+    """Yields each sink and alert that cannot send now."""
     if not birth.sinks and not birth.alerts:
         return
     # The imports load DuckDB, which most looks do without.
@@ -427,10 +435,14 @@ def _failing_outlets(store: Store, birth: Birth) -> Iterator[str]:
         known = read_sink_state(store, sink.topic)
         if known is not None and known.error:
             since = f" since {known.error_at}" if known.error_at else ""
-            yield f"sink {sink.topic} cannot send{since}: {known.error}: kappa sinks"
+            yield FailingOutlet(
+                f"sink {sink.topic} cannot send{since}: {known.error}", "kappa sinks"
+            )
     for alert in birth.alerts:
         if error := read_alert_progress(store, alert.name).error:
-            yield f"alert {alert.name} cannot be delivered: {error}: kappa alerts list"
+            yield FailingOutlet(
+                f"alert {alert.name} cannot be delivered: {error}", "kappa alerts list"
+            )
 
 
 def _count_overflows(

@@ -59,7 +59,7 @@ def status_document(
         "http": http,
         "disk": status.disk or None,
         "silent": status.silent or None,
-        "failing": list(status.failing),
+        "failing": [f"{each.text}: {each.shown_by}" for each in status.failing],
         "unread_topics": to_builtins(status.unread),
         "damaged": list(status.damaged),
         "builds": status_listing(status, now).row_objects(),
@@ -99,7 +99,7 @@ def status_heading(
         for why in each.broken
     )
     loud += "".join(f"WARNING: {each.text}: {each.mended_by}\n" for each in status.unread)
-    loud += "".join(f"WARNING: {why}\n" for why in status.failing)
+    loud += "".join(f"WARNING: {each.text}: {each.shown_by}\n" for each in status.failing)
     if status.silent:
         loud += f"WARNING: {status.silent}\n"
     loud = "".join(f"DAMAGED: {why}\n" for why in status.damaged) + loud

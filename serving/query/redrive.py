@@ -9,12 +9,13 @@ line is wrong, nothing is sent. The form of a line is in kappa/records/lines/env
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kappa.base.errors import Conflict, UsageError
+from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.code.declaration import has_changes
 from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import FOLDED_REASONS, Reason
@@ -245,9 +246,18 @@ def plan_lines(
     return plan_redrive(read, found, births, {topic: log.facts(topic) for topic in topics})
 
 
-def produce_redrive(planned: Redrive, log: Log) -> Mapping[str, Acknowledged]:
-    """Produces the planned records, and returns what the broker has acknowledged, by topic."""
-    return {topic: log.produce(records, topic) for topic, records in planned.records.items()}
+def produce_redrive(
+    store: Store, planned: Redrive, log: Log, *, lease_seconds: float = 60.0
+) -> Mapping[str, Acknowledged]:
+    """Produces the planned records, and takes their rejects out of the drift.
+
+    Returns what the broker has acknowledged, by topic.
+    """
+    sent = {topic: log.produce(records, topic) for topic, records in planned.records.items()}
+    # Drift is for people: the records are in the log, whether or not the drift can be written.
+    with suppress(KappaError, OSError):
+        settle_drifts(store, planned, lease_seconds=lease_seconds)
+    return sent
 
 
 def settle_drifts(store: Store, planned: Redrive, *, lease_seconds: float = 60.0) -> None:

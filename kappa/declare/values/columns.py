@@ -23,7 +23,6 @@ _TOKEN = re.compile(
 )
 # A name that needs no backquotes; fields of a struct have no other names.
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Spark's other spellings of the same types.
 # Names that other systems have for these types.
 _MEANT = {
     "datetime": "timestamp",
@@ -38,7 +37,9 @@ _MEANT = {
     "list": "array<...>",
     "map": "struct<...>",
 }
+# The words that may stand after a column's type.
 _AFTER_A_TYPE = ("not null", "default")
+# Spark's other spellings of the same types.
 _SYNONYMS = {
     "integer": "int",
     "long": "bigint",
