@@ -263,15 +263,19 @@ class _Keeping:
         )
 
     def _may_raise(self, birth: TableBirth) -> bool:
-        """Returns True if DuckDB cannot compute a view's text either, by another plan of it.
+        """Returns True if DuckDB cannot compute a view's own text either, by another plan.
 
-        Which values are converted is the plan's to decide: so a text may have rows by one, and by
-        another an error.
+        The plan decides which values are converted. So a text can have rows by one plan, and an
+        error by another. The plan also depends on how the tables are read: the text is tried over
+        the tables as a slice reads them, too.
         """
-        for plan, usual in _OTHER_PLANS:
+        text = self._text(birth.name)
+        read = ", ".join(f"{quoted(name)} as ({self.sources[name].sql()})" for name in birth.reads)
+        tried = [*((*plan, text) for plan in _OTHER_PLANS), ("", "", f"with {read} from ({text})")]
+        for plan, usual, sql in tried:
             self._duck.execute(plan)
             try:
-                self._duck.execute(self._text(birth.name)).fetchall()
+                self._duck.execute(sql).fetchall()
             except DUCKDB_ERRORS as error:
                 return isinstance(view_error(birth.name, str(error)), Unfit)
             finally:
