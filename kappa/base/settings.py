@@ -338,8 +338,10 @@ def _read(kind: Any, given: Any, path: SettingPath, mistakes: list[_Mistake]) ->
 
 
 def _wrong(kind: Any, given: Any, path: SettingPath, why: str) -> _Mistake:
-    # A whole section, in any form, has secrets.
-    hidden = is_secret(kind) or _is_section(kind)
+    if has_parts(kind):
+        name = ".".join(path)
+        return _Mistake(path, "is a section, and no single value", f"begin it with [{name}]")
+    hidden = is_secret(kind)
     value = f"of the type {type(given).__name__}" if hidden else repr(given)
     hint, words = description(kind), () if hidden else _words_of(kind)
     unknown = [each for each in _listed(given) if each not in words]

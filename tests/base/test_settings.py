@@ -155,6 +155,24 @@ memory = "lots"
 
 
 @pytest.mark.parametrize(
+    ("text", "section"),
+    [
+        ('kafka = "localhost"', "kafka"),
+        ('[[kafka]]\nheap = "1g"', "kafka"),
+        ("[kafka]\nauth = 3", "kafka.auth"),
+        ("[kafka]\noptions = 3", "kafka.options"),
+    ],
+)
+def test_a_value_where_a_section_stands_is_told_how_it_begins(
+    project: Path, text: str, section: str
+) -> None:
+    (each,) = refusal(project, text).each
+
+    assert str(each.message).endswith(f": {section} is a section, and no single value")
+    assert each.hint == f"begin it with [{section}]"
+
+
+@pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
         ('durability = "disc"', "durability is 'disc', which is not one of disk, ", "disk"),
@@ -218,12 +236,12 @@ OPTION = '[kafka.options]\n"sasl.password"'
     ("text", "message"),
     [
         ("[serve]\ntoken = 748159263", "serve.token is of the type int"),
-        ("serve = 748159263", "serve is of the type int"),
-        ('serve = "token=748159263"', "serve is of the type str"),
+        ("serve = 748159263", "serve is a section, and no single value"),
+        ('serve = "token=748159263"', "serve is a section, and no single value"),
         ("[serve]\ntoken = [748159263]", "serve.token is of the type list"),
         (f"{OPTION} = 748159263", "kafka.options.sasl.password is of the type int"),
-        ('[kafka]\noptions = "748159263"', "kafka.options is of the type str"),
-        ("kafka = [748159263]", "kafka is of the type list"),
+        ('[kafka]\noptions = "748159263"', "kafka.options is a section, and no single value"),
+        ("kafka = [748159263]", "kafka is a section, and no single value"),
         ("[engine]\ncores = -748", "engine.cores is -748"),
         ('[serve]\ntoken = "748159263', "cannot be read"),
     ],
