@@ -101,7 +101,8 @@ class PullSettings(Section, frozen=True):
     ] = "5m"
     ca: Annotated[
         Path | None,
-        "an absolute path: certificates in PEM that its own is checked by, if not public",
+        "an absolute path: certificates in PEM with which the server's certificate is "
+        "checked, if it is not from a public authority",
     ] = None
     filters: Annotated[
         list[str], 'of MQTT: the topics whose events are taken, such as "plant/+/temperature"'
@@ -125,16 +126,20 @@ class CollectSettings(Section, frozen=True):
 
     topics: Annotated[
         list[str],
-        "the topics that events are taken for; none: `kappa up` runs no collector",
+        "the topics for which the collector accepts events; none: `kappa up` runs no collector",
     ] = field(default_factory=list)
-    listen: Annotated[str, "where events are taken over HTTP, as HOST:PORT"] = "127.0.0.1:8727"
+    listen: Annotated[
+        str, "the address at which the collector accepts events over HTTP, as HOST:PORT"
+    ] = "127.0.0.1:8727"
     udp: Annotated[
-        str, 'where events are taken by UDP, one a datagram, as HOST:PORT; nothing (`""`): nowhere'
+        str,
+        "the address at which the collector accepts events by UDP, one per datagram, as "
+        'HOST:PORT; nothing (`""`): none',
     ] = ""
     sources: Annotated[
         dict[str, SourceSettings],
-        "by name: who may send events, by its token, which topics and how many a second; none: "
-        "every program of this machine",
+        "by name: who may send events, with a token, topics and the number of events per "
+        "second; none: every program on this machine",
         # Tokens are among them.
         SECRET,
     ] = field(default_factory=dict)
@@ -148,35 +153,42 @@ class CollectSettings(Section, frozen=True):
         list[str],
         "the sites whose pages may send events from a browser, as https://shop.example",
     ] = field(default_factory=list)
-    body_bytes: Annotated[Size, "most bytes of one request; then 413"] = "8m"
+    body_bytes: Annotated[
+        Size, "maximum number of bytes of one request; larger requests are answered with 413"
+    ] = "8m"
     queue_events: Annotated[
         Positive,
-        "most events that wait for the broker's acknowledgement; then 503 at once",
+        "maximum number of events that wait for the broker's acknowledgement; then requests "
+        "are answered with 503 at once",
     ] = 50_000
-    queue_bytes: Annotated[Size, "most bytes of them, and of requests that arrive; likewise"] = (
-        "64m"
-    )
+    queue_bytes: Annotated[
+        Size,
+        "maximum number of bytes of waiting events and of requests that arrive; then requests "
+        "are answered with 503 at once",
+    ] = "64m"
     wait_seconds: Annotated[
         Seconds,
-        "how long an event may wait for its acknowledgement; then 503",
+        "how long an event may wait for its acknowledgement; then the answer is 503",
     ] = 30.0
     unacknowledged: Annotated[
         Positive,
-        "most events of one websocket that wait for their acknowledgement; then it is not read",
+        "maximum number of events of one websocket that wait for their acknowledgement; then "
+        "the collector stops reading from it",
     ] = 256
     requests: Annotated[
         Positive,
-        "how many requests that were answered 202 can be asked for; the oldest are forgotten",
+        "how many requests that were answered with 202 the collector remembers; the oldest "
+        "are forgotten",
     ] = 10_000
     spool: Annotated[
         Size,
-        "most bytes on the disk of events that get no answer (pixels, UDP), while the broker is "
-        "away; beyond it they are dropped and counted",
+        "maximum number of bytes on the disk of events that get no answer (pixels, UDP), "
+        "while the broker is unavailable; further events are dropped and counted",
     ] = "256m"
     keys: Annotated[
         Count,
-        "how many events' answers are remembered by their Idempotency-Key, so that a repeat is "
-        "answered and not sent",
+        "for how many events the answers are remembered by their Idempotency-Key, so that a "
+        "repeat is answered and not sent",
     ] = 100_000
 
 
@@ -197,17 +209,20 @@ def seconds_of(duration: str) -> float:
 class RegistrySettings(Section, frozen=True):
     """`[registry]`: the schema registry, for topics whose records are framed by it."""
 
-    url: Annotated[str | None, "of its API in Confluent's dialect; none: there is no registry"] = (
-        None
-    )
-    user: Annotated[str, "its user, for basic authentication"] = ""
-    password: Annotated[str, "and its password; from the environment alone", SECRET] = ""
+    url: Annotated[
+        str | None, "URL of a schema registry with Confluent's API; none: no registry"
+    ] = None
+    user: Annotated[str, "the registry's user, for basic authentication"] = ""
+    password: Annotated[
+        str, "the password of the registry's user; only from the environment", SECRET
+    ] = ""
     token: Annotated[
-        str, "a bearer token, in place of both; from the environment alone", SECRET
+        str, "a bearer token, instead of user and password; only from the environment", SECRET
     ] = ""
     ca: Annotated[
         Path | None,
-        "an absolute path: certificates in PEM that its own is checked by, if not public",
+        "an absolute path: certificates in PEM with which the server's certificate is "
+        "checked, if it is not from a public authority",
     ] = None
     timeout_seconds: Annotated[Seconds, "how long one request may take"] = 10.0
 
@@ -225,17 +240,20 @@ class RolloutSettings(Section, frozen=True):
     """`[rollout]`: how a switch is made."""
 
     hold_seconds: Annotated[
-        Seconds, "how long the live job keeps its frontier still for a promote"
+        Seconds, "how long the live job publishes no frontier during a promote"
     ] = 10.0
-    hold_attempts: Annotated[Positive, "how often a promote tries to get there"] = 3
+    hold_attempts: Annotated[
+        Positive, "how many attempts a promote makes to reach the live build's frontier"
+    ] = 3
     lease_seconds: Annotated[
         Seconds,
-        "how long a reader's pinned versions are kept if it does not renew",
+        "how long the versions that a reader has pinned are kept if the reader does not renew "
+        "its lease",
     ] = 60.0
     soak: Annotated[
         Duration,
-        "how long the build that served before is kept consuming after a promote or `kappa "
-        "retire`, so that it can be undone: 90s, 30m, 1h, 2d",
+        "how long the build that served before continues to consume after a promote or "
+        "`kappa retire`, so that you can undo: 90s, 30m, 1h, 2d",
     ] = "1h"
 
     @property
@@ -249,12 +267,13 @@ class HistorySettings(Section, frozen=True):
 
     every_seconds: Annotated[
         Seconds,
-        "how often the live job keeps what readers see, for kappa query --at",
+        "how often the live job keeps the frontier that readers see, for kappa query --at",
     ] = 60.0
     keep_seconds: Annotated[
         float,
         Meta(ge=0),
-        "how long that is kept; what was seen at a switch stays as long as its build",
+        "how long such a frontier is kept; a frontier that was seen at a switch is kept as "
+        "long as its build",
     ] = 3600.0
 
 
@@ -263,7 +282,8 @@ class ArchiveSettings(Section, frozen=True):
 
     every_seconds: Annotated[
         Seconds,
-        "how long at most records wait to be archived; many do not wait",
+        "the maximum time for which records wait to be archived; if there are many records, "
+        "they do not wait",
     ] = 60.0
 
 
@@ -272,13 +292,14 @@ class ChangesSettings(Section, frozen=True):
 
     keep_seconds: Annotated[
         Seconds,
-        "how long a cursor can be gone on from after it was given out; its files are kept as long",
+        "how long after it was returned a cursor can be used to continue; the files that it "
+        "needs are kept as long",
     ] = 60.0
     sinks_keep: Annotated[
         Duration,
-        "how long the position of a sink is kept while no courier runs, at most 30d; after that "
-        "its topic is compared with what is served; and how long that of an export is kept, after "
-        "which its copies are written anew",
+        "how long the position of a sink is kept while no courier runs, at most 30d; after "
+        "that the sink's topic is compared with the served table; also how long the position "
+        "of an export is kept, after which its copies are rewritten",
     ] = "1d"
 
     @property
@@ -292,13 +313,14 @@ class PlanSettings(Section, frozen=True):
 
     sample_records: Annotated[
         Count,
-        "so many records at the beginning, in the middle and at the end of each partition are "
-        "read to see whether a replay could; 0: none",
+        "this number of records at the beginning, in the middle and at the end of each "
+        "partition are decoded to find out whether a replay can decode the log; 0: none",
     ] = 20
     max_unreadable: Annotated[
         float,
         Meta(ge=0, le=1),
-        "a plan refuses if more than this share of them, in all or at one place, would be rejected",
+        "a plan refuses if a larger share of these records than this, in all or at one of "
+        "these places, would be rejected",
     ] = 0.5
 
 
@@ -307,28 +329,30 @@ class VerifySettings(Section, frozen=True):
 
     memory: Annotated[
         Size,
-        "memory for checks and for the diff of two builds; the rest is spilled",
+        "memory for checks and for the diff of two builds; data beyond it are spilled to disk",
     ] = "1g"
-    threads: Annotated[Count, "threads for them; 0: one a core"] = 0
-    temp: Annotated[str, "folder for what is spilled; relative to the root"] = "tmp"
+    threads: Annotated[
+        Count, "threads for checks and for the diff of two builds; 0: one per core"
+    ] = 0
+    temp: Annotated[str, "folder for spilled data, relative to the root"] = "tmp"
     temp_size: Annotated[
         Size,
-        "most that may be spilled, by a maintained view in a slice too; a view that needs more "
-        "cannot be read until it needs less",
+        "maximum size of spilled data, also for a maintained view in a slice; a view that "
+        "needs more cannot be read until it needs less",
     ] = "20g"
     law_records: Annotated[
         Count,
-        "on so many records of each topic a new version is held to the law of slices before it is "
-        "replayed; 0: on none",
+        "the number of records of each topic with which a new version is checked by the law "
+        "of slices before it is replayed; 0: no check",
     ] = 200
     law_seconds: Annotated[
         Seconds,
-        "how long that may take for all pipelines of a deploy; then it goes on, and says how much "
-        "was tried",
+        "how long this check may take for all pipelines of a deploy; then the deploy "
+        "continues, and says how much was checked",
     ] = 120.0
     timeout_seconds: Annotated[
         Seconds,
-        "how long a verification may take; then nothing is concluded, and nothing swapped",
+        "how long a verification may take; then it is inconclusive, and nothing is swapped",
     ] = 3600.0
 
 
@@ -337,9 +361,9 @@ class ViewsSettings(Section, frozen=True):
 
     check_rows: Annotated[
         Count,
-        "a verification, and a check some slices after each deploy, compare all rows of a "
-        "maintained view with those of its query, as DuckDB runs that over the tables, if these "
-        "have at most so many rows; of others a sample",
+        "a verification, and a check some slices after each deploy, compare a maintained view "
+        "with its query, as DuckDB runs it over the tables: all rows if there are at most "
+        "this number, otherwise a sample",
     ] = 10_000_000
 
 
@@ -348,8 +372,8 @@ class PostgresSettings(Section, frozen=True):
 
     listen: Annotated[
         str,
-        "where Postgres clients connect, beside HTTP, as HOST:PORT; their password is a token; "
-        'nothing (`""`): nowhere',
+        "the address for Postgres clients, in addition to HTTP, as HOST:PORT; their password "
+        'is a token; nothing (`""`): none',
     ] = ""
     certificate: Annotated[
         Path | None,
@@ -364,30 +388,34 @@ class ServeSettings(Section, frozen=True):
 
     listen: Annotated[
         str,
-        'where kappa up serves HTTP, as HOST:PORT; nothing (`""`): nowhere; if the port is taken, '
-        "at another one, which the project then keeps",
+        'the address at which kappa up serves HTTP, as HOST:PORT; nothing (`""`): no HTTP; if '
+        "the port is taken, another port is used, which the project then keeps",
     ] = "127.0.0.1:8717"
     token: Annotated[
         str,
-        "a client has to send it; needed if other machines can connect",
+        "the token that a client has to send; needed if other machines can connect",
         SECRET,
     ] = ""
     query_memory: Annotated[
         Size,
-        "memory of one query over HTTP; one that needs more is ended",
+        "memory of one query over HTTP; a query that needs more is ended",
     ] = "512m"
-    query_seconds: Annotated[Seconds, "how long one may take; then it is ended"] = 30.0
-    query_rows: Annotated[Positive, "most rows of its answer; one that is cut says so"] = 100_000
-    query_bytes: Annotated[Size, "most bytes of its answer, likewise"] = "32m"
-    queries: Annotated[Positive, "how many are answered at once; others wait"] = 4
+    query_seconds: Annotated[Seconds, "how long one query may take; then it is ended"] = 30.0
+    query_rows: Annotated[
+        Positive, "maximum number of rows of an answer; an answer that is cut says so"
+    ] = 100_000
+    query_bytes: Annotated[
+        Size, "maximum number of bytes of an answer; an answer that is cut says so"
+    ] = "32m"
+    queries: Annotated[Positive, "maximum number of queries that run at once; others wait"] = 4
     wait_seconds: Annotated[
         Seconds,
         "how long a query may wait for a write (`Kappa-After`) before it is answered; then 504",
     ] = 30.0
     compare_seconds: Annotated[
         Seconds,
-        "how long the page may compare two builds to show the rows that differ; then that is "
-        "ended; kappa diff has no limit",
+        "how long the page may compare two builds to show the rows that differ; then the "
+        "comparison is ended; kappa diff has no limit",
     ] = 120.0
     postgres: PostgresSettings = PostgresSettings()
 
@@ -409,10 +437,10 @@ class AgentSettings(Section, frozen=True):
 
     may: Annotated[
         list[AgentAct],
-        "what an agent does without a person's yes: stage (code that the agent gives), promote, "
-        "undo, retire, abandon, pause, resume",
+        "what an agent may do without a person's approval: stage (code that the agent "
+        "passes), promote, undo, retire, abandon, pause, resume",
     ] = field(default_factory=list)
-    http: Annotated[bool, "serve /mcp beside the HTTP API, with its token; needs kappa[mcp]"] = (
+    http: Annotated[bool, "serve /mcp next to the HTTP API, with its tokens; needs kappa[mcp]"] = (
         False
     )
 
@@ -420,20 +448,33 @@ class AgentSettings(Section, frozen=True):
 class AlertSettings(Section, frozen=True):
     """`[alerts]`: how alerts are delivered."""
 
-    secret: Annotated[str, "it signs webhooks; several, with spaces between, all sign", SECRET] = ""
-    secrets: Annotated[dict[str, str], "by an alert's name: its own secret", SECRET] = field(
-        default_factory=dict
-    )
-    urls: Annotated[dict[str, str], "by an alert's name: where to send it instead", SECRET] = field(
-        default_factory=dict
-    )
+    secret: Annotated[
+        str,
+        "the secret that signs webhooks; if there are several, separated by spaces, all of "
+        "them sign",
+        SECRET,
+    ] = ""
+    secrets: Annotated[
+        dict[str, str], "by an alert's name: a secret for only this alert", SECRET
+    ] = field(default_factory=dict)
+    urls: Annotated[
+        dict[str, str], "by an alert's name: the URL that replaces the declared URL", SECRET
+    ] = field(default_factory=dict)
     commands: Annotated[
-        dict[str, list[str]], 'by name: program and arguments of `to="command:NAME"`', SECRET
+        dict[str, list[str]], 'by name: the program and arguments for `to="command:NAME"`', SECRET
     ] = field(default_factory=dict)
     timeout_seconds: Annotated[Seconds, "how long one attempt may take"] = 10.0
-    patience: Annotated[Duration, "how long a message is tried; then it is a dead letter"] = "1h"
-    keep: Annotated[Duration, "how long the place of an alert that cannot go on is kept"] = "1d"
-    most: Annotated[Positive, "most rows of a change set; of more, one message has the count"] = 100
+    patience: Annotated[
+        Duration, "how long Kappa tries to send a message; then it becomes a dead letter"
+    ] = "1h"
+    keep: Annotated[Duration, "how long the position of an alert that cannot continue is kept"] = (
+        "1d"
+    )
+    most: Annotated[
+        Positive,
+        "maximum number of messages for one change set; if it has more rows, one more message "
+        "has the counts",
+    ] = 100
 
 
 class NotifySettings(Section, frozen=True):
@@ -441,8 +482,8 @@ class NotifySettings(Section, frozen=True):
 
     to: Annotated[
         str,
-        "where they go: the URL of a webhook, `command:NAME` of `[alerts.commands]`, or `page`; "
-        'nothing (`""`): nowhere',
+        "the receiver of notices: the URL of a webhook, `command:NAME` of "
+        '`[alerts.commands]`, or `page`; nothing (`""`): nobody',
     ] = ""
 
 
@@ -473,29 +514,35 @@ class KafkaAuth(Section, frozen=True):
 
     protocol: Annotated[
         Protocol | None,
-        "SASL_SSL, SSL or SASL_PLAINTEXT; none: SASL_SSL if there is a mechanism, else SSL",
+        "SASL_SSL, SSL or SASL_PLAINTEXT; none: SASL_SSL if there is a mechanism, otherwise SSL",
     ] = None
     mechanism: Annotated[
         Mechanism | None,
-        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; none: a certificate, or nobody",
+        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; none: a certificate, or no "
+        "authentication",
     ] = None
-    user: Annotated[str, "the user of PLAIN and SCRAM"] = ""
-    password: Annotated[str, "its password; from the environment alone", SECRET] = ""
+    user: Annotated[str, "the user for PLAIN and SCRAM"] = ""
+    password: Annotated[str, "the user's password; only from the environment", SECRET] = ""
     password_file: Annotated[
-        Path | None, "a file with the password alone; read whenever a client is made"
+        Path | None,
+        "a file that contains only the password; it is read whenever a client is created",
     ] = None
     ca: Annotated[
-        Path | None, "certificates (PEM) of the authorities that are trusted; none: the system's"
+        Path | None, "certificates (PEM) of the trusted authorities; none: the system's"
     ] = None
     certificate: Annotated[
         Path | None, "the client's certificate and its chain (PEM), for mutual TLS"
     ] = None
-    key: Annotated[Path | None, "its key (PEM, PKCS#8, not encrypted)"] = None
-    token_url: Annotated[str, "where OAUTHBEARER gets its tokens (OIDC, client credentials)"] = ""
-    client_id: Annotated[str, "the client that asks for tokens"] = ""
-    client_secret: Annotated[str, "its secret; from the environment alone", SECRET] = ""
-    client_secret_file: Annotated[Path | None, "a file with the client's secret alone"] = None
-    scope: Annotated[str, "the scope of a token"] = ""
+    key: Annotated[Path | None, "the key of the certificate (PEM, PKCS#8, not encrypted)"] = None
+    token_url: Annotated[
+        str, "the address from which OAUTHBEARER gets its tokens (OIDC, client credentials)"
+    ] = ""
+    client_id: Annotated[str, "the id of the client that requests tokens"] = ""
+    client_secret: Annotated[str, "the client's secret; only from the environment", SECRET] = ""
+    client_secret_file: Annotated[Path | None, "a file that contains only the client's secret"] = (
+        None
+    )
+    scope: Annotated[str, "the scope of a token, if the issuer needs it"] = ""
 
     def __post_init__(self) -> None:
         """Raises SettingsError if the given settings contradict each other."""
@@ -553,11 +600,11 @@ class KafkaSettings(Section, frozen=True):
 
     bootstrap_servers: Annotated[
         str | None,
-        "an existing cluster; none: Kappa runs its own broker",
+        "an existing cluster; none: Kappa runs an embedded broker",
     ] = None
     options: Annotated[
         dict[str, str],
-        "any client setting, passed through to every client",
+        "any client setting, which is passed to every Kafka client",
         # Options may have passwords.
         SECRET,
     ] = field(default_factory=dict)
@@ -584,70 +631,77 @@ class EngineSettings(Section, frozen=True):
     memory: Annotated[Size, "heap of a job's JVM"] = "2g"
     worker_memory: Annotated[
         Size,
-        "address space of each of Spark's Python workers, which run the function; one that takes "
-        "more ends its job, and the slice is folded in parts after two such ends",
+        "address space of each of Spark's Python workers, which run the function; if a worker "
+        "uses more, its job ends, and after two such ends the slice is folded in parts",
     ] = "4g"
-    cores: Annotated[Count, "cores a job may use; 0: all"] = 0
+    cores: Annotated[Count, "number of cores that a job may use; 0: all"] = 0
     spares: Annotated[
         int,
         Meta(ge=0, le=8),
-        "processes with Spark booted and warm that wait for the next job or command, each of half "
-        "a gigabyte; of two, a command takes one and the job that it starts the other, and a job "
-        "that dies twice goes on at once; 0: every start boots its own",
+        "number of processes with a warm Spark that wait for the next job or command, each of "
+        "half a gigabyte; with two, a command takes one and the job that it starts takes the "
+        "other, and a job that dies twice continues at once; 0: every start boots its own "
+        "Spark",
     ] = 2
     rest_after: Annotated[
         float,
         Meta(ge=0),
-        "seconds without a new record after which a build has no job until the next one comes; a "
-        "build that is only kept for an undo folds now and then; 0: all have jobs all the time",
+        "seconds without a new record after which a build has no job until the next record "
+        "arrives; a build that is only kept for an undo folds at intervals; 0: all builds "
+        "always have jobs",
     ] = 300.0
-    slice_records: Annotated[Positive, "about the most offsets in one slice of a catch-up"] = (
-        4_000_000
-    )
-    tail_records: Annotated[Positive, "most offsets in one micro-batch of the tail"] = 100_000
+    slice_records: Annotated[
+        Positive, "approximate maximum number of offsets in one slice of a catch-up"
+    ] = 4_000_000
+    tail_records: Annotated[
+        Positive, "maximum number of offsets in one micro-batch of the tail"
+    ] = 100_000
     driver_rows: Annotated[
         Count,
-        "slices of at most so many offsets are decoded, and contributions of so many rows "
-        "committed, in the job's own process; larger ones by Spark. A catch-up of at most twenty "
-        "times so many offsets has no larger slice",
+        "slices with at most this number of offsets are decoded, and contributions with this "
+        "number of rows are committed, in the job's own process; Spark processes larger ones. "
+        "A catch-up with at most twenty times this number of offsets has no larger slice",
     ] = 250_000
     merge_bytes: Annotated[
         Count,
-        "contributions by key are merged in the job's own process, however many, while they have "
-        "at most so many bytes; more by DuckDB, which writes a table anew that is not much "
-        "larger, or by Spark. A merge takes ten to forty times as much memory",
+        "contributions by key are merged in the job's own process if they have at most this "
+        "number of bytes. For more bytes, DuckDB rewrites the table if it is not much larger "
+        "than the contributions, and otherwise Spark merges them. A merge uses ten to forty "
+        "times as much memory",
     ] = 32 * 2**20
     large_rows: Annotated[
         Count,
-        "beside a table of so many rows, contributions by key wait until they are some part of "
-        "that, so that no slice costs as much as the whole table; readers fold them in",
+        "if a table has at least this number of rows, contributions by key wait next to it "
+        "until they are a certain part of that number, so that no slice costs as much as the "
+        "whole table; readers fold them in",
     ] = 500_000
     slice_seconds: Annotated[
         Seconds,
-        "how long a slice may make no progress: no record read or given to a step, no task done, "
-        "no byte of a worker moved, no query and no commit further. Then its job ends and is "
-        "started again, and the slice is folded in parts",
+        "how long a slice may make no progress: no record is read or given to a step, no task "
+        "ends, no worker transfers a byte, and no query or commit advances. Then its job ends "
+        "and is started again, and the slice is folded in parts",
     ] = 900.0
     hung_seconds: Annotated[
         float,
         Meta(ge=3),
-        "how long a job may show no sign of life (a start has 45 s besides); then it is ended and "
-        "started again",
+        "how long a job may show no sign of life (45 s more while it starts); then it is "
+        "ended and started again",
     ] = 15.0
     maintenance_seconds: Annotated[
-        Seconds, "how often a job compacts its tables and drops what nobody needs"
+        Seconds, "how often a job compacts its tables and deletes files that are no longer needed"
     ] = 30.0
     master: Annotated[
         str,
-        "the Spark cluster that folds long stretches of a log, catch-ups, bases of branches and "
-        'proofs: spark://HOST:PORT, k8s://URL or yarn; nothing (`""`): this machine folds them',
+        "the Spark cluster that folds long parts of a log (catch-ups, bases of branches and "
+        'proofs): spark://HOST:PORT, k8s://URL or yarn; nothing (`""`): this machine folds '
+        "them",
     ] = ""
     driver_host: Annotated[
         str, "the address of this machine to which the workers of engine.master connect"
     ] = ""
     conf: Annotated[
         dict[str, str],
-        "settings of Spark for what runs on engine.master, passed through",
+        "settings that are passed to Spark for the processes on engine.master",
         # Passwords are among them.
         SECRET,
     ] = field(default_factory=dict)
@@ -702,14 +756,16 @@ class OidcSettings(Section, frozen=True):
     """`[access.oidc]`: the issuer whose tokens identify people (OpenID Connect)."""
 
     issuer: Annotated[
-        str, "the issuer's URL, as its tokens have it; nothing: people need tokens of Kappa"
+        str,
+        "the issuer's URL, as it stands in the issuer's tokens; nothing: people need Kappa's "
+        "tokens",
     ] = ""
     audience: Annotated[str, "the audience that a token must name, such as the client's id"] = ""
     client: Annotated[
-        str, "the client's id, by which people sign in on the page; nothing: by a token alone"
+        str, "the client's id, with which people sign in on the page; nothing: only with a token"
     ] = ""
     client_secret: Annotated[
-        str, "the client's secret, if it has one; from the environment alone", SECRET
+        str, "the client's secret, if it has one; only from the environment", SECRET
     ] = ""
     name: Annotated[str, "the claim that names a person"] = "email"
     groups: Annotated[str, "the claim that lists a person's groups"] = "groups"
@@ -720,12 +776,12 @@ class AccessSettings(Section, frozen=True):
 
     file: Annotated[
         Path | None,
-        "the file of `kappa token`, read anew when it changes; none: access/tokens.json below the "
-        "root, or below `local` if the root is in a bucket",
+        "the file of `kappa token`, which is read again when it changes; none: "
+        "access/tokens.json below the root, or below `local` if the root is in a bucket",
     ] = None
     tokens: Annotated[
         dict[str, TokenSettings],
-        "by name: tokens that are given by the environment; others are made by kappa token add",
+        "by name: tokens that the environment gives; `kappa token add` creates others",
         # Tokens are among them.
         SECRET,
     ] = field(default_factory=dict)
@@ -747,11 +803,11 @@ class StorageSettings(Section, frozen=True):
     endpoint: Annotated[str | None, "URL of the S3 server, without a bucket; none: Amazon's"] = None
     region: Annotated[str | None, "region of the bucket; none: AWS_REGION, or us-east-1"] = None
     path_style: Annotated[
-        bool, "the bucket is in the path of a request, and not in the host's name"
+        bool, "whether the bucket is in the path of a request instead of in the host's name"
     ] = True
     cache: Annotated[
         Size,
-        "most that is kept on this host's disk of files that queries over HTTP have read",
+        "maximum space on this host's disk for files of a bucket that queries over HTTP have read",
     ] = "2g"
 
 

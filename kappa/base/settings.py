@@ -83,24 +83,24 @@ class Settings(Section, frozen=True):
     root: Annotated[
         str,
         Meta(min_length=1),
-        "folder of everything, relative to the project; or s3://BUCKET/PREFIX",
+        "folder of all data of Kappa, relative to the project; or s3://BUCKET/PREFIX",
     ] = ".kappa"
     local: Annotated[
         str,
         Meta(min_length=1),
-        "beside a root in a bucket: folder of this host's own locks, logs and scratch, which may "
-        "be lost",
+        "if the root is in a bucket: folder for this host's own locks, logs and scratch files, "
+        "which may be lost",
     ] = ".kappa"
     storage: StorageSettings = StorageSettings()
     durability: Annotated[
         Durability,
-        "disk: what is acknowledged is on the disk, and survives a power loss; "
-        "process: it survives the death of processes alone, and costs less",
+        "disk: acknowledged data are on the disk, and survive a power loss; process: "
+        "acknowledged data survive only the death of processes, which costs less",
     ] = Durability.DISK
     reserve: Annotated[
         Size,
-        "space of the root's disk that is kept for when it is full: then jobs rest until twice "
-        "as much is free, and queries are answered; 0m: none",
+        "free space that is kept on the root's disk: when less is free, jobs stop folding until "
+        "twice as much is free, and queries are still answered; 0m: none",
     ] = "32m"
     kafka: KafkaSettings = KafkaSettings()
     registry: RegistrySettings = RegistrySettings()
