@@ -28,12 +28,12 @@ ROOT = Path(__file__).parent.parent
 GENERATED = "<!-- Written by `make docs`. Change the code, not this page. -->"
 _EXAMPLE = "Example:"
 _PYTHON_HEAD = (
-    "A program opens a project by `kappa.Project.open`; the commands call the same objects. See\n"
-    "[use a project from Python](../howto/python.md). The examples are one program."
+    "A program opens a project with `kappa.Project.open`. The commands use the same objects. See\n"
+    "[use a project from Python](../howto/python.md). All examples together are one program."
 )
 _HEAD = (
-    "A pipeline's file imports these from `kappa`. The examples are one file: `VISITS` is the\n"
-    "topic below, and `web` the pipeline."
+    "A pipeline's file imports these names from `kappa`. All examples together are one file, in\n"
+    "which `VISITS` is the topic below, and `web` is the pipeline."
 )
 
 
