@@ -132,7 +132,9 @@ def test_the_glossary_is_found_at_once(site: Path, pages: dict[Path, Page]) -> N
     ]
 
     assert leads == []
-    assert "What readers may see of a build" in (site / "search.js").read_text(encoding="utf-8")
+    assert "The state of a build that readers may see" in (site / "search.js").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_fence_has_its_language_alone() -> None:
