@@ -40,13 +40,9 @@ def list_alerts(
 def retry_dead_letters(
     context: typer.Context,
     alert: Annotated[
-        str | None,
-        typer.Argument(metavar="[ALERT]", show_default=False, help="the letters of one alert"),
+        str | None, typer.Argument(metavar="[ALERT]", help="the letters of one alert")
     ] = None,
-    id_: Annotated[
-        str | None,
-        typer.Option("--id", help="the letter with this message id", show_default=False),
-    ] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="the letter with this message id")] = None,
     output: As = Form.TABLE,
 ) -> None:
     """Send dead letters again, once each: all, the letters of one alert, or one letter.

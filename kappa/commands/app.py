@@ -48,8 +48,7 @@ from kappa.replay.status.context import ProjectContext
 
 def help_(
     words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[COMMAND]...", show_default=False, help="such as topics create"),
+        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="such as topics create")
     ] = None,
 ) -> None:
     """Show the help of a command, or of all commands."""
@@ -152,18 +151,11 @@ def _print_version(asked: bool) -> None:
 def everywhere(
     context: typer.Context,
     project: Annotated[
-        Path | None,
-        typer.Option(
-            "--project", help="a folder in the project, instead of this one", show_default=False
-        ),
+        Path | None, typer.Option("--project", help="a folder in the project, instead of this one")
     ] = None,
     root: Annotated[
         str | None,
-        typer.Option(
-            "--root",
-            help="the folder of all data, instead of kappa.toml's root",
-            show_default=False,
-        ),
+        typer.Option("--root", help="the folder of all data, instead of kappa.toml's root"),
     ] = None,
     _version: Annotated[
         bool,

@@ -42,8 +42,7 @@ def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
 def verify_archives(
     context: typer.Context,
     topic: Annotated[
-        str | None,
-        typer.Argument(metavar="[TOPIC]", show_default=False, help="the archive of one topic"),
+        str | None, typer.Argument(metavar="[TOPIC]", help="the archive of one topic")
     ] = None,
     _quiet: Quiet = False,
     output: As = Form.TABLE,

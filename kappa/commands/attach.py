@@ -24,12 +24,9 @@ _NONE_SERVED = "nothing is served yet: kappa deploy"
 
 def attach(
     context: typer.Context,
-    tool: Annotated[Tool, typer.Argument(show_default=False, help="the tool that reads")],
+    tool: Annotated[Tool, typer.Argument(help="the tool that reads")],
     table: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TABLE]", show_default=False, help="a served table; the first, if left out"
-        ),
+        str | None, typer.Argument(metavar="[TABLE]", help="a served table; the first, if left out")
     ] = None,
 ) -> None:
     """Print a program with which another tool reads a served table, or a file to watch Kappa.

@@ -32,9 +32,7 @@ class ChangesForm(StrEnum):
 
 def changes(
     context: typer.Context,
-    table: Annotated[
-        str, typer.Argument(help="a served table, or maintained view", show_default=False)
-    ],
+    table: Annotated[str, typer.Argument(help="a served table, or maintained view")],
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="keep printing each change as it is served")
     ] = False,
@@ -43,7 +41,6 @@ def changes(
         typer.Option(
             "--from",
             metavar="CURSOR",
-            show_default=False,
             help="continue after this cursor, the last line of a change set; without a cursor, all "
             "rows come first",
         ),
@@ -53,19 +50,13 @@ def changes(
         typer.Option(
             "--where",
             metavar="CONDITION",
-            show_default=False,
             help="only rows that meet a condition on columns; a row that begins to meet it is "
             "inserted, and a row that ceases to meet it is deleted",
         ),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(
-            "--columns",
-            metavar="COLUMN,...",
-            show_default=False,
-            help="only these columns, and the keys",
-        ),
+        typer.Option("--columns", metavar="COLUMN,...", help="only these columns, and the keys"),
     ] = None,
     output: Annotated[
         ChangesForm, typer.Option("-o", "--output", help="the form of the output")

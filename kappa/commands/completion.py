@@ -81,7 +81,7 @@ complete -c kappa -f -k -a '(__kappa_complete)'
 
 
 def completion(
-    shell: Annotated[UnixShell, typer.Argument(show_default=False, help="the shell")],
+    shell: Annotated[UnixShell, typer.Argument(help="the shell")],
 ) -> None:
     """Print the script with which a shell completes commands, options and names.
 

@@ -51,7 +51,6 @@ SavedPlanFile = Annotated[
     typer.Option(
         "--plan",
         metavar="FILE",
-        show_default=False,
         help="apply a saved plan without a question; a stale plan is refused",
     ),
 ]
@@ -112,12 +111,7 @@ def plan(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            show_default=False,
-            help="save the plan, for: kappa deploy --plan FILE",
-        ),
+        typer.Option("--out", metavar="FILE", help="save the plan, for: kappa deploy --plan FILE"),
     ] = None,
     allow_breaking: AllowBreaking = False,
     accept_gap: AcceptGap = False,
@@ -266,7 +260,6 @@ def branch(
             "--from",
             metavar="OFFSETS",
             help="topic:partition=offset,... of every partition; or now: those of the live build",
-            show_default=False,
         ),
     ],
     allow_breaking: AllowBreaking = False,
@@ -308,9 +301,7 @@ def retry(
     pipeline: Annotated[
         str,
         typer.Argument(
-            metavar="PIPELINE|ROLLOUT",
-            help="the pipeline, or the number of its last rollout",
-            show_default=False,
+            metavar="PIPELINE|ROLLOUT", help="the pipeline, or the number of its last rollout"
         ),
     ],
     yes: Yes = False,

@@ -27,8 +27,7 @@ _PATIENCE_SECONDS = 3.0
 def doctor(
     context: typer.Context,
     repair: Annotated[
-        bool,
-        typer.Option("--repair", help="move the named files aside; asks first"),
+        bool, typer.Option("--repair", help="move the named files aside; asks first")
     ] = False,
     acls: Annotated[
         bool,

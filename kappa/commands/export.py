@@ -23,17 +23,13 @@ _LONGEST_PAUSE = 60.0
 def export(
     context: typer.Context,
     tables: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TABLE...", help="served tables, or maintained views", show_default=False
-        ),
+        list[str], typer.Argument(metavar="TABLE...", help="served tables, or maintained views")
     ],
     to: Annotated[
         str,
         typer.Option(
             "--to",
             metavar="FOLDER",
-            show_default=False,
             help="an empty folder, the folder of the last export, or s3://BUCKET/PREFIX",
         ),
     ],

@@ -36,17 +36,13 @@ def graph(
     pipeline: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PIPELINE]",
-            show_default=False,
-            help="only what feeds this pipeline, and what it feeds",
+            metavar="[PIPELINE]", help="only what feeds this pipeline, and what it feeds"
         ),
     ] = None,
     column: Annotated[
         str | None,
         typer.Option(
-            metavar="TABLE.COLUMN",
-            show_default=False,
-            help="what feeds this column, and what the column feeds",
+            metavar="TABLE.COLUMN", help="what feeds this column, and what the column feeds"
         ),
     ] = None,
     output: Annotated[

@@ -15,9 +15,7 @@ from kappa.commands.terminal.options import here_of
 
 def init(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(help="the folder to make; . is this folder", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(help="the folder to make; . is this folder")],
     template: Annotated[
         str,
         typer.Option(

@@ -62,14 +62,10 @@ def status(
 def history(
     context: typer.Context,
     pipeline: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[PIPELINE]", help="the history of one pipeline", show_default=False
-        ),
+        str | None, typer.Argument(metavar="[PIPELINE]", help="the history of one pipeline")
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option("--limit", "-n", min=1, help="only so many, the newest", show_default=False),
+        int | None, typer.Option("--limit", "-n", min=1, help="only so many, the newest")
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
@@ -85,18 +81,12 @@ def history(
 def show(
     context: typer.Context,
     generation: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="GENERATION", help="its number, from kappa history", show_default=False
-        ),
+        int | None, typer.Argument(metavar="GENERATION", help="its number, from kappa history")
     ] = None,
     rollout: Annotated[
         int | None,
         typer.Option(
-            "--rollout",
-            metavar="ROLLOUT",
-            help="the generation that this rollout has made",
-            show_default=False,
+            "--rollout", metavar="ROLLOUT", help="the generation that this rollout has made"
         ),
     ] = None,
     output: As = Form.TABLE,
@@ -136,7 +126,6 @@ def diff(
         typer.Argument(
             metavar="PIPELINE|ROLLOUT",
             help="the pipeline, or the number of a rollout whose build is one of the two",
-            show_default=False,
         ),
     ],
     before: Annotated[
@@ -146,7 +135,6 @@ def diff(
             help="a build, or the number of its rollout; default: the one that serves while a "
             "candidate is on its way, else "
             "the one that served before",
-            show_default=False,
         ),
     ] = None,
     after: Annotated[
@@ -154,12 +142,10 @@ def diff(
         typer.Argument(
             metavar="[BUILD|ROLLOUT]",
             help="another build; default: the candidate, else the live build",
-            show_default=False,
         ),
     ] = None,
     table: Annotated[
-        list[str] | None,
-        typer.Option("--table", "-t", help="only this table; repeat for more", show_default=False),
+        list[str] | None, typer.Option("--table", "-t", help="only this table; repeat for more")
     ] = None,
     sample: Annotated[
         int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")
@@ -188,7 +174,6 @@ def prove(
         typer.Argument(
             metavar="PIPELINE|ROLLOUT",
             help="the pipeline, or the number of the rollout that serves it",
-            show_default=False,
         ),
     ],
     slices: Annotated[
@@ -203,10 +188,7 @@ def prove(
     seed: Annotated[
         int | None,
         typer.Option(
-            "--seed",
-            min=0,
-            help="cut at random as a proof before that printed this seed",
-            show_default=False,
+            "--seed", min=0, help="cut at random as a proof before that printed this seed"
         ),
     ] = None,
     _quiet: Quiet = False,
@@ -248,7 +230,6 @@ def logs(
         str | None,
         typer.Argument(
             metavar="[PROCESS|PIPELINE|BUILD|ROLLOUT]",
-            show_default=False,
             help="supervisor, broker, verification, http, archiver, courier, collector, a build, "
             "a pipeline, or the number of a rollout; all, if none is named",
         ),
@@ -259,11 +240,7 @@ def logs(
     ] = 40,
     level: Annotated[
         Literal["warning", "error"] | None,
-        typer.Option(
-            "--level",
-            show_default=False,
-            help="only lines of this level: errors, or warnings and errors",
-        ),
+        typer.Option("--level", help="only lines of this level: errors, or warnings and errors"),
     ] = None,
 ) -> None:
     """Show the logs of all processes, or of one process: the supervisor, or a build's job.

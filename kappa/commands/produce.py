@@ -27,15 +27,12 @@ if TYPE_CHECKING:
 
 def produce(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(help="the topic", show_default=False)],
-    file: Annotated[
-        str, typer.Argument(help="a file of events, or - for stdin", show_default=False)
-    ],
+    topic: Annotated[str, typer.Argument(help="the topic")],
+    file: Annotated[str, typer.Argument(help="a file of events, or - for stdin")],
     given: Annotated[
         Given | None,
         typer.Option(
             "--from",
-            show_default=False,
             help="the form of the file: lines, each of them a record as it is; or events as jsonl, "
             "csv with a header, or parquet; default: by the file's name and the topic",
         ),

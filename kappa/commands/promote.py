@@ -68,7 +68,6 @@ def promote(
         list[str] | None,
         typer.Argument(
             metavar="[PIPELINES|ROLLOUTS]...",
-            show_default=False,
             help="pipelines, or numbers of rollouts; default: the only ready one",
         ),
     ] = None,
@@ -108,7 +107,6 @@ def undo(
             metavar="GENERATION",
             min=1,
             help="the build of this generation, if it is kept; default: the previous build",
-            show_default=False,
         ),
     ] = None,
     yes: Yes = False,

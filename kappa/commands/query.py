@@ -41,12 +41,10 @@ def query(
             metavar="[SQL]",
             help="one query, in DuckDB's SQL; - reads stdin. Without it: stdin, or on a terminal "
             "kappa shell",
-            show_default=False,
         ),
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option("-f", "--file", help="read the SQL from a file", show_default=False),
+        Path | None, typer.Option("-f", "--file", help="read the SQL from a file")
     ] = None,
     at_generation: PastGeneration = None,
     at: PastTime = None,
@@ -59,7 +57,6 @@ def query(
         typer.Option(
             "--out",
             metavar="FILE",
-            show_default=False,
             help="write the rows to a file that ends with .parquet, .csv or .jsonl",
         ),
     ] = None,
@@ -186,7 +183,6 @@ def tables(
         str | None,
         typer.Argument(
             metavar="[TABLE]",
-            show_default=False,
             help="describe this table or view, or PIPELINE.TABLE, instead of listing all",
         ),
     ] = None,

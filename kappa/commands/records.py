@@ -34,19 +34,17 @@ class SeenAs(StrEnum):
     JSONL = "jsonl"
 
 
-OneTopic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+OneTopic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Start = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="PLACE",
-        show_default=False,
         help="beginning, end, an offset, TOPIC:PARTITION=OFFSET,..., or a time",
     ),
 ]
 Partitions = Annotated[
-    list[int] | None,
-    typer.Option("--partition", "-p", show_default=False, help="this partition; repeat for more"),
+    list[int] | None, typer.Option("--partition", "-p", help="this partition; repeat for more")
 ]
 
 
@@ -59,24 +57,17 @@ def tail(
     count: Annotated[
         int | None,
         typer.Option(
-            "-n",
-            "--num",
-            min=0,
-            show_default=False,
-            help="at most so many records; without --from: the newest 10",
+            "-n", "--num", min=0, help="at most so many records; without --from: the newest 10"
         ),
     ] = None,
     start: Start = None,
     partitions: Partitions = None,
-    key: Annotated[
-        str | None, typer.Option("--key", show_default=False, help="only records of this key")
-    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="only records of this key")] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(
             "--where",
             metavar="FIELD=VALUE",
-            show_default=False,
             help="only records whose event has this value; repeat for more",
         ),
     ] = None,
@@ -130,16 +121,12 @@ def export(
     context: typer.Context,
     topic: OneTopic,
     file: Annotated[
-        str,
-        typer.Argument(
-            help="a new file: NAME.parquet, or lines of JSON; - is stdout", show_default=False
-        ),
+        str, typer.Argument(help="a new file: NAME.parquet, or lines of JSON; - is stdout")
     ],
     start: Start = None,
     partitions: Partitions = None,
     decoded: Annotated[
-        bool,
-        typer.Option("--decoded", help="add each decoded event, or why the record is invalid"),
+        bool, typer.Option("--decoded", help="add each decoded event, or why the record is invalid")
     ] = False,
     _quiet: Quiet = False,
 ) -> None:
@@ -184,10 +171,7 @@ def export(
 def import_(
     context: typer.Context,
     topic: OneTopic,
-    file: Annotated[
-        str,
-        typer.Argument(help="an exported file, or - for lines on stdin", show_default=False),
-    ],
+    file: Annotated[str, typer.Argument(help="an exported file, or - for lines on stdin")],
     partitions: Annotated[
         bool,
         typer.Option("--keep-partitions", help="produce each record to its original partition"),

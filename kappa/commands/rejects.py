@@ -45,9 +45,7 @@ def list_rejects(
     reason: Annotated[
         str | None,
         typer.Option(
-            "--reason",
-            help="only rejects with this reason: wrong_type, missing_field, ...",
-            show_default=False,
+            "--reason", help="only rejects with this reason: wrong_type, missing_field, ..."
         ),
     ] = None,
     build: OfBuild = None,
@@ -71,12 +69,7 @@ def list_rejects(
 def show_reject(
     context: typer.Context,
     place: Annotated[
-        str,
-        typer.Argument(
-            metavar="TOPIC:PARTITION:OFFSET",
-            help="the record's place in the log",
-            show_default=False,
-        ),
+        str, typer.Argument(metavar="TOPIC:PARTITION:OFFSET", help="the record's place in the log")
     ],
     build: OfBuild = None,
     output: As = Form.TABLE,
@@ -112,12 +105,10 @@ def export_rejects(
         typer.Argument(
             metavar="[PIPELINE|ROLLOUT] FILE",
             help="one pipeline or rollout; a new file for the lines, or - for stdout",
-            show_default=False,
         ),
     ],
     reason: Annotated[
-        str | None,
-        typer.Option("--reason", help="only rejects with this reason", show_default=False),
+        str | None, typer.Option("--reason", help="only rejects with this reason")
     ] = None,
     _quiet: Quiet = False,
 ) -> None:
@@ -166,11 +157,7 @@ def export_rejects(
 def redrive_rejects(
     context: typer.Context,
     file: Annotated[
-        str,
-        typer.Argument(
-            help="a file with fixed lines of kappa rejects export, or - for stdin",
-            show_default=False,
-        ),
+        str, typer.Argument(help="a file with fixed lines of kappa rejects export, or - for stdin")
     ],
     yes: Yes = False,
     _quiet: Quiet = False,

@@ -17,10 +17,7 @@ app = Commands(text="Copy the root, which has all data of a project, or adopt a 
 @app.command("copy")
 def copy(
     context: typer.Context,
-    to: Annotated[
-        str,
-        typer.Argument(metavar="TO", show_default=False, help="a folder, or s3://BUCKET/PREFIX"),
-    ],
+    to: Annotated[str, typer.Argument(metavar="TO", help="a folder, or s3://BUCKET/PREFIX")],
     take_over: Annotated[
         bool,
         typer.Option(

@@ -95,7 +95,6 @@ def serve(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            show_default=False,
             help="the address, in place of serve.listen; port 0: any free port",
         ),
     ] = None,
@@ -103,7 +102,6 @@ def serve(
         str | None,
         typer.Option(
             "--token",
-            show_default=False,
             help="each request must send this token; other users cannot see KAPPA__SERVE__TOKEN",
         ),
     ] = None,
@@ -128,7 +126,6 @@ def collect(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            show_default=False,
             help="the address, in place of collect.listen; port 0: any free port",
         ),
     ] = None,

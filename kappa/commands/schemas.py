@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from kappa.replay.status.context import ProjectContext
 
 app = Commands(text="List, show, pin and check subjects of the schema registry.")
-_Name = Annotated[str, typer.Argument(metavar="SUBJECT", show_default=False, help="its subject")]
+_Name = Annotated[str, typer.Argument(metavar="SUBJECT", help="its subject")]
 _Version = Annotated[
-    int | None,
-    typer.Option("--version", min=1, help="the version; default: the newest", show_default=False),
+    int | None, typer.Option("--version", min=1, help="the version; default: the newest")
 ]
 
 

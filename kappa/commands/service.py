@@ -12,7 +12,7 @@ from kappa.commands.terminal.options import As, Reason, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, print_listing, typed
 from kappa.serving.query.render import Form
 
-ThePipeline = Annotated[str, typer.Argument(help="the pipeline", show_default=False)]
+ThePipeline = Annotated[str, typer.Argument(help="the pipeline")]
 
 
 def retire(

@@ -25,14 +25,10 @@ app = Commands(
 def add_token(
     context: typer.Context,
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", show_default=False, help="the client that gets it, such as grafana"
-        ),
+        str, typer.Argument(metavar="NAME", help="the client that gets it, such as grafana")
     ],
     role: Annotated[
-        list[Role],
-        typer.Option("--role", help="the role of the client; repeat for more"),
+        list[Role], typer.Option("--role", help="the role of the client; repeat for more")
     ],
     table: Annotated[
         list[str] | None,
@@ -132,9 +128,7 @@ def list_tokens(context: typer.Context, output: As = Form.TABLE) -> None:
 @app.command("remove")
 def remove_token(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="TOKEN", show_default=False, help="the name of the token")
-    ],
+    name: Annotated[str, typer.Argument(metavar="TOKEN", help="the name of the token")],
 ) -> None:
     """Remove a token: no request with it passes from now on, without a restart."""
     from kappa.serving.access.accounts import token_file

@@ -34,20 +34,11 @@ def join_topics(
     context: typer.Context,
     patterns: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[PATTERNS]...",
-            show_default=False,
-            help="all declared patterns, if none is given",
-        ),
+        typer.Argument(metavar="[PATTERNS]...", help="all declared patterns, if none is given"),
     ] = None,
     leave: Annotated[
         list[str] | None,
-        typer.Option(
-            "--leave",
-            metavar="TOPIC",
-            show_default=False,
-            help="remove this topic; repeat for more",
-        ),
+        typer.Option("--leave", metavar="TOPIC", help="remove this topic; repeat for more"),
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
@@ -113,16 +104,13 @@ def create_topics(
     context: typer.Context,
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[TOPICS]...", show_default=False, help="all declared topics, if none is named"
-        ),
+        typer.Argument(metavar="[TOPICS]...", help="all declared topics, if none is named"),
     ] = None,
     partitions: Annotated[
         int | None,
         typer.Option(
             "--partitions",
             min=1,
-            show_default=False,
             help="create topics that no pipeline declares, with so many partitions",
         ),
     ] = None,
@@ -199,15 +187,10 @@ def alter_topic(
     topic: records.OneTopic,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", show_default=False, help="a setting; repeat for more"
-        ),
+        typer.Option("--set", metavar="NAME=VALUE", help="a setting; repeat for more"),
     ] = None,
     partitions: Annotated[
-        int | None,
-        typer.Option(
-            "--partitions", min=1, show_default=False, help="the number of partitions afterwards"
-        ),
+        int | None, typer.Option("--partitions", min=1, help="the number of partitions afterwards")
     ] = None,
     yes: Yes = False,
 ) -> None:
@@ -245,7 +228,6 @@ def delete_topic(
         typer.Option(
             "--allow",
             metavar="PIPELINE",
-            show_default=False,
             help="delete it although this pipeline uses it; repeat for more",
         ),
     ] = None,
@@ -285,8 +267,7 @@ def _typed(
 def lag(
     context: typer.Context,
     topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPICS]...", show_default=False, help="all, if none is named"),
+        list[str] | None, typer.Argument(metavar="[TOPICS]...", help="all, if none is named")
     ] = None,
     output: As = Form.TABLE,
 ) -> None:

@@ -30,10 +30,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress", c
 
 
 Reason = Annotated[
-    str,
-    typer.Option(
-        "--reason", "-m", metavar="TEXT", show_default=False, help="why; the history keeps it"
-    ),
+    str, typer.Option("--reason", "-m", metavar="TEXT", help="why; the history keeps it")
 ]
 
 
@@ -65,7 +62,6 @@ Allow = Annotated[
     typer.Option(
         "--allow",
         metavar="NAME=REASON",
-        show_default=False,
         help="allow what the plan refuses under that name; the reason is kept",
     ),
 ]
@@ -77,7 +73,6 @@ PastGeneration = Annotated[
         "--at-generation",
         min=1,
         help="the tables as this generation showed them last, while they are kept",
-        show_default=False,
     ),
 ]
 
@@ -88,7 +83,6 @@ PastTime = Annotated[
         "--at",
         metavar="TIME",
         help="the tables as they were served then, while kept (ISO 8601; in UTC by default)",
-        show_default=False,
     ),
 ]
 
@@ -99,7 +93,6 @@ PastOffsets = Annotated[
         "--at-offsets",
         metavar="TOPIC:PARTITION=OFFSET,...",
         help="the tables of now, as they were at exactly these offsets, while they are kept",
-        show_default=False,
     ),
 ]
 
@@ -111,7 +104,6 @@ PastEventTime = Annotated[
         metavar="TIME",
         help="the tables of now, as they were once all records up to this log time were "
         "folded, while they are kept; log time is the running maximum of the records' timestamps",
-        show_default=False,
     ),
 ]
 
@@ -122,19 +114,13 @@ After = Annotated[
         "--after",
         metavar="TOKEN",
         help="wait until readers see these offsets: the write token that kappa produce prints",
-        show_default=False,
     ),
 ]
 
 
 WaitSeconds = Annotated[
     float | None,
-    typer.Option(
-        "--timeout",
-        min=0,
-        help="stop waiting after so many seconds; default: 30",
-        show_default=False,
-    ),
+    typer.Option("--timeout", min=0, help="stop waiting after so many seconds; default: 30"),
 ]
 
 
@@ -144,7 +130,6 @@ OfBuild = Annotated[
         "--build",
         metavar="BUILD|ROLLOUT",
         help="the rejects of this build, such as a candidate, in place of the serving build's",
-        show_default=False,
     ),
 ]
 
@@ -166,21 +151,14 @@ def refuse_numbers(context: typer.Context, given: str | list[str] | None) -> obj
 OnePipeline = Annotated[
     str | None,
     typer.Argument(
-        metavar="[PIPELINE|ROLLOUT]",
-        show_default=False,
-        help="one pipeline, or the number of one of its rollouts",
+        metavar="[PIPELINE|ROLLOUT]", help="one pipeline, or the number of one of its rollouts"
     ),
 ]
-OneDeclared = Annotated[
-    str, typer.Argument(help="the pipeline", show_default=False, callback=refuse_numbers)
-]
+OneDeclared = Annotated[str, typer.Argument(help="the pipeline", callback=refuse_numbers)]
 SomePipelines = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PIPELINES]...",
-        show_default=False,
-        help="pipelines; all, if none is named",
-        callback=refuse_numbers,
+        metavar="[PIPELINES]...", help="pipelines; all, if none is named", callback=refuse_numbers
     ),
 ]
 
