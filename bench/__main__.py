@@ -9,11 +9,12 @@ progress to stderr. In reading order: cells.py (tasks), rivals.py (programs), or
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import bucket
@@ -33,9 +34,9 @@ import startup
 import tables
 import views
 from bids import ensure_input, topic_files, warm_page_cache
-from cells import CELLS, FEWEST_EVENTS, GROUPS, KAPPA, TASKS, Cell
+from cells import CELLS, GROUPS, KAPPA, TASKS, Cell, ensure_enough
 from figures import Round, comparable
-from ground import Ground, ground, heed_signals, last_line, machine, now, say, take
+from ground import Ground, ground, heed_signals, last_line, machine, now, say, take, under
 from oracle import Oracle
 from plot import plot
 from rich.console import Console
@@ -90,18 +91,12 @@ def main() -> int:
     heed_signals()
     home = Path(given.home).absolute()
     if given.cell in _OWN:
-        measure, option, number = _OWN[given.cell]
-        return _reported(
-            given.cell, measure(home, getattr(given, option) or number), home, given.into
-        )
+        return _run_own(given.cell, home, given)
     cells = [
         CELLS[name].sized(events=given.events, rounds=given.rounds) for name in GROUPS[given.cell]
     ]
     for cell in cells:
-        if cell.events < FEWEST_EVENTS:
-            raise SystemExit(
-                f"{cell.events} events are too few to measure: give at least {FEWEST_EVENTS}"
-            )
+        ensure_enough(cell.events)
     runs = Runs(home / "results.json")
     code = code_of(_code())
     if not given.report:
@@ -252,15 +247,22 @@ def _tell(
     return 0 if any(figure.rival == KAPPA and figure.rounds for figure in found) else 1
 
 
-def _reported(cell: str, report: Report | None, home: Path, into: Path | None) -> int:
+def _run_own(cell: str, home: Path, given: argparse.Namespace) -> int:
+    """Measures a cell without rivals, and tells its report with the load before the cell."""
+    measure, option, number = _OWN[cell]
+    load_before = os.getloadavg()[0]
+    report = measure(home, getattr(given, option) or number)
     if report is None:
         return 1
-    print(report.line)
+    print(f"{report.line}; load {load_before:.1f}")
     folder = home / "report"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{cell}.json").write_text(report.document, encoding="utf-8")
-    if into is not None:
-        _place(into, cell, report.page)
+    document = {"load": load_before, "measured": report.measured}
+    (folder / f"{cell}.json").write_text(
+        json.dumps(document, indent=1, default=asdict), encoding="utf-8"
+    )
+    if given.into is not None:
+        _place(given.into, cell, f"{report.page}\n\n{under(load_before)}")
     return 0
 
 

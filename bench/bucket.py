@@ -9,22 +9,20 @@ with a folder runs on the same broker, one after the other.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
-from cells import FEWEST_EVENTS, Cell
+from cells import Cell, ensure_enough
 from freshness import KEYS, RATES, Stretch, stretch
-from ground import ground, say, under
+from ground import ground
 from kappa_job import KappaJob
 from living import Platform
 from replays import Replay, in_turns, times
-from screen import Report, spread_of
+from screen import Report, spread_of, table
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 
@@ -51,9 +49,7 @@ endpoint = "{endpoint}"
 
 def main(home: Path, events: int) -> Report | None:
     """Measures it; None where a result was not the oracle's."""
-    if events < FEWEST_EVENTS:
-        raise SystemExit(f"{events} events are too few to measure: give at least {FEWEST_EVENTS}")
-    load = os.getloadavg()[0]
+    ensure_enough(events)
     os.environ.update(CREDENTIALS)
     (home / "run").mkdir(parents=True, exist_ok=True)
     with running_object_store(home / "run" / "s3") as server:
@@ -71,7 +67,7 @@ def main(home: Path, events: int) -> Report | None:
             }
     if None in fresh.values():
         return None
-    return _report(replays, {way: each for way, each in fresh.items() if each}, events, load)
+    return _report(replays, {way: each for way, each in fresh.items() if each}, events)
 
 
 @contextmanager
@@ -101,44 +97,30 @@ def _fresh(home: Path, root: str) -> Stretch | None:
     platform = Platform(home, cell, root=root.replace("{run}", "live"))
     with platform.up():
         found = stretch(platform, RATES[0], "nothing")
-        wrong = platform.wrong(say)
+        is_right = platform.is_right()
     shutil.rmtree(platform.folder)
-    if wrong is not None:
-        say(f"no figure: what serves is not the oracle's: {wrong}")
-        return None
-    return found
+    return found if is_right else None
 
 
 def _report(
-    replays: Mapping[str, Sequence[Replay]],
-    fresh: Mapping[str, Stretch],
-    events: int,
-    load: float,
+    replays: Mapping[str, Sequence[Replay]], fresh: Mapping[str, Stretch], events: int
 ) -> Report:
     walls = {way: [each.wall for each in found] for way, found in replays.items()}
     longer = times(walls[FOLDER], walls[BUCKET])
     p50 = {way: each.freshness.p50 for way, each in fresh.items()}
     more = (p50[BUCKET] - p50[FOLDER]) * 1_000
-    page = [
-        "| root in | replay, seconds | freshness p50, seconds |",
-        "|---|---:|---:|",
-        *(f"| {way} | {spread_of(walls[way], '{:.1f}')} | {p50[way]:.2f} |" for way in replays),
-        f"| a bucket's cost (targets 1.3 times, 150 ms) | {longer} times | {more:.0f} ms |",
-        "",
-        f"{events:,} events, {KEYS:,} keys; {_ROUNDS} rounds taken in turns.",
-        f"Freshness at {RATES[0]:,} events/s; requests wait {_WAIT_SECONDS * 1_000:.0f} ms.",
-        "",
-        under(load),
-    ]
+    rows = [(way, spread_of(walls[way], "{:.1f}"), f"{p50[way]:.2f}") for way in replays]
+    rows.append(
+        ("a bucket's cost (targets 1.3 times, 150 ms)", f"{longer} times", f"{more:.0f} ms")
+    )
+    note = (
+        f"{events:,} events, {KEYS:,} keys; {_ROUNDS} rounds taken in turns.\n"
+        f"Freshness at {RATES[0]:,} events/s; requests wait {_WAIT_SECONDS * 1_000:.0f} ms."
+    )
+    figures = table(("root in", "replay, seconds", "freshness p50, seconds"), rows)
     return Report(
         f"bench bucket, {events} events, {KEYS} keys: a replay into a bucket takes {longer}x as "
-        f"long as into a folder; p50 {p50[FOLDER]:.2f} s, and {more:.0f} ms more; load {load:.1f}",
-        json.dumps(
-            {
-                way: {"replays": [asdict(each) for each in found], "live": asdict(fresh[way])}
-                for way, found in replays.items()
-            },
-            indent=1,
-        ),
-        "\n".join(page),
+        f"long as into a folder; p50 {p50[FOLDER]:.2f} s, and {more:.0f} ms more",
+        {way: {"replays": found, "live": fresh[way]} for way, found in replays.items()},
+        f"{figures}\n\n{note}",
     )

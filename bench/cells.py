@@ -15,7 +15,7 @@ STEP_MS = 10
 # Kappa is measured against the others.
 KAPPA = "kappa"
 # Fewer are left to the tail by a catch-up, and there is nothing to measure (engine.tail_records).
-FEWEST_EVENTS = 100_001
+_FEWEST_EVENTS = 100_001
 
 # Ten minutes of the events' own time.
 WINDOW_MS = 600_000
@@ -516,3 +516,9 @@ CELLS = {
 }
 # Cells that one name asks for.
 GROUPS = {**{name: (name,) for name in CELLS}, "ordered": ("ordered-large", "ordered-million")}
+
+
+def ensure_enough(events: int) -> None:
+    """Raises SystemExit if a cell of so many events has nothing to measure."""
+    if events < _FEWEST_EVENTS:
+        raise SystemExit(f"{events} events are too few to measure: give at least {_FEWEST_EVENTS}")

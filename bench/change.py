@@ -8,7 +8,6 @@ turns with an empty session of Spark. What serves after each must equal DuckDB o
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -17,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from ground import say, under
+from ground import say
 from project import Project, empty_session, private_and_shared
-from screen import Report, spread_of
+from screen import Report, spread_of, table
 
 from demo.processes.family import members
 from kappa.base.errors import KappaError
@@ -47,7 +46,6 @@ _TARGETS = {
 
 def main(home: Path, rounds: int) -> Report | None:
     """Measures all of it; None where what served was not DuckDB's."""
-    load = os.getloadavg()[0]
     took: dict[str, list[float]] = defaultdict(list)
     empty_session()
     for number in range(rounds):
@@ -60,7 +58,7 @@ def main(home: Path, rounds: int) -> Report | None:
         say(f"round {number + 1}: " + ", ".join(f"{n} {s:.2f}" for n, s in found.items()))
     spare = _spare(home / "change")
     rest = _rest(home / "change")
-    return None if rest is None else _report(took, {**spare, **rest}, load)
+    return None if rest is None else _report(took, {**spare, **rest})
 
 
 def _round(folder: Path) -> Mapping[str, float] | None:
@@ -232,33 +230,26 @@ def _ticks(at: Project) -> Mapping[tuple[int, str], int]:
     return found
 
 
-def _report(took: Mapping[str, Sequence[float]], rest: Mapping[str, str], load: float) -> Report:
+def _report(took: Mapping[str, Sequence[float]], rest: Mapping[str, str]) -> Report:
     sessions = took["an empty session of Spark"]
-    page = [
-        "| what | seconds | sessions of Spark | target, s |",
-        "|---|---:|---:|---:|",
-        *(
-            f"| {name} | {spread_of(seconds, '{:.2f}')} | {_ratio(seconds, sessions)} | "
-            f"{_TARGETS.get(name, '')} |"
-            for name, seconds in took.items()
-        ),
-        "",
-        "| what it keeps | measured (target) |",
-        "|---|---|",
-        *(f"| {name} | {text} |" for name, text in rest.items()),
-        "",
-        under(load),
-    ]
+    rows = (
+        (
+            *(name, spread_of(seconds, "{:.2f}"), _ratio(seconds, sessions)),
+            _TARGETS.get(name, ""),
+        )
+        for name, seconds in took.items()
+    )
+    times = table(("what", "seconds", "sessions of Spark", "target, s"), rows)
+    kept = table(("what it keeps", "measured (target)"), rest.items(), words=(0, 1))
     line = "; ".join(
         f"{name} {median(seconds):.2f} s ({_ratio(seconds, sessions)} sessions)"
         for name, seconds in took.items()
     )
     return Report(
         f"bench change, {len(sessions)} rounds: {line}; "
-        + "; ".join(f"{name}: {text}" for name, text in rest.items())
-        + f"; load {load:.1f}",
-        json.dumps({"took": took, "rest": rest, "load": load}, indent=1),
-        "\n".join(page),
+        + "; ".join(f"{name}: {text}" for name, text in rest.items()),
+        {"took": took, "rest": rest},
+        f"{times}\n\n{kept}",
     )
 
 

@@ -12,23 +12,22 @@ sink's topic has must equal the oracle.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import pyarrow.parquet as pq
-from cells import PARTITIONS, TASKS, Cell
-from ground import say, under
+from cells import TASKS, Cell
+from ground import say
 from living import PIPELINE, Platform
-from screen import Report
+from screen import Report, table
 
 from demo.judgement.freshness import Freshness, measure
 from demo.judgement.reckoning import answers_in, sent_in
@@ -76,7 +75,7 @@ class ChangesPlatform(Platform):
         """Raises KappaError if rows of version `number` are not the oracle's."""
         columns = ", ".join(f"{name} - {number} as {name}" for name in ("lowest", "highest"))
         lowered = f"(select bidder, bids, total - {number} * bids as total, {columns} from {rows})"
-        if (wrong := self.wrong(say, {"totals": lowered})) is not None:
+        if (wrong := self.wrong({"totals": lowered})) is not None:
             raise KappaError(f"no figure: what {whose} has is not the oracle's: {wrong}")
 
 
@@ -134,14 +133,12 @@ class Found:
     reaches: tuple[Reach, ...]
     promoted: Promoted
     sending: Sending
-    load: float
 
 
 def main(home: Path, events: int) -> Report | None:
     """Measures all of it; None where a result was not the oracle's."""
     cell = Cell("changes", "totals", events, int(events * _KEYS), 1, ())
     platform = ChangesPlatform(home, cell, listen="127.0.0.1:0")
-    load = os.getloadavg()[0]
     try:
         with platform.up():
             say(f"{events:,} events serve")
@@ -159,8 +156,8 @@ def main(home: Path, events: int) -> Report | None:
         say(error.message)
         return None
     shutil.rmtree(platform.folder)
-    found = Found(events, reaches, promoted, sending, load)
-    return Report(_line(found), json.dumps(asdict(found), indent=1), _page(found))
+    found = Found(events, reaches, promoted, sending)
+    return Report(_line(found), found, _page(found))
 
 
 @contextmanager
@@ -227,15 +224,7 @@ def _sending(platform: ChangesPlatform, rate: int) -> Sending:
     _wait(lambda: _state(platform).current_at > time.time() - 2, "the sink's first rows")
     say(f"the sink has sent {_state(platform).written:,} rows")
     ledger, behind = platform.folder / "sending.parquet", list[float]()
-    with platform.script(
-        "paced",
-        platform.log.bootstrap_servers,
-        platform.cell.topic,
-        str(PARTITIONS),
-        str(platform.cell.keys),
-        str(rate),
-        str(ledger),
-    ):
+    with platform.sent_events(rate, ledger):
         time.sleep(_WARM_SECONDS)
         before, written, since = platform.taken(), _state(platform).written, time.monotonic()
         while time.monotonic() < since + _SECONDS:
@@ -308,7 +297,7 @@ def _line(found: Found) -> str:
         f"bench changes, {found.events} events: {reaches}; a promote of {promoted.rows} rows in "
         f"{promoted.seconds:.1f} s, {promoted.rate:.0f} rows/s; a sink beside {sending.rate} "
         f"events/s {sending.rows:.0f} rows/s ({sending.rows / sending.events:.2f} of the events), "
-        f"{sending.behind:.1f} s behind at most; load {found.load:.1f}"
+        f"{sending.behind:.1f} s behind at most"
     )
 
 
@@ -339,7 +328,4 @@ def _page(found: Found) -> str:
         f"{sending.behind:.1f} s behind what serves at most; {sending.after:.1f} s after the last "
         "event its topic has all."
     )
-    rows = (heads, ("---:",) * len(heads), *reaches)
-    table = [f"| {' | '.join(row)} |" for row in rows]
-    prose = (fill(each, 100) for each in (promote, sink, under(found.load)))
-    return "\n".join([*table, "", "\n\n".join(prose)])
+    return "\n\n".join((table(heads, reaches, words=()), fill(promote, 100), fill(sink, 100)))

@@ -9,19 +9,15 @@ more JVMs, rows between them, code and jars that are shipped. They are taken in 
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from cells import FEWEST_EVENTS, Cell
+from cells import Cell, ensure_enough
 from freshness import KEYS
-from ground import under
 from kappa_job import KappaJob
 from replays import Replay, in_turns, times
-from screen import Report, spread_of
+from screen import Report, spread_of, table
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 
@@ -48,9 +44,7 @@ driver_host = "{host}"
 
 def main(home: Path, events: int) -> Report | None:
     """Measures it; None where a result was not the oracle's."""
-    if events < FEWEST_EVENTS:
-        raise SystemExit(f"{events} events are too few to measure: give at least {FEWEST_EVENTS}")
-    load = os.getloadavg()[0]
+    ensure_enough(events)
     cell = Cell("cluster", "totals", events, KEYS, _ROUNDS, ())
     with spark_cluster(home / "run" / "spark-cluster", workers=_WORKERS) as cluster:
         settings = _THERE.format(master=cluster.url, host=HOST, cores=_WORKERS)
@@ -60,34 +54,24 @@ def main(home: Path, events: int) -> Report | None:
     if found is None:
         return None
     assert folded == _ROUNDS, f"{folded} of {_ROUNDS} replays were folded on the cluster"
-    return _report(found, events, load)
+    return _report(found, events)
 
 
-def _report(found: Mapping[str, Sequence[Replay]], events: int, load: float) -> Report:
+def _report(found: Mapping[str, Sequence[Replay]], events: int) -> Report:
     walls = {way: [each.wall for each in replays] for way, replays in found.items()}
     rates = {
         way: [each.warm.rate for each in replays if each.warm is not None]
         for way, replays in found.items()
     }
     longer, slower = times(walls[HERE], walls[THERE]), times(rates[THERE], rates[HERE])
-    page = [
-        "| tasks run on | seconds | events/s, warm |",
-        "|---|---:|---:|",
-        *(
-            f"| {way} | {spread_of(walls[way], '{:.1f}')} | {spread_of(rates[way], '{:,.0f}')} |"
-            for way in found
-        ),
-        f"| times as long on the cluster (target 1.3) | {longer} | {slower} |",
-        "",
-        f"{events:,} events, {KEYS:,} keys; {_ROUNDS} rounds taken in turns.",
-        "",
-        under(load),
+    rows = [
+        (way, spread_of(walls[way], "{:.1f}"), spread_of(rates[way], "{:,.0f}")) for way in found
     ]
+    rows.append(("times as long on the cluster (target 1.3)", longer, slower))
+    note = f"{events:,} events, {KEYS:,} keys; {_ROUNDS} rounds taken in turns."
     return Report(
         f"bench cluster, {events} events, {KEYS} keys: a replay on {THERE} takes {longer}x as long "
-        f"as on {HERE}, warm {slower}x; load {load:.1f}",
-        json.dumps(
-            {way: [asdict(each) for each in replays] for way, replays in found.items()}, indent=1
-        ),
-        "\n".join(page),
+        f"as on {HERE}, warm {slower}x",
+        found,
+        f"{table(('tasks run on', 'seconds', 'events/s, warm'), rows)}\n\n{note}",
     )

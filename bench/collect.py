@@ -20,13 +20,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
-from ground import ground, say, under
+from ground import ground, say
 from oracle import consume
-from screen import Report, spread_of
+from screen import Report, spread_of, table
 
 from kappa import Topic
 from kappa.base.errors import KappaError
@@ -78,7 +78,6 @@ def main(home: Path, rounds: int) -> Report | None:
     """Measures it; None where the log has not what was acknowledged."""
     folder = home / "run" / "collect"
     shutil.rmtree(folder, ignore_errors=True)
-    load = os.getloadavg()[0]
     found: list[Stretched] = []
     with ground(home) as here:
         if TOPIC in here.log.topics():
@@ -95,7 +94,7 @@ def main(home: Path, rounds: int) -> Report | None:
     if wrong:
         say(f"no figure: {wrong}")
         return None
-    return _report(found, rounds, load)
+    return _report(found, rounds)
 
 
 @contextmanager
@@ -182,7 +181,7 @@ def _told(took: Stretched) -> str:
     )
 
 
-def _report(found: Sequence[Stretched], rounds: int, load: float) -> Report:
+def _report(found: Sequence[Stretched], rounds: int) -> Report:
     by = {
         each: [took for took in found if (took.connections, took.batch) == each]
         for each in STRETCHES
@@ -194,35 +193,29 @@ def _report(found: Sequence[Stretched], rounds: int, load: float) -> Report:
         ],
         "{:.2f}",
     )
-    rows, line = [], []
+    figures, line = [], []
     for (connections, batch), each in by.items():
         what = {0: "`GET /healthz`, for scale", 1: "1"}.get(batch, str(batch))
         cores = spread_of([took.of_a_core for took in each], "{:,.0f}")
-        figures = (
-            cores,
-            spread_of([took.cpu / took.events * 1e6 for took in each], "{:.1f}"),
-            spread_of([took.events / took.seconds for took in each], "{:,.0f}"),
-            spread_of([took.p50 * 1e3 for took in each], "{:.1f}"),
-            spread_of([took.p99 * 1e3 for took in each], "{:.1f}"),
+        figures.append(
+            (
+                what,
+                str(connections),
+                cores,
+                spread_of([took.cpu / took.events * 1e6 for took in each], "{:.1f}"),
+                spread_of([took.events / took.seconds for took in each], "{:,.0f}"),
+                spread_of([took.p50 * 1e3 for took in each], "{:.1f}"),
+                spread_of([took.p99 * 1e3 for took in each], "{:.1f}"),
+            )
         )
-        rows.append(f"| {what} | {connections} | " + " | ".join(figures) + " |")
         line.append(f"{batch or 'nothing'}: {cores}/s of a core")
-    page = [
-        (
-            "| events a request | connections | events/s of a core | CPU us/event | events/s "
-            "| p50, ms | p99, ms |"
-        ),
-        "|---|---:|---:|---:|---:|---:|---:|",
-        *rows,
-        "",
-        (
-            f"{rounds} rounds. A single event costs {ratio} times the CPU of `GET /healthz`. "
-            f"{under(load)}"
-        ),
-    ]
+    head = (
+        *("events a request", "connections", "events/s of a core", "CPU us/event", "events/s"),
+        *("p50, ms", "p99, ms"),
+    )
+    note = f"{rounds} rounds. A single event costs {ratio} times the CPU of `GET /healthz`."
     return Report(
-        f"bench collect, {rounds} rounds: {'; '.join(line)}; single {ratio}x nothing; load "
-        f"{load:.1f}",
-        json.dumps({"took": [asdict(each) for each in found], "load": load}, indent=1),
-        "\n".join(page),
+        f"bench collect, {rounds} rounds: {'; '.join(line)}; single {ratio}x nothing",
+        found,
+        f"{table(head, figures)}\n\n{note}",
     )

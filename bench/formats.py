@@ -13,11 +13,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
 from statistics import median
@@ -27,8 +26,8 @@ import duckdb
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_writer
 from google.protobuf import message_factory
-from ground import say, under
-from screen import Report
+from ground import say
+from screen import Report, table
 
 from kappa import Avro, Csv, Json, Protobuf, Topic
 from kappa.declare.formats.protobuf_schema import message_named, message_types
@@ -86,7 +85,7 @@ class Decoding:
 
 def main(home: Path, rounds: int, events: int = EVENTS) -> Report | None:
     """Measures every format; None where rows were not those of the log."""
-    load, folder = os.getloadavg()[0], home / "formats"
+    folder = home / "formats"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     open_schemas(_Schemas())
@@ -95,7 +94,7 @@ def main(home: Path, rounds: int, events: int = EVENTS) -> Report | None:
     finally:
         open_schemas(None)
         shutil.rmtree(folder)
-    return None if took is None else _report(took, events, load)
+    return None if took is None else _report(took, events)
 
 
 def _measured(folder: Path, rounds: int, events: int) -> Sequence[Decoding] | None:
@@ -188,7 +187,7 @@ def equal_rows(bids: duckdb.DuckDBPyConnection, path: Path) -> bool:
     return count == (0,)
 
 
-def _report(found: Sequence[Decoding], events: int, load: float) -> Report:
+def _report(found: Sequence[Decoding], events: int) -> Report:
     base = median(found[0].micros)
     head = ("format", "us of CPU an event", "times JSON's", "each round, times", "bytes an event")
     rows = [
@@ -205,18 +204,10 @@ def _report(found: Sequence[Decoding], events: int, load: float) -> Report:
         for each in found
     ]
     held = all(median(each.micros) <= _TARGET * base for each in found if each.name in _HELD)
-    page = [
-        f"| {' | '.join(head)} |",
-        "|---|---:|---:|---:|---:|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-        "",
-        (
-            f"{events:,} events, medians of {len(found[0].micros)} rounds in turns. The target, at "
-            f"most {_TARGET} times for {' and '.join(_HELD)}: {'met' if held else 'MISSED'}."
-        ),
-        "",
-        under(load),
-    ]
+    note = (
+        f"{events:,} events, medians of {len(found[0].micros)} rounds in turns. The target, at "
+        f"most {_TARGET} times for {' and '.join(_HELD)}: {'met' if held else 'MISSED'}."
+    )
     ratios = ", ".join(f"{each.name} {median(each.micros) / base:.2f}x" for each in found[1:])
-    line = f"bench formats, {events} events: JSON {base:.2f} us; {ratios}; load {load:.1f}"
-    return Report(line, json.dumps([asdict(each) for each in found], indent=1), "\n".join(page))
+    line = f"bench formats, {events} events: JSON {base:.2f} us; {ratios}"
+    return Report(line, found, f"{table(head, rows)}\n\n{note}")

@@ -15,13 +15,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bids import Input, bids
 from cells import PARTITIONS, TASKS, Cell
+from ground import say
 from oracle import Oracle, Rows
 from project import log_of, typed
 
@@ -204,7 +205,14 @@ class Platform:
         birth = read_birth(self.store, self.live)
         return f"({tables_of(birth, self.frontier(), self.store)[table].sql})"
 
-    def wrong(self, say: Callable[[str], None], found: Rows | None = None) -> str | None:
+    def is_right(self) -> bool:
+        """Returns True if all that serves equals the oracle's rows; tells what differs."""
+        wrong = self.wrong()
+        if wrong is not None:
+            say(f"no figure: what serves is not the oracle's: {wrong}")
+        return wrong is None
+
+    def wrong(self, found: Rows | None = None) -> str | None:
         """Returns how rows differ from the oracle's, once all serve; None if they are equal.
 
         They are those that serve, or those that somebody else has `found`.
@@ -242,15 +250,7 @@ class Platform:
         `producer` is the script that sends.
         """
         with self.script("probe", str(self.folder), PIPELINE, str(answers), query) as probe:
-            with self.script(
-                producer,
-                self.log.bootstrap_servers,
-                self.cell.topic,
-                str(PARTITIONS),
-                str(self.cell.keys),
-                str(rate),
-                str(ledger),
-            ):
+            with self.sent_events(rate, ledger, producer=producer):
                 yield
             # However late the last one is seen, it counts.
             self.wait_for_all()
@@ -260,6 +260,14 @@ class Platform:
                 if time.monotonic() > deadline:
                     raise KappaError(f"no answer has come to {end}")
                 time.sleep(_NAP_SECONDS)
+
+    def sent_events(
+        self, rate: int, ledger: Path, *, producer: str = "paced"
+    ) -> AbstractContextManager[object]:
+        """Sends events at a steady rate beside the block; leaves a ledger of them."""
+        servers, cell = self.log.bootstrap_servers, self.cell
+        where = (servers, cell.topic, str(PARTITIONS), str(cell.keys))
+        return self.script(producer, *where, str(rate), str(ledger))
 
     @contextmanager
     def script(self, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:

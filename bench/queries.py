@@ -10,7 +10,6 @@ read as every query is, beside DuckDB on the same Parquet files. Both must give 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from ground import under
 from screen import Report, spread_of
 
 from kappa.base.clock import now
@@ -58,18 +56,9 @@ def main(home: Path, rounds: int) -> Report | None:
     store = _served(project)
     paths = files(table_path(store, _BUILD, _TABLE.name), 1, None)
     there = [
-        sys.executable,
-        "-P",
-        "-m",
-        "cli",
-        "--project",
-        str(project),
-        "query",
-        _ONE,
-        "-o",
-        "json",
+        *(sys.executable, "-P", "-m", "cli"),
+        *("--project", str(project), "query", _ONE, "-o", "json"),
     ]
-    load = os.getloadavg()[0]
     cold = _in_turns(
         rounds,
         lambda: _process([sys.executable, "-c", "import duckdb, deltalake"]),
@@ -90,26 +79,14 @@ def main(home: Path, rounds: int) -> Report | None:
     )
     shutil.rmtree(project)
     cold_told, warm_told = spread_of(cold, "{:.2f}"), spread_of(warm, "{:.2f}")
-    page = [
-        (
-            f"`kappa query`, from process start to its end, takes {cold_told} times as long as "
-            "`python -c 'import duckdb, deltalake'`;"
-        ),
-        (
-            f"a group by over {ROWS:,} rows, as every query reads them, {warm_told} times as long "
-            f"as DuckDB on the same Parquet files ({rounds} rounds each)."
-        ),
-        "",
-        under(load),
-    ]
     return Report(
-        (
-            f"bench queries, {ROWS} rows, {rounds} rounds: kappa query against a bare import "
-            f"{cold_told}; a group by against DuckDB on the same files {warm_told}; load "
-            f"{load:.1f}"
-        ),
-        json.dumps({"rows": ROWS, "load": load, "cold": cold, "warm": warm}, indent=1),
-        "\n".join(page),
+        f"bench queries, {ROWS} rows, {rounds} rounds: kappa query against a bare import "
+        f"{cold_told}; a group by against DuckDB on the same files {warm_told}",
+        {"rows": ROWS, "cold": cold, "warm": warm},
+        f"`kappa query`, from process start to its end, takes {cold_told} times as long as "
+        "`python -c 'import duckdb, deltalake'`;\n"
+        f"a group by over {ROWS:,} rows, as every query reads them, {warm_told} times as long "
+        f"as DuckDB on the same Parquet files ({rounds} rounds each).",
     )
 
 

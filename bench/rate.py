@@ -12,7 +12,6 @@ each has written in the end must equal the oracle.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -22,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -31,11 +30,11 @@ import duckdb
 import pyarrow.parquet as pq
 from bids import Input, bids
 from cells import KAPPA, PARTITIONS, TASKS, Cell
-from ground import Ground, ground, say, under
+from ground import Ground, ground, say
 from living import ASKED, SCRIPTS, TREE, Platform
 from oracle import Oracle
 from rivals import Attempt, Command, FlinkSql, NotThereError, Rival, SparkScript, read_files
-from screen import Report
+from screen import Report, table
 
 from demo.judgement.freshness import Freshness, measure
 from demo.judgement.reckoning import answers_in, sent_in
@@ -122,12 +121,11 @@ def highest_kept(steps: Sequence[Step]) -> Step | None:
 
 def main(home: Path, events: int) -> Report | None:
     """Measures up to a rate of so many events a second; None where Kappa's rows were not right."""
-    load = os.getloadavg()[0]
     found = _kappas(home, events)
     if found is None:
         return None
     found |= _rivals(home, events)
-    return _report(found, events, load)
+    return _report(found, events)
 
 
 def _kappas(home: Path, ceiling: int) -> dict[tuple[str, str], tuple[Step, ...]] | None:
@@ -139,8 +137,7 @@ def _kappas(home: Path, ceiling: int) -> dict[tuple[str, str], tuple[Step, ...]]
                 platform.turn_to(task, number)
             say(f"{KAPPA}, {TASKS[task].what}")
             found[KAPPA, task] = climb(partial(_step_of_kappa, platform, task), ceiling)
-            if (wrong := platform.wrong(say)) is not None:
-                say(f"no figure: what serves is not the oracle's: {wrong}")
+            if not platform.is_right():
                 return None
     shutil.rmtree(platform.folder)
     return found
@@ -376,12 +373,9 @@ def _wait_for_all(
     return answers
 
 
-def _report(
-    found: Mapping[tuple[str, str], tuple[Step, ...] | str], ceiling: int, load: float
-) -> Report:
+def _report(found: Mapping[tuple[str, str], tuple[Step, ...] | str], ceiling: int) -> Report:
     heading = ("who", "task", "highest rate kept", "p50 there, s", "p99 there, s", "all rates")
-    lines = ["| " + " | ".join(heading) + " |", "|---|---|---:|---:|---:|---|"]
-    parts = []
+    rows, parts = list[tuple[str, ...]](), []
     for (who, task), steps in found.items():
         best = None if isinstance(steps, str) else highest_kept(steps)
         fresh = None if best is None else best.freshness
@@ -389,26 +383,18 @@ def _report(
         cells = (who, TASKS[task].what, rate)
         cells += ("", "") if fresh is None else (f"{fresh.p50:.2f}", f"{fresh.p99:.2f}")
         tried = steps if isinstance(steps, str) else "; ".join(map(_told, steps))
-        lines.append("| " + " | ".join((*cells, tried)) + " |")
+        rows.append((*cells, tried))
         seen = "" if fresh is None else f" (p99 {fresh.p99:.2f} s)"
         parts.append(f"{who} {task} {rate}/s{seen}")
-    lines += [
-        "",
-        (
-            f"A rate is kept if its p99 is at most {LIMIT_SECONDS:g} s. Rates up to {ceiling:,} "
-            f"were tried, {_SECONDS:.0f} s each."
-        ),
-        "",
-        under(load),
-    ]
-    document = {
-        f"{who} {task}": steps if isinstance(steps, str) else [asdict(each) for each in steps]
-        for (who, task), steps in found.items()
-    }
+    note = (
+        f"A rate is kept if its p99 is at most {LIMIT_SECONDS:g} s. Rates up to {ceiling:,} "
+        f"were tried, {_SECONDS:.0f} s each."
+    )
+    measured = {f"{who} {task}": steps for (who, task), steps in found.items()}
     return Report(
-        f"bench rate, up to {ceiling} events a second: {'; '.join(parts)}; load {load:.1f}",
-        json.dumps({"ceiling": ceiling, "load": load, "steps": document}, indent=1),
-        "\n".join(lines),
+        f"bench rate, up to {ceiling} events a second: {'; '.join(parts)}",
+        {"ceiling": ceiling, "steps": measured},
+        f"{table(heading, rows, words=(0, 1, 5))}\n\n{note}",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from cells import TASKS
@@ -37,11 +37,23 @@ _HEADINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a cell without rivals: one line, all of it as JSON, a section of a page."""
+    """The result of a cell without rivals: one line, all that was measured, a section of a page.
+
+    `python bench` writes what was measured as JSON, and adds the load before the cell.
+    """
 
     line: str
-    document: str
+    measured: object
     page: str
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, words: Collection[int] = (0,)
+) -> str:
+    """Returns a table as Markdown; the columns at the places `words` have no numbers."""
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    marks = ("---" if place in words else "---:" for place in range(len(head)))
+    return "\n".join((lines[0], f"|{'|'.join(marks)}|", *lines[1:]))
 
 
 def spread_of(values: Sequence[float], form: str) -> str:
@@ -105,14 +117,8 @@ def refusals(found: Sequence[Figure]) -> list[str]:
 
 def page(run: Run, found: Sequence[Figure], cores: int) -> str:
     """Returns the table as Markdown."""
-    lines = [
-        f"**{title(run)}**",
-        "",
-        "| " + " | ".join(_HEADINGS) + " |",
-        "|---" + "|---:" * (len(_HEADINGS) - 1) + "|",
-    ]
-    lines += ["| " + " | ".join(row) + " |" for row in rows(found)]
-    lines += ["", footing(run, cores) + ".", *(f"No figure of {text}." for text in refusals(found))]
+    lines = [f"**{title(run)}**", "", table(_HEADINGS, rows(found)), ""]
+    lines += [footing(run, cores) + ".", *(f"No figure of {text}." for text in refusals(found))]
     return "\n".join([*lines, "", f"{versions(run)}.", ""])
 
 

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -28,10 +28,10 @@ from urllib.request import Request, urlopen
 
 import duckdb
 import psycopg
-from cells import PARTITIONS, Cell
-from ground import say, under
+from cells import Cell
+from ground import say
 from living import SCRIPTS, Platform
-from screen import Report
+from screen import Report, table
 
 from demo.processes.family import members
 from kappa.base.errors import KappaError
@@ -101,7 +101,7 @@ def main(home: Path, events: int) -> Report | None:
     cell = Cell("serve", "totals", sizes["small"], sizes["small"], 1, ())
     port = _free_port()
     wire = f'[serve.postgres]\nlisten = "127.0.0.1:{port}"\n'
-    platform, load = Platform(home, cell, listen="127.0.0.1:0", root=wire), os.getloadavg()[0]
+    platform = Platform(home, cell, listen="127.0.0.1:0", root=wire)
     dsn = f"postgresql://bench@127.0.0.1:{port}/kappa"
     loops: list[Loop] = []
     with platform.up():
@@ -112,22 +112,13 @@ def main(home: Path, events: int) -> Report | None:
             if wrong := _difference(url, dsn, views, pg, sizes):
                 say(f"no figure: {wrong}")
                 return None
-            ledger = platform.folder / "sent.parquet"
-            with platform.script(
-                "paced",
-                platform.log.bootstrap_servers,
-                cell.topic,
-                str(PARTITIONS),
-                str(cell.keys),
-                str(RATE),
-                str(ledger),
-            ):
+            with platform.sent_events(RATE, platform.folder / "sent.parquet"):
                 time.sleep(_SECONDS)
                 for what, keys, sql in _questions(sizes):
                     for clients in CLIENTS:
                         loops += _all_ways(platform, url, dsn, views, pg, what, keys, sql, clients)
     shutil.rmtree(platform.folder)
-    return _report(sizes, loops, load)
+    return _report(sizes, loops)
 
 
 def _questions(sizes: Mapping[str, int]) -> Iterator[tuple[str, int, str]]:
@@ -378,35 +369,31 @@ def _told(loop: Loop) -> str:
     )
 
 
-def _report(sizes: Mapping[str, int], loops: list[Loop], load: float) -> Report:
+def _report(sizes: Mapping[str, int], loops: list[Loop]) -> Report:
     heading = (
         *("question", "clients", "who", "answers/s", "p50, ms", "p99, ms", "CPU ms/answer"),
         "answers/s of a core",
     )
-    lines = ["| " + " | ".join(heading) + " |", "|---|---:|---|" + "---:|" * (len(heading) - 3)]
-    for each in loops:
-        figures = (
-            f"{each.a_second:,.0f}",
-            f"{each.p50 * 1e3:.1f}",
-            f"{each.p99 * 1e3:.1f}",
+    rows = (
+        (
+            *(each.what, str(each.clients), each.who, f"{each.a_second:,.0f}"),
+            *(f"{each.p50 * 1e3:.1f}", f"{each.p99 * 1e3:.1f}"),
             *(
                 ("", "")
                 if each.cpu is None
                 else (f"{each.cpu * 1e3:.1f}", f"{1 / max(each.cpu, 1e-6):,.0f}")
             ),
         )
-        cells = (each.what, str(each.clients), each.who, *figures)
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", f"Beside it {RATE:,} events a second. {under(load)}"]
+        for each in loops
+    )
     kappa = [each for each in loops if each.who in {"kappa", "wire"}]
     line = "; ".join(
         f"{each.who}, {each.what}, {each.clients} clients: p50 {each.p50 * 1e3:.1f} ms, p99 "
         f"{each.p99 * 1e3:.1f} ms, {1 / max(each.cpu or 0.0, 1e-6):.0f}/s of a core"
         for each in kappa
     )
-    document = {"rows": dict(sizes), "load": load, "loops": [asdict(each) for each in loops]}
     return Report(
-        f"bench serve, {sizes['large']} rows: {line}; load {load:.1f}",
-        json.dumps(document, indent=1),
-        "\n".join(lines),
+        f"bench serve, {sizes['large']} rows: {line}",
+        {"rows": sizes, "loops": loops},
+        f"{table(heading, rows, words=(0, 2))}\n\nBeside it {RATE:,} events a second.",
     )

@@ -9,8 +9,6 @@ to its end, when the new build serves; what serves must equal DuckDB over the ev
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import time
 from collections import defaultdict
@@ -19,9 +17,9 @@ from pathlib import Path
 from statistics import median
 
 import duckdb
-from ground import say, under
+from ground import say
 from project import Project
-from screen import Report, spread_of
+from screen import Report, spread_of, table
 
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.rollout.current import current_state
@@ -90,7 +88,6 @@ _SENT = """
 
 def main(home: Path, events: int) -> Report | None:
     """Measures it; None where what served was not DuckDB's."""
-    load = os.getloadavg()[0]
     took: dict[str, list[float]] = defaultdict(list)
     slices: dict[str, list[tuple[int, float]]] = {}
     with duckdb.connect() as oracle:
@@ -123,7 +120,7 @@ def main(home: Path, events: int) -> Report | None:
                 if wrong is not None:
                     say(f"no figure: what serves is not DuckDB's: {wrong}")
                     return None
-    return _report(took, slices, events, load)
+    return _report(took, slices, events)
 
 
 def _declare(at: Project, least: int) -> None:
@@ -149,11 +146,11 @@ def _slices(at: Project) -> list[tuple[int, float]]:
 
 
 def _wrong(oracle: duckdb.DuckDBPyConnection, at: Project, least: int) -> str | None:
-    for table, sql in _WANTED.items():
+    for name, sql in _WANTED.items():
         wanted = sorted(oracle.execute(sql.format(least=least)).fetchall())
-        served = sorted(answer_query(at.store, _SERVED[table]).rows)
+        served = sorted(answer_query(at.store, _SERVED[name]).rows)
         if wanted != served:
-            return f"{table}: {len(served)} rows for {len(wanted)}"
+            return f"{name}: {len(served)} rows for {len(wanted)}"
     return None
 
 
@@ -161,26 +158,18 @@ def _report(
     took: Mapping[str, Sequence[float]],
     slices: Mapping[str, Sequence[tuple[int, float]]],
     events: int,
-    load: float,
 ) -> Report:
-    page = [
-        "| what | seconds | target, s |",
-        "|---|---:|---:|",
-        *(
-            f"| {name} | {spread_of(seconds, '{:.1f}')} | {_TARGETS[name]:.0f} |"
-            for name, seconds in took.items()
-        ),
-        "",
-        *(
-            f"{name}: slices of {', '.join(f'{n:,} offsets in {s:.1f} s' for n, s in each)}."
-            for name, each in slices.items()
-        ),
-        "",
-        f"{events:,} events. {under(load)}",
-    ]
+    rows = (
+        (name, spread_of(seconds, "{:.1f}"), f"{_TARGETS[name]:.0f}")
+        for name, seconds in took.items()
+    )
+    cut = "\n".join(
+        f"{name}: slices of {', '.join(f'{n:,} offsets in {s:.1f} s' for n, s in each)}."
+        for name, each in slices.items()
+    )
     line = "; ".join(f"{name} {median(seconds):.1f} s" for name, seconds in took.items())
     return Report(
-        f"bench short, {events:,} events: {line}; load {load:.1f}",
-        json.dumps({"took": took, "slices": slices, "load": load}, indent=1),
-        "\n".join(page),
+        f"bench short, {events:,} events: {line}",
+        {"took": took, "slices": slices},
+        f"{table(('what', 'seconds', 'target, s'), rows)}\n\n{cut}\n\n{events:,} events.",
     )

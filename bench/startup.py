@@ -10,7 +10,6 @@ steps one after the other and so gives their parts.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,11 +20,11 @@ from statistics import median
 
 from bids import ensure_input, topic_files, warm_page_cache
 from cells import Cell
-from ground import ground, say, under
+from ground import ground, say
 from kappa_job import BUILD, KappaJob
 from oracle import Oracle
 from rivals import Attempt
-from screen import Report, spread_of
+from screen import Report, spread_of, table
 
 from kappa.base.errors import KappaError
 from kappa.base.java.java import find_java
@@ -43,7 +42,6 @@ def main(home: Path, rounds: int) -> Report | None:
     """Measures it; None where a result was not the oracle's."""
     kappa, java = KappaJob(), find_java().command
     kappa.set_up(home)
-    load = os.getloadavg()[0]
     slices, machines, parts = [], [], []
     with ground(home) as here:
         given = ensure_input(here.log, CELL, home / "inputs", home, say)
@@ -71,10 +69,7 @@ def main(home: Path, rounds: int) -> Report | None:
                 )
             shutil.rmtree(folder)
     return _report(
-        slices,
-        machines,
-        {name: median(each[name] for each in parts[1:]) for name in parts[0]},
-        load,
+        slices, machines, {name: median(each[name] for each in parts[1:]) for name in parts[0]}
     )
 
 
@@ -129,30 +124,19 @@ def _first_slice(kappa: KappaJob, attempt: Attempt) -> float:
 
 
 def _report(
-    slices: Sequence[float], machines: Sequence[float], parts: Mapping[str, float], load: float
+    slices: Sequence[float], machines: Sequence[float], parts: Mapping[str, float]
 ) -> Report:
     times = spread_of(slices, "{:.2f}")
     ratio = spread_of([one / other for one, other in zip(slices, machines, strict=True)], "{:.1f}")
     steps = ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
-    page = [
-        (
-            f"From the start of the process to the first committed slice: **{times} s** in "
-            f"{len(slices)} rounds, {ratio} times an empty JVM ({median(machines):.2f} s)."
-        ),
-        "",
-        "| step | seconds |",
-        "|---|---:|",
-        *(f"| {name} | {seconds:.2f} |" for name, seconds in parts.items()),
-        "",
-        under(load),
-    ]
+    note = (
+        f"From the start of the process to the first committed slice: **{times} s** in "
+        f"{len(slices)} rounds, {ratio} times an empty JVM ({median(machines):.2f} s)."
+    )
+    rows = ((name, f"{seconds:.2f}") for name, seconds in parts.items())
     return Report(
-        (
-            f"bench startup, {len(slices)} rounds: first slice after {times} s, {ratio} empty "
-            f"JVMs; its steps in s: {steps}; load {load:.1f}"
-        ),
-        json.dumps(
-            {"slices": slices, "machines": machines, "parts": parts, "load": load}, indent=1
-        ),
-        "\n".join(page),
+        f"bench startup, {len(slices)} rounds: first slice after {times} s, {ratio} empty "
+        f"JVMs; its steps in s: {steps}",
+        {"slices": slices, "machines": machines, "parts": parts},
+        f"{note}\n\n{table(('step', 'seconds'), rows)}",
     )

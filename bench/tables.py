@@ -9,23 +9,20 @@ of drained ones. Both must hold what DuckDB computes of all contributions.
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import duckdb
 import pyarrow as pa
-from ground import under
-from screen import Report
+from ground import say
+from screen import Report, table
 
 from kappa.base.sections import EngineSettings
 from kappa.declare.values.arrow import arrow_schema
@@ -96,7 +93,7 @@ class Cost:
 
 def main(home: Path, rounds: int) -> Report | None:
     """Measures every size, so many slices each; None where a table did not hold what it must."""
-    load, costs = os.getloadavg()[0], list[Cost]()
+    costs = list[Cost]()
     for rows in ROWS:
         for touched in TOUCHED:
             cost = _measured(home / "tables", rows, touched, rounds)
@@ -112,39 +109,28 @@ def main(home: Path, rounds: int) -> Report | None:
         "so many times",
         *(f"reading {name}" for name in _READS),
     )
-    page = [
-        f"| {' | '.join(head)} |",
-        f"|{'---:|' * len(head)}",
-        *(f"| {' | '.join(_row(cost))} |" for cost in costs),
-        "",
-        (
-            f"Medians of {rounds} slices where contributions may wait, of {_MERGED_AT_ONCE} where "
-            "each is merged at once; reading: how many times as long it takes as when all is "
-            f"drained, of {_READ_ROUNDS} rounds."
-        ),
-        "",
-        under(load),
-    ]
+    note = (
+        f"Medians of {rounds} slices where contributions may wait, of {_MERGED_AT_ONCE} where "
+        "each is merged at once; reading: how many times as long it takes as when all is "
+        f"drained, of {_READ_ROUNDS} rounds."
+    )
     worst = max(value for cost in costs for value in cost.reads.values())
     sizes = ", ".join(
         f"{cost.rows:,} rows by {cost.touched:,} keys {cost.at_once / cost.waiting:.1f}x"
         for cost in costs
     )
-    line = f"bench tables, {rounds} slices: {sizes}; reading at most {worst:.1f}x; load {load:.1f}"
-    return Report(line, json.dumps([asdict(cost) for cost in costs], indent=1), "\n".join(page))
+    line = f"bench tables, {rounds} slices: {sizes}; reading at most {worst:.1f}x"
+    return Report(line, costs, f"{table(head, map(_row, costs), words=())}\n\n{note}")
 
 
 def _row(cost: Cost) -> Sequence[str]:
-    slices = (
+    return (
+        f"{cost.rows:,}",
+        f"{cost.touched:,}",
         f"{cost.waiting * 1000:,.0f}",
         f"{cost.waiting_most * 1000:,.0f}",
         f"{cost.at_once * 1000:,.0f}",
         f"{cost.at_once / cost.waiting:.1f}",
-    )
-    return (
-        f"{cost.rows:,}",
-        f"{cost.touched:,}",
-        *slices,
         *(f"{value:.1f}" for value in cost.reads.values()),
     )
 
@@ -256,13 +242,7 @@ def _read(
             )
             for name, sql in _READS.items():
                 if list(reader.rows(sql.format(f"{schema}.totals")).rows) != list(wanted[name]):
-                    print(
-                        (
-                            f"no figure: {name} of {versions} is not what DuckDB makes of all "
-                            "contributions"
-                        ),
-                        file=sys.stderr,
-                    )
+                    say(f"no figure: {name} of {versions} is not DuckDB's of all contributions")
                     return None
         return {
             name: median(

@@ -11,20 +11,18 @@ what DuckDB computes.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from cells import FEWEST_EVENTS, Cell
+from cells import Cell, ensure_enough
 from freshness import KEYS, RATES, stretch
-from ground import say, under
+from ground import say
 from kappa_job import KappaJob
 from living import ASKED, Platform
 from replays import in_turns, times
-from screen import Report, spread_of
+from screen import Report, spread_of, table
 from touched import KEYS as TOUCHED
 from touched import seconds_added
 
@@ -53,14 +51,11 @@ class Added:
     slices: Mapping[str, Sequence[float]]
     fresh: Mapping[str, Sequence[float]]
     replays: Mapping[str, Sequence[float]]
-    load: float
 
 
 def main(home: Path, events: int) -> Report | None:
     """Measures all; None where rows were not the oracle's. Tables have two rows for each event."""
-    if events < FEWEST_EVENTS:
-        raise SystemExit(f"{events} events are too few to measure: give at least {FEWEST_EVENTS}")
-    load = os.getloadavg()[0]
+    ensure_enough(events)
     if (slices := seconds_added(home, 2 * events)) is None:
         return None
     if (fresh := _fresh(home, min(events, _MOST_SERVED))) is None:
@@ -70,7 +65,7 @@ def main(home: Path, events: int) -> Report | None:
     if (replayed := in_turns(home, ways, _ROUNDS)) is None:
         return None
     replays = {task: [each.wall for each in replayed[task]] for task in _REPLAYED}
-    return _report(Added(2 * events, events, slices, fresh, replays, load))
+    return _report(Added(2 * events, events, slices, fresh, replays))
 
 
 def _fresh(home: Path, events: int) -> Mapping[str, Sequence[float]] | None:
@@ -83,8 +78,7 @@ def _fresh(home: Path, events: int) -> Mapping[str, Sequence[float]] | None:
                 platform.turn_to(task, number := number + 1)
                 say(f"{task} serves")
                 live = stretch(platform, RATES[0], "nothing", query=query)
-                if (wrong := platform.wrong(say)) is not None:
-                    say(f"no figure: what serves is not the oracle's: {wrong}")
+                if not platform.is_right():
                     return None
                 found[task].append(live.freshness.p50)
     shutil.rmtree(platform.folder)
@@ -108,22 +102,15 @@ def _report(found: Added) -> Report:
         (answers, fresh, views_fresh, fresher, "1.5"),
         (replayed, replay, views_replay, longer, "1.3"),
     )
-    page = [
-        "| what | without | with | added, or so many times | target |",
-        "|---|---:|---:|---:|---:|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-        "",
-        (
-            f"Medians of {slices} slices, over tables of {found.rows:,} bids and as many auctions, "
-            f"and of {len(found.replays[_REPLAYED[0]])}"
-        ),
-        "rounds taken in turns; least and most in brackets.",
-        "",
-        under(found.load),
-    ]
+    head = ("what", "without", "with", "added, or so many times", "target")
+    note = (
+        f"Medians of {slices} slices, over tables of {found.rows:,} bids and as many auctions, "
+        f"and of {len(found.replays[_REPLAYED[0]])}\n"
+        "rounds taken in turns; least and most in brackets."
+    )
     line = (
         f"bench views, {found.rows} rows, {found.events} events: a view adds to a slice of "
         f"{TOUCHED} keys {lately} ms, of random ones {random} ms; freshness with a second stage "
-        f"{fresher}x; a replay with views {longer}x; load {found.load:.1f}"
+        f"{fresher}x; a replay with views {longer}x"
     )
-    return Report(line, json.dumps(asdict(found), indent=1), "\n".join(page))
+    return Report(line, found, f"{table(head, rows)}\n\n{note}")

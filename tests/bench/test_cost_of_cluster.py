@@ -14,11 +14,10 @@ def test_a_replay_on_the_cluster_is_told_as_times_of_one_here_round_by_round() -
             cluster.THERE: [Replay(15.0, Warm(4_000, 5.0)), Replay(22.0, Warm(4_000, 8.0))],
         },
         5_000_000,
-        0.2,
     )
 
     assert told.line == (
         "bench cluster, 5000000 events, 16384 keys: a replay on 2 workers of a core takes "
-        "1.30 (1.10-1.50)x as long as on local[2], warm 1.12 (1.00-1.25)x; load 0.2"
+        "1.30 (1.10-1.50)x as long as on local[2], warm 1.12 (1.00-1.25)x"
     )
     assert "| 2 workers of a core | 18.5 (15.0-22.0) | 650 (500-800) |" in told.page

@@ -68,14 +68,13 @@ def test_costs_are_told_in_turns_and_recent_keys_apart_from_random_ones() -> Non
             {"open": [0.08, 0.1, 0.12], "any": [0.5]},
             {"totals": [0.4, 0.2], "stages": [0.5, 0.3]},
             {"auctions": [20.0], "q4": [25.0]},
-            0.2,
         )
     )
 
     assert told.line == (
         "bench views, 10000000 rows, 5000000 events: a view adds to a slice of 300 keys "
         "100 (80-120) ms, of random ones 500 ms; freshness with a second stage "
-        "1.38 (1.25-1.50)x; a replay with views 1.25x; load 0.2"
+        "1.38 (1.25-1.50)x; a replay with views 1.25x"
     )
     assert "| 300 auctions, any of all: likewise |  |  | 500 |  |" in told.page
     assert "| 20.0 | 25.0 | 1.25 | 1.3 |" in told.page

@@ -78,11 +78,11 @@ def test_files_of_flink_are_seen_when_they_are_there(tmp_path: Path) -> None:
 def test_rates_are_reported_with_all_that_were_tried() -> None:
     steps = (Step(5_000, 5_000, _fresh(1.25)), Step(10_000, 8_000, None))
 
-    told = rate._report({("kappa", "totals"): steps, ("flink", "projection"): "no pip"}, 9, 0.2)
+    told = rate._report({("kappa", "totals"): steps, ("flink", "projection"): "no pip"}, 9)
 
     assert told.line == (
         "bench rate, up to 9 events a second: kappa totals 5,000/s (p99 1.25 s); "
-        "flink projection none/s; load 0.2"
+        "flink projection none/s"
     )
     assert (
         "| kappa | count, sum, min and max by key | 5,000 | 0.20 | 1.25 | 5,000: 1.25 s; 10,000: "
