@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -81,12 +80,7 @@ class Ledger:
         """Returns itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Closes the file, whatever its contents."""
         self._writer.close()
 

@@ -11,12 +11,11 @@ Read the modules in this order:
     examples   one example of each command, for the help
     complete   the words that complete a command line, with names of the root and project
     terminal/  shared parts of commands: options, output, lines, and following a rollout
-    init       init: a new project from a template
-    run        up, down, serve, gc
+    run        up, down, serve, collect, mcp, gc
     topics     topics join, create, list, describe, alter, delete, lag; `records` (tail, export,
                import), `produce`
     schemas    schemas list, show, pin, check
-    develop    dev, test
+    develop    init, dev, test
     deploy     plan, deploy, replay, branch, retry, stage
     promote    wait, verify, promote, undo, abandon
     service    retire, pause, resume
@@ -24,7 +23,6 @@ Read the modules in this order:
     graph      graph: what feeds what
     query      query, shell, tables
     prompt/    the SQL prompt of `shell`
-    agents     mcp: a server for agents
     attach     attach: programs of other tools
     config     config show
     completion the scripts of shells

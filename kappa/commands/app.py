@@ -16,7 +16,6 @@ from typer.exceptions import Abort, Exit, TyperException
 
 from kappa.base.errors import ExitCode, KappaError, did_you_mean, lacks_memory
 from kappa.commands import (
-    agents,
     alerts,
     archive,
     attach,
@@ -28,7 +27,6 @@ from kappa.commands import (
     doctor,
     export,
     graph,
-    init,
     look,
     produce,
     promote,
@@ -59,7 +57,7 @@ def help_(
 # Each command stands in one panel of the help.
 _PANELS = {
     "Develop": (
-        init.init,
+        develop.init,
         develop.dev,
         develop.test,
         deploy.validate,
@@ -87,7 +85,7 @@ _PANELS = {
         changes.changes,
         attach.attach,
         export.export,
-        agents.mcp,
+        run.mcp,
     ),
     "Look": (look.status, look.history, look.show, graph.graph, look.logs, look.sinks),
     "Operate": (

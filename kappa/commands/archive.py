@@ -14,7 +14,7 @@ from kappa.commands.terminal.output import print_listing
 from kappa.serving.query.render import Form
 
 app = Commands(
-    text="Show the archives of topics with archive=True, and compare them with the topics.",
+    text="Show the archives of topics with archive=True, and compare them with the topics."
 )
 
 
@@ -25,17 +25,8 @@ def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
     from kappa.replay.status.archive import archive_status as look
 
     here = here_of(context)
-    print_listing(
-        output,
-        archive_listing(
-            look(
-                here.settings,
-                here.store,
-                here.topics,
-                here.log() if here.bootstrap_servers else None,
-            )
-        ),
-    )
+    log = here.log() if here.bootstrap_servers else None
+    print_listing(output, archive_listing(look(here.settings, here.store, here.topics, log)))
 
 
 @app.command("verify")

@@ -41,13 +41,7 @@ def show_config(
     )
     beside = () if origin else ("origin",)
     unchanged = () if since_start else ("changed_since_start",)
-    print_listing(
-        output,
-        Listing(
-            ("setting", "value", "origin", "changed_since_start"),
-            rows,
-            wide=frozenset((*beside, *unchanged)),
-        ),
-    )
+    columns = ("setting", "value", "origin", "changed_since_start")
+    print_listing(output, Listing(columns, rows, wide=frozenset((*beside, *unchanged))))
     if since_start:
         say(restart_text(since_start))

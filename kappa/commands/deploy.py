@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.exceptions import Exit
@@ -67,7 +67,6 @@ def validate(
 
     It checks declarations, keys, folds, views, determinism, boards, and what is collected.
     """
-    from kappa.replay.rollout.plan.finding import parse_allowances
     from kappa.replay.rollout.plan.validate import (
         ensure_valid,
         validated_document,
@@ -83,7 +82,7 @@ def validate(
     from kappa.serving.collect.pulled.source import sources_of
 
     here = here_of(context)
-    accepted = parse_allowances(gap=False, breaking=False, allow=allow or ())
+    accepted = _accepted(allow)
     try:
         collected = here.settings.collect
         if not pipelines:
@@ -120,10 +119,9 @@ def plan(
     output: As = Form.TABLE,
 ) -> None:
     """Show what a deploy would do, why, and what blocks it."""
-    from kappa.replay.rollout.plan.finding import parse_allowances
     from kappa.replay.rollout.plan.plan_text import plan_listing
 
-    accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    accepted = _accepted(allow, gap=accept_gap, breaking=allow_breaking)
     here, is_text = here_of(context), output is Form.TABLE
     if here.bootstrap_servers is None:
         _plan_code(here, pipelines or (), accepted, sys.stdout if is_text else sys.stderr)
@@ -191,9 +189,7 @@ def deploy(
     output: As = Form.TABLE,
 ) -> None:
     """Deploy the project's pipelines: replay beside the live builds, verify, promote."""
-    from kappa.replay.rollout.plan.finding import parse_allowances
-
-    accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    accepted = _accepted(allow, gap=accept_gap, breaking=allow_breaking)
     options = RolloutOptions(yes, yes or auto_promote, timeout, reason, output)
     if saved is None:
         roll_out(
@@ -201,9 +197,7 @@ def deploy(
             "deploy",
             pipelines or (),
             options,
-            lambda project: project.plan_accepting(
-                pipelines or (), accepting=accepted, showing=moving
-            ),
+            _plan_of(pipelines or (), accepted),
         )
     else:
         _refuse_beside_plan("deploy", saved, pipelines or (), accepted)
@@ -237,17 +231,13 @@ def replay(
     output: As = Form.TABLE,
 ) -> None:
     """Rebuild the same code from the beginning of the log, verify and promote."""
-    from kappa.replay.rollout.plan.finding import parse_allowances
-
-    accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    accepted = _accepted(allow, gap=accept_gap, breaking=allow_breaking)
     roll_out(
         here_of(context),
         "replay",
         (pipeline,),
         RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
-        lambda project: project.plan_accepting(
-            (pipeline,), again=True, accepting=accepted, showing=moving
-        ),
+        _plan_of((pipeline,), accepted, again=True),
     )
 
 
@@ -280,19 +270,16 @@ def branch(
     beginning of the log.
     """
     from kappa.replay.rollout.plan.branch import Branching
-    from kappa.replay.rollout.plan.finding import parse_allowances
     from kappa.serving.query.pin.moments import parse_offsets
 
     branching = Branching(None if start == "now" else parse_offsets(start))
-    accepted = parse_allowances(gap=False, breaking=allow_breaking, allow=allow or ())
+    accepted = _accepted(allow, breaking=allow_breaking)
     roll_out(
         here_of(context),
         f"branch --from {start}",
         (pipeline,),
         RolloutOptions(yes, yes or auto_promote, timeout, reason, output),
-        lambda project: project.plan_accepting(
-            (pipeline,), accepting=accepted, branching=branching, showing=moving
-        ),
+        _plan_of((pipeline,), accepted, branching=branching),
     )
 
 
@@ -344,9 +331,7 @@ def stage(
 
     The candidates replay, are verified, and then wait for `kappa promote`.
     """
-    from kappa.replay.rollout.plan.finding import parse_allowances
-
-    accepted = parse_allowances(gap=accept_gap, breaking=allow_breaking, allow=allow or ())
+    accepted = _accepted(allow, gap=accept_gap, breaking=allow_breaking)
     here = here_of(context)
     options = RolloutOptions(yes, reason=reason, output=output)
     if saved is not None:
@@ -354,13 +339,7 @@ def stage(
     with rollouts_printed(here, options) as begun:
         ids = (
             begin_planned(
-                here,
-                "stage",
-                pipelines or (),
-                options,
-                lambda project: project.plan_accepting(
-                    pipelines or (), accepting=accepted, showing=moving
-                ),
+                here, "stage", pipelines or (), options, _plan_of(pipelines or (), accepted)
             )
             if saved is None
             else begin_saved(here, saved, options)
@@ -369,6 +348,24 @@ def stage(
     for id_ in ids if options.is_text else ():
         number = here.state().rollout(id_).number
         say(f"rollout {number} has begun: kappa wait {number} follows it")
+
+
+def _accepted(
+    allow: Sequence[str] | None, *, gap: bool = False, breaking: bool = False
+) -> Allowances:
+    """Returns what the options of a command let through. Raises UsageError for a wrong --allow."""
+    from kappa.replay.rollout.plan.finding import parse_allowances
+
+    return parse_allowances(gap=gap, breaking=breaking, allow=allow or ())
+
+
+def _plan_of(
+    pipelines: Sequence[str], accepted: Allowances, **how: Any
+) -> Callable[[Project], ProjectPlan]:
+    """Returns the function that plans these pipelines; `how` is for `Project.plan_accepting`."""
+    return lambda project: project.plan_accepting(
+        pipelines, accepting=accepted, showing=moving, **how
+    )
 
 
 def roll_out(

@@ -73,13 +73,8 @@ def doctor(
         for number, each in enumerate(found, 1):
             sys.stdout.write("".join(f"{line}\n" for line in each.text_lines(number)))
     else:
-        print_listing(
-            output,
-            Listing(
-                ("what", "follows", "names", "then", "hint"),
-                tuple(tuple(asdict(each).values()) for each in found),
-            ),
-        )
+        rows = tuple(tuple(asdict(each).values()) for each in found)
+        print_listing(output, Listing(("what", "follows", "names", "then", "hint"), rows))
     try:
         own_root(store)
     except Copied as error:
@@ -181,19 +176,12 @@ def _print_acls(here: ProjectContext, output: Form, *, script: bool) -> None:
     if script:
         sys.stdout.write("".join(f"{each.acl.typed(servers, principal)}\n" for each in needed))
         return
-    print_listing(
-        output,
-        Listing(
-            ("principal", "kind", "name", "operation", "for"),
-            tuple(
-                (
-                    *(principal, str(each.acl.kind), each.acl.name, each.acl.operation),
-                    ", ".join(each.uses),
-                )
-                for each in needed
-            ),
-        ),
+    rows = tuple(
+        (principal, str(acl.kind), acl.name, acl.operation, ", ".join(each.uses))
+        for each in needed
+        for acl in (each.acl,)
     )
+    print_listing(output, Listing(("principal", "kind", "name", "operation", "for"), rows))
 
 
 def scrub(context: typer.Context, _quiet: Quiet = False, output: As = Form.TABLE) -> None:

@@ -141,6 +141,18 @@ def collect(
     collect_events(here.settings, here.store, servers, listen=listen, say=say)
 
 
+def mcp(context: typer.Context) -> None:
+    """Serve an agent that speaks the Model Context Protocol, on stdin and stdout.
+
+    The agent reads tables, plans changes and rehearses them. It asks for your yes before anything
+    serves: agents.may in kappa.toml lists the acts that need no yes. It needs kappa[mcp].
+    """
+    from kappa.agents.server import open_desk, run_on_stdio
+
+    with open_desk(here_of(context)) as desk:
+        run_on_stdio(desk)
+
+
 def gc(
     context: typer.Context,
     dry_run: Annotated[

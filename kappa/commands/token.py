@@ -16,9 +16,7 @@ from kappa.serving.query.render import Form, Listing
 if TYPE_CHECKING:
     from kappa.replay.status.context import ProjectContext
 
-app = Commands(
-    text="Make, list and remove the tokens of clients that ask over the network.",
-)
+app = Commands(text="Make, list and remove the tokens of clients that ask over the network.")
 
 
 @app.command("add")

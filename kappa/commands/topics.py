@@ -81,22 +81,17 @@ def join_topics(
         say(
             f"{joined_path(each.topics.pattern)} lists {count_of(len(each.topics.topics), 'topic')}"
         )
-    print_listing(
-        output,
-        Listing(
-            ("pattern", "topic", "partitions", "state"),
-            tuple(
-                (
-                    each.topics.pattern,
-                    name,
-                    next((one.partitions for one in each.topics.topics if one.name == name), None),
-                    str(state),
-                )
-                for each in found
-                for name, state in each.became.items()
-            ),
-        ),
+    rows = tuple(
+        (
+            each.topics.pattern,
+            name,
+            next((one.partitions for one in each.topics.topics if one.name == name), None),
+            str(state),
+        )
+        for each in found
+        for name, state in each.became.items()
     )
+    print_listing(output, Listing(("pattern", "topic", "partitions", "state"), rows))
 
 
 @app.command("create")
@@ -137,22 +132,14 @@ def create_topics(
     found = [
         (topic, log.create(topic, brokers_time=topic.name in by_brokers_time)) for topic in declared
     ]
-    print_listing(
-        output,
-        Listing(
-            ("topic", "state", "kind", "partitions", "id"),
-            tuple(
-                (
-                    topic.name,
-                    "was there" if topic.name in before else "made",
-                    topic.kind,
-                    facts.partitions,
-                    facts.id,
-                )
-                for topic, facts in found
-            ),
-        ),
+    rows = tuple(
+        (
+            *(topic.name, "was there" if topic.name in before else "made"),
+            *(topic.kind, facts.partitions, facts.id),
+        )
+        for topic, facts in found
     )
+    print_listing(output, Listing(("topic", "state", "kind", "partitions", "id"), rows))
 
 
 @app.command("list")

@@ -8,8 +8,7 @@ nothing to a journal, and changes no topic and no build. Read the modules in thi
     sample_runs   a run of the project on its samples, compared with the last good run
     run_text      a run as lines
     child         the scratch folder, and the child with a Spark
-    watch         the files of a project that were saved
-    loop          the loop: a run at each save, and keys
+    loop          the loop: a run at each save, and keys; the watch of the project's files
     cases         events and the rows that come out of them, as files of a project
     suite         all tests of a project, on one Spark
 """

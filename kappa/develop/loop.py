@@ -14,16 +14,25 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+
+from watchfiles import Change, watch
 
 from kappa.base.settings import Settings
 from kappa.develop.run_text import Line, Style, run_lines
 from kappa.develop.sample import Samples, TopicLog
 from kappa.develop.sample_runs import ProjectRun, SampleRuns
-from kappa.develop.watch import ProjectWatch
 
+# Vim makes 4913, and deletes it, to see whether it may write in a folder.
+_LEFT_OUT = frozenset({"__pycache__", "node_modules", "tests", "4913"})
+# Leftovers of editors and other programs.
+_LEFT_OUT_SUFFIXES = frozenset({".pyc", ".pyo", ".swp", ".swx", ".tmp", ".bak", ".orig", ".log"})
+# The ends of Emacs's, JetBrains's and other editors' copies.
+_LEFT_OUT_ENDS = ("~", "___jb_tmp___", "___jb_old___")
+_ENDS_WITHIN_SECONDS = 2.0
 _KEYS = "r: run again, d: diff in full, q: quit"
 # A key, or the paths that were saved.
 _Event = str | list[str]
@@ -48,8 +57,13 @@ def run_loop(
     events = SimpleQueue[_Event]()
     runs = SampleRuns(settings, scratch, Samples(settings.project, open_log))
     quits = threading.Event()
+    url = settings.root_url
+    root = settings.project / settings.local if "://" in url else Path(url)
     try:
-        with _watching(settings, events), _keys(events, quits) as has_keys:
+        with (
+            closing(ProjectWatch(settings.project, root, events.put)),
+            _keys(events, quits) as has_keys,
+        ):
             show([(Style.DIM, f"watches {settings.project}")])
             footer = f" ({_KEYS})" if has_keys else ""
             _follow(runs, events, show, step, footer)
@@ -113,20 +127,6 @@ def _next_event(events: SimpleQueue[_Event]) -> _Event:
 
 
 @contextmanager
-def _watching(settings: Settings, events: SimpleQueue[_Event]) -> Iterator[None]:
-    root = (
-        Path(settings.root_url)
-        if "://" not in settings.root_url
-        else settings.project / settings.local
-    )
-    watch = ProjectWatch(settings.project, root, events.put)
-    try:
-        yield
-    finally:
-        watch.close()
-
-
-@contextmanager
 def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]:
     """Puts each key that is pressed on the terminal. The key q interrupts the main thread.
 
@@ -157,3 +157,114 @@ def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]
         yield True
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+class ProjectWatch:
+    """A watch of a project's files in threads of its own, until it is closed.
+
+    Two watches are needed: of the project's folder itself, where folders come and go, and of the
+    folders in it, with all that is below. The root, environments and hidden folders are left out:
+    they have very many files, but no file that a pipeline reads.
+    """
+
+    def __init__(self, project: Path, root: Path, on_saved: Callable[[list[str]], None]) -> None:
+        """Calls `on_saved` with the paths of saved files, from the project's folder.
+
+        Files saved at nearly the same time are reported at once.
+        """
+        self._project = project.resolve()
+        self._root = root.resolve()
+        self._on_saved = on_saved
+        self._ends = threading.Event()
+        self._folders_end = threading.Event()
+        self._folders: tuple[Path, ...] = ()
+        self._below: threading.Thread | None = None
+        self._watch_folders()
+        self._top = threading.Thread(target=self._watch_top, name="watch", daemon=True)
+        self._top.start()
+
+    def close(self) -> None:
+        """Ends the watch."""
+        self._ends.set()
+        self._folders_end.set()
+        for thread in (self._top, self._below):
+            if thread is not None:
+                thread.join(_ENDS_WITHIN_SECONDS)
+
+    def _watch_top(self) -> None:
+        for changes in self._changes((self._project,), self._ends, recursive=False):
+            # A folder that was deleted and made again is another one.
+            touched = {Path(path) for _, path in changes} & {*self._folders}
+            if touched or watched_folders(self._project, self._root) != self._folders:
+                self._folders_end.set()
+                self._watch_folders()
+            self._report(changes)
+
+    def _watch_folders(self) -> None:
+        self._folders = watched_folders(self._project, self._root)
+        self._folders_end = threading.Event()
+        if not self._folders:
+            return
+        self._below = threading.Thread(
+            target=self._watch_below, args=(self._folders, self._folders_end), daemon=True
+        )
+        self._below.start()
+
+    def _watch_below(self, folders: tuple[Path, ...], ends: threading.Event) -> None:
+        # A folder may go before the watch begins: the other watch sees that.
+        with suppress(FileNotFoundError):
+            for changes in self._changes(folders, ends, recursive=True):
+                self._report(changes)
+
+    def _changes(
+        self, folders: tuple[Path, ...], ends: threading.Event, *, recursive: bool
+    ) -> Iterator[set[tuple[Change, str]]]:
+        begin = partial(
+            watch,
+            *folders,
+            watch_filter=self._is_of_project,
+            stop_event=ends,
+            recursive=recursive,
+            raise_interrupt=False,
+            ignore_permission_denied=True,
+        )
+        try:
+            yield from begin()
+        except FileNotFoundError:
+            raise
+        except OSError:
+            # The system has no watch left for this user: looks at the files now and then instead.
+            yield from begin(force_polling=True)
+
+    def _report(self, changes: set[tuple[Change, str]]) -> None:
+        paths = {Path(path).relative_to(self._project).as_posix() for _, path in changes}
+        self._on_saved(sorted(paths))
+
+    def _is_of_project(self, _change: Change, path: str) -> bool:
+        return is_of_project(Path(path), self._project, self._root)
+
+
+def is_of_project(path: Path, project: Path, root: Path) -> bool:
+    """Returns True for a path that a run of the project may depend on. Pure."""
+    if path == root or path.is_relative_to(root) or not path.is_relative_to(project):
+        return False
+    parts = path.relative_to(project).parts
+    return (
+        bool(parts)
+        and not any(part.startswith((".", "#")) or part in _LEFT_OUT for part in parts)
+        and path.suffix not in _LEFT_OUT_SUFFIXES
+        and not path.name.endswith(_LEFT_OUT_ENDS)
+    )
+
+
+def watched_folders(project: Path, root: Path) -> tuple[Path, ...]:
+    """Lists the folders in a project to watch, with all that is below."""
+    return tuple(
+        sorted(
+            folder
+            for folder in project.iterdir()
+            if folder.is_dir()
+            and is_of_project(folder, project, root)
+            and not (folder / "pyvenv.cfg").exists()
+        )
+    )

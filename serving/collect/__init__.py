@@ -9,8 +9,7 @@ alone. In reading order:
 - callers.py: the programs and pages that may send, by token and rate
 - declared.py: the topics as declared now
 - lines.py: the events of a request, the outcome of each, and the answer
-- remembered.py: answers that are given again by Idempotency-Key
-- later.py: the outcomes of requests that did not wait
+- remembered.py: answers that are given again by Idempotency-Key, or asked for by an id
 - intake.py: the bounded queue to the broker
 - until_acknowledged.py: events that are sent until the broker has them
 - counts.py: the counts for metrics

@@ -17,11 +17,10 @@ from kappa.serving.collect.callers import Callers
 from kappa.serving.collect.counts import CollectorCounts
 from kappa.serving.collect.declared import CollectedTopic, DeclaredTopics
 from kappa.serving.collect.intake import Intake
-from kappa.serving.collect.later import LaterRequests
 from kappa.serving.collect.one_way import OneWay
 from kappa.serving.collect.pulled.pull import PullMeans, Pulls
 from kappa.serving.collect.pulled.source import PulledSource
-from kappa.serving.collect.remembered import Remembered
+from kappa.serving.collect.remembered import LaterRequests, Remembered
 from kappa.serving.collect.spool import Spool
 from kappa.serving.collect.until_acknowledged import UntilAcknowledged
 from kappa.serving.http.problem import HttpError

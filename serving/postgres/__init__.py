@@ -9,7 +9,6 @@ a query's own process writes the rows as messages, which the server passes on. R
 - answers.py: the way to the sandbox, and the pins of transactions
 - commands.py: the commands that a session answers itself, such as BEGIN, SET, FETCH and COPY
 - translation.py: the words of Postgres that DuckDB reads otherwise
-- known_texts.py: a question about types that is answered here
 - parameters.py: the values of a client's parameters, as SQL
 - settings.py: the settings of a session that clients read and set
 - messages.py: the messages of the protocol, and errors with their SQLSTATE

@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from kappa.develop.watch import ProjectWatch, is_of_project, watched_folders
+from kappa.develop.loop import ProjectWatch, is_of_project, watched_folders
 
 PROJECT = Path("/home/ann/.own/shop")
 

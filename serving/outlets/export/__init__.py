@@ -2,10 +2,7 @@
 
 An exporter copies the served rows at one frontier of each pipeline, and then names the versions of
 all tables in one file. Within a build, change sets carry a copy from frontier to frontier; after a
-promote, an undo or a gap, a table is written anew. In reading order:
-
-- export_record.py: the file of a folder that says of which frontier each table is
-- exporter.py: one switch after the other
+promote, an undo or a gap, a table is written anew.
 """
 
 __all__ = ["exporter"]

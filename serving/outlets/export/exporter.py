@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+from msgspec import Struct
+
 from kappa.base.clock import now
-from kappa.base.errors import UsageError
+from kappa.base.errors import Conflict, Damaged, UsageError
 from kappa.base.failpoint import failpoint
 from kappa.base.program import handing_out
 from kappa.base.sections import StorageSettings
@@ -37,15 +40,10 @@ from kappa.serving.outlets.changes.point import (
     point_of,
     put_point_lease,
 )
-from kappa.serving.outlets.export.export_record import (
-    ExportedTable,
-    ExportRecord,
-    claim_target,
-    put_record,
-)
 from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.serving.query.reader.reader import Limits
+from kappa.state.files.address import entries_at
 from kappa.state.files.bucket import is_bucket
 from kappa.state.lease import LEASES, ensure_released, ensure_renewed
 from kappa.state.root import lock_of, own_root
@@ -53,12 +51,44 @@ from kappa.state.store import Store
 from kappa.tables.iceberg import IcebergCatalog
 from kappa.tables.plain_table import GONE, CopyNote, CopyShape, PlainTable
 
+# The file that names one version of each table, in the folder of the export. A reader of several
+# tables takes their versions from this file. The file is put whole, once all tables are written, so
+# the file never names tables of two moments.
+RECORD = "kappa-export.json"
 # The folder of Iceberg's metadata, below the folder of the export.
 ICEBERG = "iceberg"
 # Replaced files stay so long, for readers that have begun with them.
 KEPT_SECONDS = 3600.0
 _TIDY_SECONDS = 600.0
 _DIGITS = 12
+
+
+class ExportedTable(Struct, frozen=True):
+    """A table of an export: the version to read, and the place that its rows are of.
+
+    `cursor` is the cursor of the table's changes: generation, build and frontier. `offsets` are
+    those of the frontier, by topic and partition. `snapshot` is the id of the Iceberg snapshot; 0
+    without Iceberg.
+    """
+
+    cursor: str
+    pipeline: str
+    version: int
+    offsets: Mapping[str, Mapping[int, int]]
+    snapshot: int = 0
+
+
+class ExportRecord(Struct, frozen=True):
+    """The content of the file: the root that writes, and all tables of the last switch.
+
+    `switched_at` is "" before the first switch.
+    """
+
+    root: str
+    tables: Mapping[str, ExportedTable] = {}
+    generation: int = 0
+    switched_at: str = ""
+    format: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +340,7 @@ class Exporter:
             now(),
         )
         failpoint("export.before_record")
-        put_record(self._target, record)
+        _put_record(self._target, record)
         failpoint("export.after_record")
         self.record = record
 
@@ -370,7 +400,7 @@ def open_exporter(
             raise UsageError("nothing is served yet", hint="kappa deploy")
         with handing_out():
             target = _open_target(address, storage or store.storage, store.local.path(own))
-            record = claim_target(target, root.id)
+            record = _claim_target(target, root.id)
         exporter = Exporter(
             store,
             tables,
@@ -402,6 +432,49 @@ def _ensure_apart(store: Store, to: str) -> None:
             f"{to} is {'in' if inside else 'around'} the root, which has files of its own",
             hint="give --to a folder beside the root",
         )
+
+
+def _claim_target(target: Store, root: str) -> ExportRecord:
+    """Returns the record of a folder that this root writes, made if the folder is empty.
+
+    Raises Conflict if another root writes the folder, and UsageError if the folder has other files.
+    """
+    found = _read_record(target)
+    if found is None:
+        there = entries_at(target.address("").rstrip("/"))
+        if strange := next((each.address for each in there if not each.is_folder), None):
+            raise UsageError(
+                f"{target.url} is not empty, and no export: it has a file {strange}",
+                hint="give --to an empty folder, or one that does not exist yet",
+            )
+        found = ExportRecord(root)
+        if not target.put_new_json(RECORD, msgspec.to_builtins(found, str_keys=True)):
+            found = _read_record(target) or found
+    if found.root != root:
+        raise Conflict(
+            f"{target.url} has the export of another root, {found.root}",
+            hint="give --to another folder; or delete this one, if that root exports no more",
+        )
+    return found
+
+
+def _read_record(target: Store) -> ExportRecord | None:
+    """Returns the record of a folder, or None if the folder has none. Raises Damaged."""
+    document = target.get_json(RECORD)
+    if document is None:
+        return None
+    try:
+        return msgspec.convert(document, ExportRecord, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise Damaged(
+            f"{target.address(RECORD)} is not the record of an export: {error}",
+            hint="delete the folder, and export again",
+        ) from error
+
+
+def _put_record(target: Store, record: ExportRecord) -> None:
+    """Puts the record in place of the earlier record, whole."""
+    target.put_json(RECORD, msgspec.to_builtins(record, str_keys=True))
 
 
 def _open_target(address: str, storage: StorageSettings, local: Path) -> Store:

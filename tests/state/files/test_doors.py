@@ -350,7 +350,7 @@ BY_HAND = {
 AT_NO_DOOR = {
     *("replay/rollout/plan/declared_pipelines.py", "replay/rollout/law.py"),
     *("kappa/state/documents.py", "kappa/state/build_status.py", "replay/platform/copy.py"),
-    "serving/outlets/export/export_record.py",
+    "serving/outlets/export/exporter.py",
 }
 PUTS = re.compile(r"\b_?(?:store|target)\.put(?:_new)?(?:_json)?\(|(?<!def )\bwrite_file\(")
 DECLARES = re.compile(r"\bDocuments(?:\[\w+\])?\(\s*(\w+)[,)]")
