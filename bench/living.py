@@ -269,28 +269,9 @@ class Platform:
         where = (servers, cell.topic, str(PARTITIONS), str(cell.keys))
         return self.script(producer, *where, str(rate), str(ledger))
 
-    @contextmanager
-    def script(self, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Runs a script beside the block; it ends with it, and must end well."""
-        with (self.folder / f"{name}.log").open("wb") as said:
-            process = subprocess.Popen(
-                [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments],
-                env=self.environment,
-                stdin=subprocess.PIPE,
-                stdout=said,
-                stderr=said,
-            )
-            assert process.stdin is not None
-            try:
-                yield process
-            finally:
-                process.stdin.close()
-                code = process.wait(_PATIENCE_SECONDS)
-        if code != 0:
-            raise KappaError(
-                f"{name} ended with {code}: "
-                f"{(self.folder / f'{name}.log').read_text(errors='replace')[-500:]}"
-            )
+    def script(self, name: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """Runs a script beside the block, with the platform's environment."""
+        return running_script(self.folder, self.environment, name, *arguments)
 
     def taken(self) -> Mapping[str, Taken]:
         """Returns what living processes take, by role; a reaped child counts for its parent."""
@@ -327,6 +308,30 @@ class Platform:
             )
             for role, sessions in own.items()
         }
+
+
+@contextmanager
+def running_script(
+    folder: Path, environment: Mapping[str, str], name: str, *arguments: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a script beside the block; it ends with it, and must end well."""
+    log = folder / f"{name}.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=said,
+        )
+        assert process.stdin is not None
+        try:
+            yield process
+        finally:
+            process.stdin.close()
+            code = process.wait(_PATIENCE_SECONDS)
+    if code != 0:
+        raise KappaError(f"{name} ended with {code}: {log.read_text(errors='replace')[-500:]}")
 
 
 def _last_answer(answers: Path) -> Offsets:

@@ -174,13 +174,13 @@ def log_of(folder: Path) -> Log:
 
 def empty_session() -> float:
     """Starts an empty session of Spark, as PySpark does; returns its seconds."""
+    return seconds_of(sys.executable, "-c", _EMPTY_SESSION)
+
+
+def seconds_of(*command: str) -> float:
+    """Runs a program, which must succeed; returns its seconds."""
     begun = time.monotonic()
-    subprocess.run(
-        [sys.executable, "-c", _EMPTY_SESSION],
-        check=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-    )
+    subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     return time.monotonic() - begun
 
 

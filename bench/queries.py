@@ -14,11 +14,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
+from project import seconds_of
 from screen import Report, spread_of
 
 from kappa.base.clock import now
@@ -61,8 +62,8 @@ def main(home: Path, rounds: int) -> Report | None:
     ]
     cold = _in_turns(
         rounds,
-        lambda: _process([sys.executable, "-c", "import duckdb, deltalake"]),
-        lambda: _process(there),
+        lambda: seconds_of(sys.executable, "-c", "import duckdb, deltalake"),
+        lambda: seconds_of(*there),
     )
     told = json.loads(subprocess.run(there, capture_output=True, check=True).stdout)["rows"]
     wanted = duckdb.sql(_GROUPED.format(f"read_parquet({list(paths)})")).fetchall()
@@ -145,12 +146,6 @@ def _in_turns(rounds: int, one: Callable[[], float], other: Callable[[], float])
     """
     taken = [(one(), other()) for _ in range(rounds + 1)]
     return [second / first for first, second in taken[1:]]
-
-
-def _process(command: Sequence[str]) -> float:
-    return _timed(
-        lambda: subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
-    )
 
 
 def _timed(work: Callable[[], Any]) -> float:

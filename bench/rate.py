@@ -16,7 +16,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ import pyarrow.parquet as pq
 from bids import Input, bids
 from cells import KAPPA, PARTITIONS, TASKS, Cell
 from ground import Ground, ground, say
-from living import ASKED, SCRIPTS, TREE, Platform
+from living import ASKED, TREE, Platform, running_script
 from oracle import Oracle
 from rivals import Attempt, Command, FlinkSql, NotThereError, Rival, SparkScript, read_files
 from screen import Report, table
@@ -329,33 +328,12 @@ def _step_of(
     rate: int,
 ) -> Step:
     ledger = folder / f"{rate}.parquet"
-    with _flood(here, topic, rate, ledger, folder / "flood.log"):
+    given = (here.log.bootstrap_servers, topic, str(PARTITIONS), str(_KEYS), str(rate))
+    environment = {**os.environ, "PYTHONPATH": str(TREE)}
+    with running_script(folder, environment, "flood", *given, str(ledger)):
         since, until = _let_run()
     answers = _wait_for_all(tail, folder, here, topic, process)
     return _step(rate, ledger, answers, topic, since, until)
-
-
-@contextmanager
-def _flood(here: Ground, topic: str, rate: int, ledger: Path, log: Path) -> Iterator[None]:
-    """Sends events at a rate beside the block."""
-    arguments = (here.log.bootstrap_servers, topic, str(PARTITIONS), str(_KEYS), str(rate))
-    with log.open("wb") as output:
-        sending = subprocess.Popen(
-            [sys.executable, str(SCRIPTS / "flood.py"), *arguments, str(ledger)],
-            env={**os.environ, "PYTHONPATH": str(TREE)},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-        )
-        assert sending.stdin is not None
-        try:
-            yield
-        finally:
-            sending.stdin.close()
-            code = sending.wait(_PATIENCE_SECONDS)
-    if code != 0:
-        said = log.read_text(errors="replace")[-500:]
-        raise KappaError(f"the producer ended with {code}: {said}")
 
 
 def _wait_for_all(

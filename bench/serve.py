@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -35,6 +34,7 @@ from screen import Report, table
 
 from demo.processes.family import members
 from kappa.base.errors import KappaError
+from kappa.kafka.broker.broker import free_ports
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.status.run_records import served_at
@@ -99,7 +99,7 @@ def main(home: Path, events: int) -> Report | None:
         "large": events,
     }
     cell = Cell("serve", "totals", sizes["small"], sizes["small"], 1, ())
-    port = _free_port()
+    port, _ = free_ports(None)
     wire = f'[serve.postgres]\nlisten = "127.0.0.1:{port}"\n'
     platform = Platform(home, cell, listen="127.0.0.1:0", root=wire)
     dsn = f"postgresql://bench@127.0.0.1:{port}/kappa"
@@ -181,11 +181,6 @@ def _asked(url: str, sql: str) -> list[list[int]]:
 def _asked_by_wire(dsn: str, sql: str) -> list[list[int]]:
     with psycopg.connect(dsn) as connection:
         return [[int(each) for each in row] for row in connection.execute(sql).fetchall()]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def _all_ways(

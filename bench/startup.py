@@ -23,6 +23,7 @@ from cells import Cell
 from ground import ground, say
 from kappa_job import BUILD, KappaJob
 from oracle import Oracle
+from project import seconds_of
 from rivals import Attempt
 from screen import Report, spread_of, table
 
@@ -52,7 +53,7 @@ def main(home: Path, rounds: int) -> Report | None:
             folder = home / "run" / "startup"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            machine = _empty_machine(java)
+            machine = seconds_of(java, "-Xshare:auto", "-version")
             attempt = Attempt(CELL, given, here.log.bootstrap_servers, folder)
             slice_ = _first_slice(kappa, attempt)
             wrong = oracle.differences(kappa.result(attempt))
@@ -88,17 +89,6 @@ def _parts(folder: Path) -> Mapping[str, float]:
             f"the steps ended with {done.returncode}", hint=f"see {folder / 'parts.log'}"
         )
     return {str(name): float(seconds) for name, seconds in json.loads(done.stdout).items()}
-
-
-def _empty_machine(java: str) -> float:
-    begun = time.monotonic()
-    subprocess.run(
-        [java, "-Xshare:auto", "-version"],
-        check=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-    )
-    return time.monotonic() - begun
 
 
 def _first_slice(kappa: KappaJob, attempt: Attempt) -> float:
