@@ -43,8 +43,7 @@ def served(platform: Platform, name: str) -> list[str]:
 
 
 def printed(kappa: Kappa, *words: str) -> str:
-    ended = kappa("attach", *words)
-    assert ended.code == 0
+    ended = kappa("attach", *words).has(0)
     return ended.out
 
 
@@ -165,16 +164,11 @@ def test_the_first_table_is_the_default(platform: Platform, kappa: Kappa) -> Non
 def test_a_wrong_table_or_tool_is_named(
     platform: Platform, kappa: Kappa, words: str, error: str, hint: str
 ) -> None:
-    ended = kappa("attach", *words.split())
-
-    assert (ended.code, error in ended.err, hint in ended.err) == (2, True, True), ended.err
+    kappa("attach", *words.split()).has(2, error, hint)
 
 
 def test_without_a_table_deploy_is_the_hint(kappa: Kappa) -> None:
-    ended = kappa("attach", "duckdb")
-
-    assert ended.code == 2
-    assert "hint: nothing is served yet: kappa deploy" in ended.err
+    kappa("attach", "duckdb").has(2, "hint: nothing is served yet: kappa deploy")
 
 
 def test_the_page_has_the_same_snippets() -> None:

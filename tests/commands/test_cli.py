@@ -26,11 +26,11 @@ from deltalake import write_deltalake
 from house import HOUSE
 from msgspec import to_builtins
 from msgspec.structs import replace
-from typing_in import Ended, Kappa
+from programs import run_program, run_python
+from typing_in import Ended, Kappa, pretend_up
 
 from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, VerificationFailed
-from kappa.base.process import process_id
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.kafka.cluster import TopicFacts
@@ -137,26 +137,17 @@ def no_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProjectContext, "log", lambda _: log)
 
 
-def pretend_up(store: Store) -> None:
-    """Makes this process the supervisor, one that lives and does nothing."""
-    from kappa.replay.status.run_records import Running, put_running
-
-    me = process_id(os.getpid())
-    assert me is not None
-    put_running(store, Running(me.pid, me.born, "127.0.0.1:1", now()))
-
-
 def test_without_java_up_says_what_to_install(
     kappa: Kappa, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nonexistent")
 
-    said = kappa("up", "-d")
-
-    assert said.code == 1
-    assert "error: there is no Java on this machine" in said.err
-    assert "hint: install it: apt-get install openjdk-17-jre-headless" in said.err
+    kappa("up", "-d").has(
+        1,
+        "error: there is no Java on this machine",
+        "hint: install it: apt-get install openjdk-17-jre-headless",
+    )
     assert not (project / ".kappa" / "logs").exists()
 
 
@@ -238,19 +229,14 @@ def test_a_slip_is_one_sentence_a_hint_and_its_exit_code(
 
 def test_a_wrong_setting_is_named(kappa: Kappa, project: Path) -> None:
     (project / "kappa.toml").write_text("[kafka]\nbootstrap_server = 'x'\n")
-    ended = kappa("tables")
-
-    assert ended.code == 2
-    assert "kafka.bootstrap_server is not a setting" in ended.err
-    assert "did you mean kafka.bootstrap_servers?" in ended.err
+    kappa("tables").has(
+        2, "kafka.bootstrap_server is not a setting", "did you mean kafka.bootstrap_servers?"
+    )
 
 
 def test_an_error_in_a_users_file_names_file_and_line(kappa: Kappa, project: Path) -> None:
     (project / "pipelines" / "web.py").write_text("x = 1\nthis is no python\n")
-    ended = kappa("topics", "create")
-
-    assert ended.code == 2
-    assert "web.py:2" in ended.err
+    kappa("topics", "create").has(2, "web.py:2")
 
 
 def test_help_is_an_answer(kappa: Kappa) -> None:
@@ -273,8 +259,7 @@ def test_an_answer_goes_into_a_file_by_its_extension(kappa: Kappa, tmp_path: Pat
 
     assert ended == Ended(0, "", f"2 rows written to {file}\n")
     assert file.read_text(encoding="utf-8") == '{"n": 0}\n{"n": 1}\n'
-    both = kappa("query", "select 1", "--out", str(file), "-o", "csv")
-    assert (both.code, "leave out -o csv" in both.err) == (2, True)
+    kappa("query", "select 1", "--out", str(file), "-o", "csv").has(2, "leave out -o csv")
 
 
 def test_where_nothing_is_there_each_look_is_empty_and_well(kappa: Kappa) -> None:
@@ -384,8 +369,7 @@ def test_history_is_that_of_a_pipeline_and_of_the_newest(kappa: Kappa, two_waiti
     assert numbers("web") == [1, 2, 3]
     assert numbers("--limit", "2") == [3, 4]
     assert numbers("web", "-n", "1") == [3]
-    unknown = kappa("history", "wbe")
-    assert (unknown.code, "hint: did you mean web?" in unknown.err) == (2, True)
+    kappa("history", "wbe").has(2, "hint: did you mean web?")
 
 
 # The fields of the documents that docs/howto/scripts.md promises.
@@ -420,7 +404,7 @@ def test_a_command_of_a_rollout_answers_with_one_document(kappa: Kappa, waiting:
 
 def test_a_question_is_no_part_of_the_document(kappa: Kappa, waiting: Store) -> None:
     for typed in (("promote", "-o", "json"), ("undo", "web")):
-        assert kappa(*typed).code == 7
+        kappa(*typed).has(7)
     assert kappa("promote", "-o", "json").out == ""
 
 
@@ -494,8 +478,7 @@ def test_a_rollout_whose_build_serves_again_by_an_undo_names_its_own_generation(
 def test_who_waits_for_what_has_ended_already_is_told_how(kappa: Kappa, two_builds: Store) -> None:
     ended = kappa("wait", "web")
     assert (ended.code, ended.out) == (0, "web: build web-2 (version v2) serves, generation 2\n")
-    ended = kappa("wait", "1")
-    assert ended.code == 0
+    ended = kappa("wait", "1").has(0)
     assert ended.out == (
         "web: build web-1 (version v1) served, generation 1; now build web-2 serves, generation 2\n"
     )
@@ -504,9 +487,7 @@ def test_who_waits_for_what_has_ended_already_is_told_how(kappa: Kappa, two_buil
     stage(two_builds, "web-3", CaughtUp(10, Offsets()), failed)
 
     for arguments in (["web"], []):
-        ended = kappa("wait", *arguments)
-        assert ended.code == 4
-        assert "3 rows do not satisfy: hits > 0" in ended.err
+        kappa("wait", *arguments).has(4, "3 rows do not satisfy: hits > 0")
 
 
 @pytest.mark.slow
@@ -517,12 +498,8 @@ def test_who_waits_for_what_has_ended_already_is_told_how(kappa: Kappa, two_buil
 def test_where_nothing_can_be_printed_is_no_traceback(
     project: Path, two_builds: Store, redirected: str, code: int, says: str
 ) -> None:
-    done = subprocess.run(
-        ["sh", "-c", f'"{sys.executable}" "{HOUSE / "cli.py"}" history {redirected}'],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_program(
+        "sh", "-c", f'"{sys.executable}" "{HOUSE / "cli.py"}" history {redirected}', folder=project
     )
 
     assert (done.returncode, says in done.stderr) == (code, True)
@@ -548,14 +525,7 @@ def test_where_files_or_memory_end_is_no_traceback(
 ) -> None:
     arguments = ["kappa", *shlex.split(typed)]
     typed_in = f"import resource, sys, cli; {before}; sys.argv = {arguments}; cli.main()"
-    done = subprocess.run(
-        [sys.executable, "-c", typed_in],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(HOUSE)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-c", typed_in, folder=project, PYTHONPATH=str(HOUSE))
 
     assert (done.returncode, f"\n{says}" in f"\n{done.stderr}") == (1, True), done.stderr
     assert len(done.stderr.splitlines()) == 2
@@ -568,11 +538,11 @@ def test_what_is_kept_no_longer_is_said_with_what_is(kappa: Kappa, two_builds: S
         Frontier(2, "web-1", 1, Offsets({"web.hits": {0: 9}}), {"page_hits": 1}, at)
     )
 
-    ended = kappa("query", "select 1", "--at-generation", "1")
-
-    assert ended.code == 1
-    assert "what generation 1 showed last is not kept any more" in ended.err
-    assert "hint: there is: generation 2 from " in ended.err
+    kappa("query", "select 1", "--at-generation", "1").has(
+        1,
+        "what generation 1 showed last is not kept any more",
+        "hint: there is: generation 2 from ",
+    )
 
 
 def test_a_time_without_a_zone_is_said_to_be_utc(kappa: Kappa) -> None:
@@ -603,9 +573,7 @@ def test_gc_asks_on_a_terminal(
         terminal = io.StringIO(answer)
         monkeypatch.setattr(terminal, "isatty", lambda: True)
         monkeypatch.setattr(sys, "stdin", terminal)
-        asked = kappa("gc")
-        assert (asked.code, "would be deleted" in asked.out) == (code, True)
-        assert "delete these?" in asked.err
+        kappa("gc").has(code, "delete these?", out="would be deleted")
         assert (two_builds.get(left) is not None) == there
     # With nothing to delete there is no question.
     assert kappa("gc") == Ended(0, "nothing to delete\n", "")
@@ -642,11 +610,9 @@ def test_status_tells_until_when_the_idle_build_is_kept_and_what_a_rollout_waits
 
 def test_an_undo_needs_a_yes_and_prints_what_it_will_do(kappa: Kappa, two_builds: Store) -> None:
     pretend_up(two_builds)
-    ended = kappa("undo", "web")
-
-    assert ended.code == 7
-    assert "build web-1 (version v1) will serve instead of web-2" in ended.out
-    assert "kappa undo web --yes" in ended.err
+    kappa("undo", "web").has(
+        7, "kappa undo web --yes", out="build web-1 (version v1) will serve instead of web-2"
+    )
     assert state_of(two_builds).active("web") is None
 
 
@@ -669,23 +635,23 @@ def two_tables(two_builds: Store) -> Store:
 
 
 def test_a_retirement_shows_what_leaves_asks_and_is_undone(kappa: Kappa, two_tables: Store) -> None:
-    asked = kappa("retire", "web")
-    assert asked.code == 7
-    assert "table page_hits: 2 rows, 1 file, " in asked.out
-    assert "build web-1, kept for an undo of the last switch, is retired at once" in asked.out
-    assert "kappa retire web --yes" in asked.err
+    kappa("retire", "web").has(
+        7,
+        "kappa retire web --yes",
+        out=(
+            "table page_hits: 2 rows, 1 file, ",
+            "build web-1, kept for an undo of the last switch, is retired at once",
+        ),
+    )
     assert state_of(two_tables).generation == 2
 
-    done = kappa("retire", "web", "--yes")
-    assert done.code == 0
-    assert "web was retired at generation 3" in done.out
-    assert "kappa undo web brings it back until" in done.out
+    done = kappa("retire", "web", "--yes").has(
+        0, out=("web was retired at generation 3", "kappa undo web brings it back until")
+    )
     assert kappa("retire", "web", "--yes").out.splitlines() == done.out.splitlines()[-1:]
 
-    query = kappa("query", "from page_hits")
-    assert query.code == 2
-    assert "table page_hits is served no more: pipeline web was retired at generation 3" in (
-        query.err
+    kappa("query", "from page_hits").has(
+        2, "table page_hits is served no more: pipeline web was retired at generation 3"
     )
     (row,) = kappa("status", "-o", "json").json()["builds"]
     assert (row["role"], row["build"]) == ("idle", "web-2")
@@ -704,10 +670,7 @@ def test_a_pause_is_said_everywhere_and_takes_no_second_record(
     kappa: Kappa, two_tables: Store
 ) -> None:
     assert kappa("resume", "web").out == "web is not paused\n"
-    paused = kappa("pause", "web")
-    assert paused.code == 0
-    assert "web is paused since" in paused.out
-    assert "kappa resume web" in paused.out
+    paused = kappa("pause", "web").has(0, out=("web is paused since", "kappa resume web"))
     assert kappa("pause", "web").out == paused.out
 
     rows = kappa("status", "-o", "json").json()["builds"]
@@ -727,22 +690,16 @@ def test_a_pause_is_said_everywhere_and_takes_no_second_record(
 def test_what_is_on_its_way_is_neither_retired_nor_paused(
     kappa: Kappa, waiting: Store, command: str
 ) -> None:
-    refused = kappa(command, "web", *(["--yes"] if command == "retire" else []))
-
-    assert refused.code == 6
-    assert "of pipeline web has not ended" in refused.err
-    assert "kappa abandon web" in refused.err
+    kappa(command, "web", *(["--yes"] if command == "retire" else [])).has(
+        6, "of pipeline web has not ended", "kappa abandon web"
+    )
 
 
 @pytest.mark.parametrize("command", ["retire", "pause", "resume"])
 def test_a_pipeline_that_never_served_is_named_with_those_that_do(
     kappa: Kappa, two_builds: Store, command: str
 ) -> None:
-    refused = kappa(command, "nobody")
-
-    assert refused.code == 2
-    assert "no build of pipeline nobody serves" in refused.err
-    assert "there are web" in refused.err
+    kappa(command, "nobody").has(2, "no build of pipeline nobody serves", "there are web")
 
 
 @pytest.fixture
@@ -758,21 +715,12 @@ def waiting(two_builds: Store) -> Store:
 def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(
     kappa: Kappa, waiting: Store
 ) -> None:
-    waited = kappa("wait", "web")
-    assert waited.code == 0
-    assert "to let it serve: kappa promote web" in waited.out
-    shown = kappa("promote")
-    assert shown.code == 7
-    assert "page_hits: hits > 0: 3 rows pass" in shown.out
-    assert "kappa promote --yes" in shown.err
+    kappa("wait", "web").has(0, out="to let it serve: kappa promote web")
+    kappa("promote").has(7, "kappa promote --yes", out="page_hits: hits > 0: 3 rows pass")
 
-    promoted = kappa("promote", "web", "--yes", "--timeout", "0")
-
-    assert promoted.code == 5
+    kappa("promote", "web", "--yes", "--timeout", "0").has(5)
     assert state_of(waiting).rollouts[-1].approved
-    second = kappa("promote", "web", "--yes")
-    assert second.code == 6
-    assert "is on its way to serve" in second.err
+    kappa("promote", "web", "--yes").has(6, "is on its way to serve")
 
 
 @pytest.fixture
@@ -784,26 +732,23 @@ def two_waiting(waiting: Store) -> Store:
 
 
 def test_candidates_that_are_named_together_get_one_yes(kappa: Kappa, two_waiting: Store) -> None:
-    unnamed = kappa("promote", "--yes")
-    assert unnamed.code == 2
-    assert "there are several pipelines: ads, web" in unnamed.err
-    assert "kappa promote ads web" in unnamed.err
+    kappa("promote", "--yes").has(
+        2, "there are several pipelines: ads, web", "kappa promote ads web"
+    )
     for names in (("web", "nothing"), ("nothing", "web")):
-        refused = kappa("promote", *names, "--yes")
-        assert refused.code == 2
-        assert "pipeline nothing has no active rollout" in refused.err
-        assert "it never had one; these pipelines had: ads, web" in refused.err
+        kappa("promote", *names, "--yes").has(
+            2,
+            "pipeline nothing has no active rollout",
+            "it never had one; these pipelines had: ads, web",
+        )
     before = state_of(two_waiting).last
     assert before == 15
 
-    promoted = kappa("promote", "web", "ads", "--yes", "--timeout", "0")
-
-    assert promoted.code == 5
+    kappa("promote", "web", "ads", "--yes", "--timeout", "0").has(5)
     assert [record.event for record in Journal(two_waiting).after(before)] == [
         PromoteAsked(10, (13,))
     ]
-    second = kappa("promote", "ads", "--yes")
-    assert (second.code, "is on its way to serve" in second.err) == (6, True)
+    kappa("promote", "ads", "--yes").has(6, "is on its way to serve")
 
 
 def test_what_was_promoted_together_is_told_of_each_and_undone_by_itself(
@@ -844,12 +789,12 @@ def test_every_command_takes_the_number_of_a_rollout(kappa: Kappa, two_waiting: 
     found = kappa("status", "-o", "json").json()["builds"]
     numbers = {each["build"]: each["rollout"] for each in found if each["rollout"]}
     assert numbers == {"web-3": 3, "ads-1": 4}
-    assert kappa("undo", "2", "--yes").code == 6
-    assert kappa("promote", "3", "4", "--yes", "--timeout", "0").code == 5
+    kappa("undo", "2", "--yes").has(6)
+    kappa("promote", "3", "4", "--yes", "--timeout", "0").has(5)
     assert next(iter(Journal(two_waiting).after(15))).event == PromoteAsked(10, (13,))
     assert kappa("abandon", "3").err == "rollout 3 is given up\n"
-    assert kappa("verify", "4", "--timeout", "0").code == 5
-    assert kappa("wait", "3").code == 6
+    kappa("verify", "4", "--timeout", "0").has(5)
+    kappa("wait", "3").has(6)
 
 
 @pytest.mark.parametrize(
@@ -879,7 +824,7 @@ def test_a_number_that_is_not_meant_is_refused_with_what_to_type(
 
 def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> None:
     append(two_waiting, PromoteAsked(10, (13,)))
-    assert kappa("abandon", "ads").code == 0
+    kappa("abandon", "ads").has(0)
 
     lost = state_of(two_waiting).rollout(10)
 
@@ -942,46 +887,35 @@ def test_who_is_overtaken_while_being_asked_exits_6_and_learns_who_and_what_now(
             append(waiting, *meanwhile)
 
     monkeypatch.setattr(sys, "stdin", Asked(ada))
-    ended = kappa(command, "web")
-
-    assert ended.code == 6
-    assert says in ended.err
+    ended = kappa(command, "web").has(6, says)
     assert hint in ended.err.partition("\nhint: ")[2]
     assert state_of(waiting).last == 12 + len(meanwhile)
 
 
 def test_a_verification_once_more_takes_the_yes_back(kappa: Kappa, waiting: Store) -> None:
-    asked = kappa("verify", "--timeout", "0")
-
-    assert asked.code == 5
-    assert kappa("promote", "web", "--yes").code == 6
-    assert kappa("abandon").code == 0
+    kappa("verify", "--timeout", "0").has(5)
+    kappa("promote", "web", "--yes").has(6)
+    kappa("abandon").has(0)
 
 
 def test_a_rollout_that_outlives_our_patience_goes_on_and_a_second_one_is_refused(
     kappa: Kappa, two_builds: Store
 ) -> None:
     pretend_up(two_builds)
-    waited = kappa("undo", "--yes", "--timeout", "0")
-    assert waited.code == 5
-    assert "kappa status -w" in waited.err
+    kappa("undo", "--yes", "--timeout", "0").has(5, "kappa status -w")
 
-    second = kappa("undo", "--yes")
-    assert second.code == 6
-    assert "has not ended" in second.err
+    kappa("undo", "--yes").has(6, "has not ended")
 
-    assert kappa("abandon", "web").code == 0
+    kappa("abandon", "web").has(0)
     assert kappa("history", "-o", "json").json()[-1]["state"] == "abandoned"
-    assert kappa("abandon").code == 2
+    kappa("abandon").has(2)
 
 
 def test_waiting_has_an_end_and_the_rollout_goes_on(kappa: Kappa, two_builds: Store) -> None:
     stage(two_builds, "web-3")
     pretend_up(two_builds)
 
-    waited = kappa("wait", "web", "--timeout", "0")
-
-    assert waited.code == 5
+    waited = kappa("wait", "web", "--timeout", "0").has(5)
     told = "hint: it goes on: kappa status -w follows it, kappa abandon web gives it up\n"
     assert f"error: rollout 3 is still replaying after 0 s\n{told}" in waited.err
     assert (state_of(two_builds).rollout(10).active, state_of(two_builds).last) == (True, 10)
@@ -997,10 +931,9 @@ def test_an_undo_to_a_generation_is_to_the_build_that_served_in_it(
     assert "there is no generation 3" in kappa("undo", "--to", "3", "--yes").err
     assert "to continue: kappa undo --to 1 --yes" in kappa("undo", "--to", "1").err
 
-    undone = kappa("undo", "--to", "1", "--yes", "--timeout", "0")
-
-    assert undone.code == 5
-    assert "build web-1 (version v1) will serve instead of web-2" in undone.out
+    kappa("undo", "--to", "1", "--yes", "--timeout", "0").has(
+        5, out="build web-1 (version v1) will serve instead of web-2"
+    )
     assert [record.event for record in Journal(two_builds).after(9)] == [
         SwitchAsked("web", "web-1", "undo")
     ]
@@ -1008,9 +941,7 @@ def test_an_undo_to_a_generation_is_to_the_build_that_served_in_it(
 
 def test_undo_of_what_was_never_switched_is_a_slip(kappa: Kappa, store: Store) -> None:
     pretend_up(store)
-    ended = kappa("undo", "--yes")
-    assert ended.code == 2
-    assert "no build has served before" in ended.err
+    kappa("undo", "--yes").has(2, "no build has served before")
 
 
 def test_logs_of_all_begin_with_their_process(kappa: Kappa, two_builds: Store) -> None:
@@ -1055,9 +986,9 @@ def test_logs_are_found_by_pipeline_and_build_and_cut_from_their_end(
 
 def test_a_missing_file_to_produce_is_named(kappa: Kappa, store: Store) -> None:
     pretend_up(store)
-    ended = kappa("produce", "web.hits", "/nowhere/x.jsonl")
-    assert ended.code == 2
-    assert "/nowhere/x.jsonl cannot be read: No such file" in ended.err
+    kappa("produce", "web.hits", "/nowhere/x.jsonl").has(
+        2, "/nowhere/x.jsonl cannot be read: No such file"
+    )
 
 
 class Sent:
@@ -1143,9 +1074,9 @@ def test_a_write_that_is_not_shown_in_time_is_written_all_the_same(
 ) -> None:
     (project / "hits.jsonl").write_text('{"page": "/a"}\n')
 
-    ended = kappa("produce", "web.hits", "hits.jsonl", "--wait", "--timeout", "0", "-o", "json")
-
-    assert ended.code == 5
+    ended = kappa(
+        "produce", "web.hits", "hits.jsonl", "--wait", "--timeout", "0", "-o", "json"
+    ).has(5)
     assert ended.json()["token"] == "web.hits:0=11"
     assert "error: 1 record is acknowledged, and readers do not see all of them" in ended.err
     late = "after 0 s web (build web-2) shows web.hits:0=7, not yet web.hits:0=11"
@@ -1166,10 +1097,7 @@ def test_nothing_is_sent_where_a_wait_would_have_no_end(
 ) -> None:
     (project / "hits.jsonl").write_text('{"page": "/a"}\n')
 
-    ended = kappa("produce", "web.hits", "hits.jsonl", "--wait")
-
-    assert ended.code == 2
-    assert "nothing is served yet" in ended.err
+    kappa("produce", "web.hits", "hits.jsonl", "--wait").has(2, "nothing is served yet")
     assert sent.records == []
 
 
@@ -1198,7 +1126,7 @@ def test_a_line_of_envelopes_is_a_whole_record(kappa: Kappa, project: Path, sent
         '"partition": 0}\n{"key": "k", "value": null}\n'
     )
 
-    assert kappa("produce", "web.hits", "hits.jsonl", "--envelope").code == 0
+    kappa("produce", "web.hits", "hits.jsonl", "--envelope").has(0)
     assert sent.records == [
         ProducedRecord(b'{"page": "/a"}', b"k", 5, (("trace", b"x"),), 0),
         ProducedRecord(None, b"k"),

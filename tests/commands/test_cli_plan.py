@@ -6,7 +6,6 @@ Each refusal is tried with what lets it through.
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -14,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typing_in import Ended, Kappa, typist
+from typing_in import Ended, Kappa, pretend_up, typist
 
-from kappa.base.clock import now
-from kappa.base.process import process_id
 from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
 from kappa.code.project import load_project
 from kappa.kafka.cluster import TopicFacts
@@ -27,7 +24,6 @@ from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State
 from kappa.replay.status.context import ProjectContext
-from kappa.replay.status.run_records import Running, put_running
 from kappa.state.build import read_birth
 from kappa.state.journal.events import CaughtUp, Check, Event, Held, Receipt, Served, Verified
 from kappa.state.journal.journal import Journal
@@ -128,14 +124,18 @@ class Project:
         self.log = Log()
         self.store = Store(folder / ".kappa")
         self.write(PIPELINE)
-        me = process_id(os.getpid())
-        assert me is not None
-        put_running(self.store, Running(me.pid, me.born, "127.0.0.1:1", now()))
+        pretend_up(self.store)
 
     def write(self, text: str) -> None:
         """Writes the pipeline's file, and the columns that describing it would find with a JVM."""
-        (self.folder / "pipelines" / "web.py").write_text(text, encoding="utf-8")
+        self.put("pipelines/web.py", text)
         self.describe("web")
+
+    def put(self, name: str, text: str) -> None:
+        """Writes a file of the project."""
+        file = self.folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
     def describe(self, name: str) -> None:
         """Keeps the columns of a pipeline's table, by the name of a description of its rows."""
@@ -163,14 +163,8 @@ class Project:
             .replace('"web.hits"', f'"{topic}"')
             .replace("LIMIT = 15", f"LIMIT = 15{more}")
         )
-        (self.folder / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
+        self.put(f"pipelines/{name}.py", text)
         self.describe(name)
-
-    def refuses(self, *typed: str, code: int, out: str = "", err: str = "") -> Ended:
-        """Types a command, which must end with a code, and have these texts in its answer."""
-        ended = self.kappa(*typed)
-        assert (ended.code, out in ended.out, err in ended.err) == (code, True, True), ended
-        return ended
 
     def edit(self, old: str, new: str) -> None:
         assert old in PIPELINE
@@ -220,14 +214,14 @@ def web(
 @pytest.fixture
 def served(web: Project) -> Project:
     """Makes the project's first version serve."""
-    assert web.kappa("deploy", "--yes", *NEVER_ENDS).code == 5
+    web.kappa("deploy", "--yes", *NEVER_ENDS).has(5)
     web.bring_on()
     return web
 
 
 def test_a_plan_tells_changes_by_its_exit_code_where_it_is_asked_to(web: Project) -> None:
-    assert web.kappa("plan").code == 0
-    assert web.kappa("plan", "--detailed-exitcode").code == 3
+    web.kappa("plan").has(0)
+    web.kappa("plan", "--detailed-exitcode").has(3)
 
 
 @pytest.mark.parametrize(
@@ -275,24 +269,19 @@ def test_a_changed_declaration_is_shown_from_the_birth_of_what_serves(served: Pr
 def test_a_topic_that_one_broker_could_take_along_is_refused_by_name(web: Project) -> None:
     web.log.up, web.log.known = 3, TopicFacts("web.hits", "id-1", 1, replicas=1)
     lone = "topic web.hits has one replica of each partition in a cluster of 3 brokers"
-    (web.folder / "kappa.toml").write_text(
-        '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n', encoding="utf-8"
-    )
+    web.put("kappa.toml", '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
 
     refused = web.kappa("plan")
     assert lone in refused.out
     assert "kappa deploy web --allow 'replication:web.hits=REASON'" in refused.out
-    looked = web.kappa("doctor")
-    assert looked.code == 0
-    assert f"at risk: {lone}" in looked.err
+    web.kappa("doctor").has(0, f"at risk: {lone}")
 
     # Two of the three are away: another topic shows that they are there.
     web.log.up, web.log.other = 1, TopicFacts("other", "id-2", 1, replicas=3)
     assert lone in web.kappa("plan").out
     assert f"at risk: {lone}" in web.kappa("doctor").err
 
-    allowed = web.kappa("plan", "--allow", "replication:web.hits=a copy is elsewhere")
-    assert allowed.code == 0
+    web.kappa("plan", "--allow", "replication:web.hits=a copy is elsewhere").has(0)
     web.log.known = TopicFacts("web.hits", "id-1", 1, replicas=3)
     assert "at risk" not in web.kappa("doctor").err
 
@@ -301,12 +290,12 @@ def test_a_lost_beginning_is_refused_and_accepted_for_ever(web: Project) -> None
     web.log.begins = 3
 
     gap = "web.hits partition 0 begins at offset 3: a replay would miss what came before"
-    refused = web.refuses("deploy", "--yes", code=1, out=gap)
+    refused = web.kappa("deploy", "--yes").has(1, out=gap)
     assert "kappa deploy web --accept-gap" in refused.out
     assert "error: the plan of pipeline web is refused, as it says" in refused.err
     assert web.state.last == 0
 
-    assert web.kappa("deploy", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
+    web.kappa("deploy", "--yes", "--accept-gap", *NEVER_ENDS).has(5)
     assert web.rollout.accepted == (f"gap: {gap}",)
     assert read_birth(web.store, web.rollout.build).accepted == (f"gap: {gap}",)
     assert web.kappa("history", "-o", "json").json()[0]["accepted"] == [f"gap: {gap}"]
@@ -317,8 +306,8 @@ def test_what_breaks_readers_is_refused_until_it_is_allowed(served: Project) -> 
     served.edit('fold={"hits": count()}', 'fold={"visits": count()}')
 
     assert "readers: column hits of table page_hits goes (breaking)" in served.kappa("plan").out
-    served.refuses("deploy", "--yes", code=1, out="kappa deploy web --allow-breaking")
-    assert served.kappa("deploy", "--yes", "--allow-breaking", *NEVER_ENDS).code == 5
+    served.kappa("deploy", "--yes").has(1, out="kappa deploy web --allow-breaking")
+    served.kappa("deploy", "--yes", "--allow-breaking", *NEVER_ENDS).has(5)
     assert served.rollout.accepted == (
         "breaking: what reads the tables of web may break: column hits of table page_hits goes",
     )
@@ -328,9 +317,9 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given(web: Proje
     web.edit("LIMIT = 15", "LIMIT = time.time()")
 
     clock = "pipelines/web.py:6 uses time.time, which reads the clock"
-    web.refuses("plan", code=1, out=clock)
+    web.kappa("plan").has(1, out=clock)
     allow = ("--allow", "pipelines/web.py:6=a test")
-    assert web.kappa("deploy", "--yes", *allow, *NEVER_ENDS).code == 5
+    web.kappa("deploy", "--yes", *allow, *NEVER_ENDS).has(5)
     assert web.rollout.accepted == (f"{clock}: a test",)
 
 
@@ -339,36 +328,30 @@ def test_what_is_not_deterministic_is_refused_until_a_reason_is_given(web: Proje
     [("rate", "has no reason"), ("rate=", "has no reason"), ("=why", "has no name")],
 )
 def test_an_allowance_has_a_name_and_a_reason(web: Project, allow: str, says: str) -> None:
-    web.refuses("deploy", "--allow", allow, code=2, err=says)
+    web.kappa("deploy", "--allow", allow).has(2, says)
 
 
 def test_a_replay_takes_the_same_flags(served: Project) -> None:
     served.log.begins = 3
 
-    served.refuses("replay", "web", "--yes", code=1, out="kappa replay web --accept-gap")
-    assert served.kappa("replay", "web", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
+    served.kappa("replay", "web", "--yes").has(1, out="kappa replay web --accept-gap")
+    served.kappa("replay", "web", "--yes", "--accept-gap", *NEVER_ENDS).has(5)
 
 
 def test_a_saved_plan_is_applied_with_no_question(web: Project) -> None:
     web.log.begins = 3
-    planned = web.kappa("plan", "--out", "plan.json", "--accept-gap", "--detailed-exitcode")
-    assert planned.code == 3
-    assert "kappa deploy --plan plan.json" in planned.err
+    web.kappa("plan", "--out", "plan.json", "--accept-gap", "--detailed-exitcode").has(
+        3, "kappa deploy --plan plan.json"
+    )
 
     web.log.ends = 20
-    applied = web.kappa("deploy", "--plan", "plan.json", *NEVER_ENDS)
-
-    assert applied.code == 5
+    web.kappa("deploy", "--plan", "plan.json", *NEVER_ENDS).has(5)
     assert len(web.rollout.accepted) == 1
 
 
 @pytest.mark.parametrize("path", [".", "pipelines", "/nowhere/plan.json"])
 def test_where_no_plan_can_be_saved_is_said(web: Project, path: str) -> None:
-    ended = web.kappa("plan", "--out", path)
-
-    assert ended.code == 2
-    assert f"error: {path} " in ended.err
-    assert "hint: give --out a file in" in ended.err
+    web.kappa("plan", "--out", path).has(2, f"error: {path} ", "hint: give --out a file in")
 
 
 @pytest.mark.parametrize(
@@ -396,9 +379,7 @@ def test_sql_that_does_not_fit_a_pipelines_tables_is_refused_before_a_replay(
         )
     )
 
-    ended = web.kappa("plan")
-
-    assert ended.code == 2
+    ended = web.kappa("plan").has(2)
     # One mistake is the error itself, and several are in the plan.
     assert f"web.py:8: {says}" in ended.out + ended.err
 
@@ -412,7 +393,7 @@ def test_a_project_without_pipelines_is_said_to_have_none(web: Project) -> None:
 def test_a_plan_that_is_refused_is_not_saved(web: Project) -> None:
     web.log.begins = 3
 
-    assert web.kappa("plan", "--out", "plan.json").code == 1
+    web.kappa("plan", "--out", "plan.json").has(1)
     assert not (web.folder / "plan.json").exists()
 
 
@@ -426,23 +407,23 @@ def test_a_plan_that_is_refused_is_not_saved(web: Project) -> None:
 def test_a_plan_of_which_something_moved_is_refused(
     web: Project, moved: str, says: tuple[str, ...]
 ) -> None:
-    assert web.kappa("plan", "--out", "plan.json").code == 0
+    web.kappa("plan", "--out", "plan.json").has(0)
     if moved == "code":
         web.edit("LIMIT = 15", "LIMIT = 30")
     else:
         web.log.known = replace(web.log.known, id="id-2")
 
     for each in says:
-        web.refuses("deploy", "--plan", "plan.json", code=6, err=each)
+        web.kappa("deploy", "--plan", "plan.json").has(6, each)
     assert web.state.last == 0
 
 
 def test_a_plan_that_was_applied_is_stale(web: Project) -> None:
     web.kappa("plan", "--out", "plan.json")
-    assert web.kappa("deploy", "--plan", "plan.json", *NEVER_ENDS).code == 5
+    web.kappa("deploy", "--plan", "plan.json", *NEVER_ENDS).has(5)
 
     stale = "journal: rollout 1 of pipeline web is on its way (record 0 then, 1 now)"
-    web.refuses("deploy", "--plan", "plan.json", code=6, err=stale)
+    web.kappa("deploy", "--plan", "plan.json").has(6, stale)
 
     web.bring_on()
     assert "is served by build" in web.kappa("deploy", "--plan", "plan.json").err
@@ -456,20 +437,20 @@ def test_a_saved_plan_says_itself_what_is_deployed(web: Project, flags: tuple[st
     web.kappa("plan", "--out", "plan.json")
 
     says = "a saved plan already names"
-    web.refuses("deploy", "--plan", "plan.json", *flags, code=2, err=says)
+    web.kappa("deploy", "--plan", "plan.json", *flags).has(2, says)
 
 
 def test_a_plan_that_is_none_is_a_slip(web: Project) -> None:
-    assert web.kappa("deploy", "--plan", "pipelines/web.py").code == 2
-    assert web.kappa("deploy", "--plan", "nowhere.json").code == 2
-    assert web.kappa("plan", "--out", "nowhere/plan.json").code == 2
+    web.kappa("deploy", "--plan", "pipelines/web.py").has(2)
+    web.kappa("deploy", "--plan", "nowhere.json").has(2)
+    web.kappa("plan", "--out", "nowhere/plan.json").has(2)
 
 
 def test_a_saved_plan_needs_somebody_to_walk_it(web: Project) -> None:
     web.kappa("plan", "--out", "plan.json")
     web.store.delete("run/supervisor.json")
 
-    assert web.kappa("deploy", "--plan", "plan.json").code == 1
+    web.kappa("deploy", "--plan", "plan.json").has(1)
     assert asdict(web.state)["last"] == 0
 
 
@@ -481,7 +462,7 @@ def test_a_supervisor_that_ends_before_the_rollouts_begin_leaves_none(
 
     monkeypatch.setattr("kappa.replay.rollout.law.ensure_lawful", law)
 
-    web.refuses("deploy", "--yes", code=1, err="kappa is not up")
+    web.kappa("deploy", "--yes").has(1, "kappa is not up")
     assert web.state.last == 0
 
 
@@ -498,24 +479,24 @@ def test_a_rollout_that_cannot_be_followed_is_said_to_have_begun(
     monkeypatch.setattr("kappa.replay.rollout.stage.stage_plan", staged)
 
     says = "rollout 1 of pipeline web has begun, and cannot be followed: kappa is not"
-    ended = web.refuses("deploy", "--yes", code=1, err=says)
+    ended = web.kappa("deploy", "--yes").has(1, says)
     assert "kappa wait 1 follows it, kappa abandon 1 gives it up" in ended.err
 
 
 def test_what_was_given_up_is_begun_again_with_what_was_let_through(web: Project) -> None:
     web.log.begins = 3
-    assert web.kappa("deploy", "--yes", "--accept-gap", *NEVER_ENDS).code == 5
+    web.kappa("deploy", "--yes", "--accept-gap", *NEVER_ENDS).has(5)
     first = web.rollout
-    web.refuses("retry", "web", "--yes", code=6, err="has not ended")
-    assert web.kappa("abandon").code == 0
+    web.kappa("retry", "web", "--yes").has(6, "has not ended")
+    web.kappa("abandon").has(0)
 
-    assert web.kappa("retry", "web", "--yes", *NEVER_ENDS).code == 5
+    web.kappa("retry", "web", "--yes", *NEVER_ENDS).has(5)
     assert (web.rollout.version, web.rollout.accepted) == (first.version, first.accepted)
     assert web.rollout.build != first.build
     assert web.rollout.reasons[-1] == f"rollout {first.number} is begun again"
-    assert web.kappa("abandon").code == 0
+    web.kappa("abandon").has(0)
     web.edit("LIMIT = 15", "LIMIT = 30")
-    web.refuses("retry", "web", "--yes", code=6, err="kappa deploy web")
+    web.kappa("retry", "web", "--yes").has(6, "kappa deploy web")
 
 
 class Terminal(io.StringIO):
@@ -575,9 +556,7 @@ def test_a_terminal_shows_the_plan_and_the_verification_before_their_questions(
     asked = terminal("y", "y")
     before = served.state.last
 
-    ended = served.kappa(command, "web")
-
-    assert ended.code == 0, ended.err
+    ended = served.kappa(command, "web").has(0)
     now_serves = f"build {served.rollout.build} (version {served.rollout.version}) serves"
     assert f"{now_serves}, generation 2" in ended.out
     plan, verification = asked.shown
@@ -599,7 +578,7 @@ def test_a_no_to_the_plan_begins_nothing(
     before = served.state
 
     says = f"what serves was not changed\nhint: to continue: kappa {command} web\n"
-    served.refuses(command, "web", *flags, code=7, err=says)
+    served.kappa(command, "web", *flags).has(7, says)
     assert served.state == before
 
 
@@ -608,7 +587,7 @@ def test_a_no_to_the_verification_leaves_the_candidate_waiting(
 ) -> None:
     terminal("y", "n")
 
-    served.refuses("deploy", code=7, err="hint: to continue: kappa promote web\n")
+    served.kappa("deploy").has(7, "hint: to continue: kappa promote web\n")
     assert (served.state.generation, served.rollout.waits) == (1, True)
 
 
@@ -616,39 +595,38 @@ def test_a_no_to_the_verification_leaves_the_candidate_waiting(
 def test_auto_promote_asks_about_the_plan_only(served: Project, terminal: At, command: str) -> None:
     asked = terminal("y")
 
-    assert served.kappa(command, "web", "--auto-promote").code == 0
+    served.kappa(command, "web", "--auto-promote").has(0)
     assert ["go on?" in shown for shown in asked.shown] == [True]
     assert served.state.generation == 2
 
 
 def test_a_broken_file_costs_only_its_pipelines(web: Project) -> None:
-    (web.folder / "pipelines" / "bad.py").write_text("def (", encoding="utf-8")
+    web.put("pipelines/bad.py", "def (")
 
-    alone = web.kappa("plan", "web")
-    assert (alone.code, "web: new (version " in alone.out) == (0, True)
+    alone = web.kappa("plan", "web").has(0, out="web: new (version ")
     looked = "note: pipelines/bad.py cannot be loaded, and its pipelines are not looked at"
     assert looked in alone.out
     assert "bad.py:1: syntax error: " in alone.out
-    assert web.kappa("deploy", "web", "--yes", *NEVER_ENDS).code == 5
-    listed = web.kappa("topics", "list")
-    assert (listed.code, "web.hits" in listed.out) == (0, True)
-    assert "pipelines/bad.py cannot be loaded, and its topics are not known" in listed.err
+    web.kappa("deploy", "web", "--yes", *NEVER_ENDS).has(5)
+    web.kappa("topics", "list").has(
+        0, "pipelines/bad.py cannot be loaded, and its topics are not known", out="web.hits"
+    )
 
-    web.refuses("deploy", "--yes", code=2, out="pipelines/bad.py: refused: ")
+    web.kappa("deploy", "--yes").has(2, out="pipelines/bad.py: refused: ")
     for typed in (("plan", "shop"), ("topics", "create")):
-        assert "bad.py:1: syntax error: " in web.refuses(*typed, code=2, err="error: ").err
+        assert "bad.py:1: syntax error: " in web.kappa(*typed).has(2, "error: ").err
 
 
 def test_a_topic_that_nobody_declares_is_made(web: Project) -> None:
     made = web.kappa("topics", "create", "visits-6", "--partitions", "6", "-o", "json")
     assert made.json() == [{"topic": "visits-6", "kind": None, "partitions": 6, "id": "id-2"}]
     for arguments in (("web.hits", "--partitions", "2"), ("--partitions", "2")):
-        web.refuses("topics", "create", *arguments, code=2, err="hint: ")
+        web.kappa("topics", "create", *arguments).has(2, "hint: ")
 
 
 def test_validate_names_all_mistakes_at_once(web: Project) -> None:
-    (web.folder / "pipelines" / "bad.py").write_text(MISTAKES, encoding="utf-8")
-    (web.folder / "pipelines" / "other.py").write_text("from kappa import cnt\n", encoding="utf-8")
+    web.put("pipelines/bad.py", MISTAKES)
+    web.put("pipelines/other.py", "from kappa import cnt\n")
     found = web.kappa("validate")
 
     refused = [line for line in found.out.splitlines() if "refused" in line]
@@ -683,7 +661,6 @@ def test_an_error_of_views_names_all_views_and_doubts(web: Project) -> None:
 
 
 def test_a_board_names_columns_that_are_there(web: Project) -> None:
-    (web.folder / "boards").mkdir()
     chart = '[[chart]]\ntitle = "{0}"\nkind = "number"\nsql = "select {1}"\n'
     sql = {
         "Hits": "sum(hits) from page_hits",
@@ -692,7 +669,7 @@ def test_a_board_names_columns_that_are_there(web: Project) -> None:
         "Rejects": "count(*) from rejects where pipeline = 'web'",
     }
     charts = "".join(chart.format(title, of) for title, of in sql.items())
-    (web.folder / "boards" / "b.toml").write_text(f'title = "B"\n{charts}', encoding="utf-8")
+    web.put("boards/b.toml", f'title = "B"\n{charts}')
 
     found = web.kappa("validate")
 
@@ -705,15 +682,14 @@ def test_a_board_names_columns_that_are_there(web: Project) -> None:
 
 def test_a_board_beside_a_refused_pipeline_is_not_called_valid(web: Project) -> None:
     """A table that no valid pipeline has may be the refused one's; others are checked."""
-    (web.folder / "boards").mkdir()
     chart = 'title = "B"\n[[chart]]\ntitle = "C"\nkind = "number"\nsql = "select {0}"\n'
     for name, sql in {
         "good": "sum(hits) from page_hits",
         "wrong": "sum(hist) from page_hits",
         "unknown": "* from other",
     }.items():
-        (web.folder / "boards" / f"{name}.toml").write_text(chart.format(sql), encoding="utf-8")
-    (web.folder / "pipelines" / "bad.py").write_text("def (", encoding="utf-8")
+        web.put(f"boards/{name}.toml", chart.format(sql))
+    web.put("pipelines/bad.py", "def (")
 
     found = web.kappa("validate")
 
@@ -732,15 +708,14 @@ def test_a_board_beside_a_refused_pipeline_is_not_called_valid(web: Project) -> 
 
 
 def test_a_wrong_setting_hides_no_mistake_of_files(web: Project) -> None:
-    (web.folder / "boards").mkdir()
-    (web.folder / "boards" / "b.toml").write_text('titel = "B"\n', encoding="utf-8")
-    (web.folder / "pipelines" / "bad.py").write_text("def (", encoding="utf-8")
+    web.put("boards/b.toml", 'titel = "B"\n')
+    web.put("pipelines/bad.py", "def (")
     settings = {
         'rot = "x"\n': "kappa.toml:1: rot is not a setting",
         '[collect.pull.x]\ntopic = "visits"\n': "collect.pull.x.topic is 'visits'",
     }
     for text, mistake in settings.items():
-        (web.folder / "kappa.toml").write_text(text, encoding="utf-8")
+        web.put("kappa.toml", text)
 
         found = web.kappa("validate")
 
@@ -763,16 +738,15 @@ def test_a_plan_while_kappa_is_down_looks_at_the_code(
 
     served.edit("LIMIT = 15", "LIMIT = 30")
     assert f", changed from version {version}\n" in served.kappa("plan").out
-    (served.folder / "pipelines" / "web.py").write_text("def (", encoding="utf-8")
-    served.refuses("plan", code=2, out="web.py:1: syntax error: ")
+    served.put("pipelines/web.py", "def (")
+    served.kappa("plan").has(2, out="web.py:1: syntax error: ")
 
 
 def test_a_refusal_is_printed_once(web: Project) -> None:
     web.log.begins = 3
 
     for command in (("plan",), ("deploy", "--yes")):
-        refused = web.kappa(*command)
-        assert refused.code == 1
+        refused = web.kappa(*command).has(1)
         assert (refused.out + refused.err).count("a replay would miss what came before") == 1
 
 
@@ -780,7 +754,7 @@ def test_the_document_of_a_refused_plan_has_its_sentence_on_stderr(web: Project)
     """Asserts that the document has no plan text, and that the error names the refusal."""
     web.log.begins = 3
 
-    refused = web.refuses("plan", "-o", "json", code=1, err="")
+    refused = web.kappa("plan", "-o", "json").has(1)
     assert "a replay would miss what came before" in refused.err
     assert refused.json()["refusals"][0]["name"] == "gap"
 
@@ -789,11 +763,11 @@ def test_a_missing_topic_stops_the_plan_of_its_pipeline_alone(web: Project) -> N
     web.add_pipeline("other", topic="nowhere")
 
     missing = "refused: topic nowhere of pipeline other is not on the broker"
-    refused = web.refuses("plan", code=1, out=missing)
+    refused = web.kappa("plan").has(1, out=missing)
     assert "web: new" in refused.out
     assert "error: the plan of pipeline other is refused, as it says" in refused.err
     assert "hint: without it: kappa deploy web" in refused.err
-    assert web.kappa("deploy", "web", "--yes", *NEVER_ENDS).code == 5
+    web.kappa("deploy", "web", "--yes", *NEVER_ENDS).has(5)
     assert [rollout.pipeline for rollout in web.state.rollouts] == ["web"]
 
 
@@ -803,7 +777,7 @@ def test_several_pipelines_are_planned_and_deployed_by_name(web: Project) -> Non
 
     assert "one: new" not in web.kappa("plan", "two", "web").out
     assert "there is no pipeline tow" in web.kappa("plan", "web", "tow").err
-    assert web.kappa("deploy", "two", "web", "--yes", *NEVER_ENDS).code == 5
+    web.kappa("deploy", "two", "web", "--yes", *NEVER_ENDS).has(5)
     assert [rollout.pipeline for rollout in web.state.rollouts] == ["two", "web"]
 
 
@@ -821,28 +795,30 @@ def test_files_are_validated_without_a_broker(
 
     web.add_pipeline("other", more=" + time.time()")
     web.write(PIPELINE.replace('keys=("page",)', 'keys=("pag",)'))
-    found = web.kappa("validate")
-
-    assert found.code == 2
-    assert "other: refused: pipelines/other.py:6 uses time.time, which reads the clock" in found.out
-    assert "web: refused: " in found.out
-    assert "table page_hits needs column pag for its key pag" in found.out
-    assert "did you mean page? it returns page, ms" in found.out
-    assert "error: 2 of 2 pipelines refused: other, web" in found.err
-    allowed = web.kappa("validate", "other", "--allow", "pipelines/other.py:6=a test", "-o", "json")
-    assert allowed.code == 0
+    web.kappa("validate").has(
+        2,
+        "error: 2 of 2 pipelines refused: other, web",
+        out=(
+            "other: refused: pipelines/other.py:6 uses time.time, which reads the clock",
+            "web: refused: ",
+            "table page_hits needs column pag for its key pag",
+            "did you mean page? it returns page, ms",
+        ),
+    )
+    allowed = web.kappa(
+        "validate", "other", "--allow", "pipelines/other.py:6=a test", "-o", "json"
+    ).has(0)
     assert [(each["pipeline"], each["valid"]) for each in allowed.json()] == [("other", True)]
 
 
 def test_boards_are_validated_beside_pipelines_each_on_its_own(web: Project) -> None:
-    (web.folder / "boards").mkdir()
     board = 'title = "Pages"\n[[chart]]\ntitle = "Hits"\nkind = "number"\nsql = "select 1"\n'
     for name, text in (
         ("good", board),
         ("pie", board.replace("number", "pie")),
         ("writes", board.replace("select 1", "drop table page_hits")),
     ):
-        (web.folder / "boards" / f"{name}.toml").write_text(text, encoding="utf-8")
+        web.put(f"boards/{name}.toml", text)
     found = web.kappa("validate")
     lines = found.out.splitlines()
 
@@ -873,25 +849,28 @@ def test_a_pipeline_that_its_file_refuses_is_named_and_the_others_are_planned(
     text = bad.read_text().replace('"hits": count()', '"hits": count()}, checks=["nope > 0"]') + "#"
     bad.write_text(text.replace('0"]}', '0"]'))
     # It may declare anything, and what serves.
-    (served.folder / "pipelines" / "web.py").write_text("import nowhere\n")
+    served.put("pipelines/web.py", "import nowhere\n")
 
     for command in (("plan",), ("plan", "--detailed-exitcode"), ("deploy", "--yes")):
-        refused = served.kappa(*command)
-        assert refused.code == 2, refused
-        assert "good: new" in refused.out
-        assert "\nbad: refused: " in refused.out
-        assert "bad.py:8: the check 'nope > 0' of table bad_hits cannot be read" in refused.out
-        assert "\npipelines/web.py: refused: " in refused.out
-        assert "web.py:1: there is no module nowhere" in refused.out
+        refused = served.kappa(*command).has(
+            2,
+            out=(
+                "good: new",
+                "\nbad: refused: ",
+                "bad.py:8: the check 'nope > 0' of table bad_hits cannot be read",
+                "\npipelines/web.py: refused: ",
+                "web.py:1: there is no module nowhere",
+            ),
+        )
         assert "no longer declared" not in refused.out
         assert "pipeline web continues to serve: whether it is declared is not known" in refused.out
         assert "error: the plan of bad, pipelines/web.py is refused, as it says" in refused.err
         assert "hint: without them: kappa deploy good" in refused.err
-    assert served.kappa("plan", "--out", "plan.json").code == 2
+    served.kappa("plan", "--out", "plan.json").has(2)
     assert not (served.folder / "plan.json").exists()
-    served.refuses("plan", "bad", code=2, err="the check 'nope > 0'")
+    served.kappa("plan", "bad").has(2, "the check 'nope > 0'")
     # It may be declared in the file that cannot be loaded.
-    served.refuses("plan", "web", code=2, err="web.py:1: there is no module nowhere")
+    served.kappa("plan", "web").has(2, "web.py:1: there is no module nowhere")
 
-    assert served.kappa("deploy", "good", "--yes", *NEVER_ENDS).code == 5
+    served.kappa("deploy", "good", "--yes", *NEVER_ENDS).has(5)
     assert [rollout.pipeline for rollout in served.state.rollouts] == ["web", "good"]

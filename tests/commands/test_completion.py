@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from programs import run_program, run_python
 from served import DELAYS, PLANES, Platform
 
 from kappa.base.sections import Role
@@ -138,9 +139,7 @@ def in_bash(project: Path, *typed: str) -> list[str]:
         f'eval "$({KAPPA} completion bash)"; COMP_WORDS=({quoted}); COMP_CWORD={len(typed)}; '
         '_kappa; printf "%s\\n" "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(
-        ["bash", "--norc", "-c", script], cwd=project, capture_output=True, text=True, check=True
-    )
+    done = run_program("bash", "--norc", "-c", script, folder=project, check=True)
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -185,9 +184,7 @@ def test_completion_imports_little(project: Path) -> None:
         "print([name for name in ('typer', 'rich', 'msgspec', 'duckdb', 'pyspark', 'pyarrow', "
         "'kappa.declare.public') if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", code, folder=project, check=True)
 
     assert done.stdout.splitlines()[-1] == "[]"
     assert "delays" in done.stdout
@@ -218,6 +215,6 @@ def test_a_script_is_one_of_its_shell(tmp_path: Path, shell: UnixShell, check: s
     script = tmp_path / f"kappa.{shell}"
     script.write_text(SCRIPTS[shell])
 
-    done = subprocess.run([shell, check, script], capture_output=True, text=True, check=False)
+    done = run_program(shell, check, script)
 
     assert (done.returncode, done.stderr) == (0, "")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from typing_in import Kappa
+from typing_in import Kappa, pretend_up
 
-from kappa.base.clock import now
-from kappa.base.process import process_id
 from kappa.base.settings import (
     HIDDEN,
     changed_settings,
@@ -18,7 +15,6 @@ from kappa.base.settings import (
     load_settings,
     setting_origins,
 )
-from kappa.replay.status.run_records import Running, put_running
 from kappa.state.store import Store
 
 FILE = '''# The settings of a shop.
@@ -123,11 +119,7 @@ def test_changed_settings_are_named() -> None:
 def test_a_change_since_the_start_is_said(kappa: Kappa, project: Path) -> None:
     """By `kappa config show`, `kappa status` and `kappa up -d`."""
     (project / "kappa.toml").write_text('[kafka]\nheap = "1g"\n')
-    me = process_id(os.getpid())
-    assert me is not None
-    store = Store(project / ".kappa")
-    started = Running(me.pid, me.born, "127.0.0.1:1", now(), settings=file_settings(project))
-    put_running(store, started)
+    pretend_up(Store(project / ".kappa"), file_settings(project))
     assert "changed since" not in "".join(kappa("status")[1:])
     assert "changed since" not in "".join(kappa("config", "show")[1:])
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from house import HOUSE
+from programs import run_python
 from shares import long_except
 from typing_in import Kappa
 
@@ -39,10 +40,8 @@ def test_the_templates_are_those_that_docs_name(kappa: Kappa) -> None:
     page = (HOUSE / "docs" / "gallery" / "README.md").read_text(encoding="utf-8")
     rows = page.partition("## What a project has")[0]
     assert sorted(re.findall(r"^\| \[?`([\w-]+)`", rows, re.MULTILINE)) == [*NAMES]
-    code, out, _ = kappa("init", "--help")
 
-    named = re.sub(r"[\s│]+", " ", out)
-    assert code == 0
+    named = re.sub(r"[\s│]+", " ", kappa("init", "--help").has(0).out)
     assert f"{', '.join(NAMES[:-1])} or {NAMES[-1]}" in named
 
 
@@ -104,11 +103,10 @@ def test_files_that_exist_are_named_and_nothing_is_written(kappa: Kappa, tmp_pat
     for name in ("README.md", "tests"):
         (tmp_path / "shop" / name).write_text("mine", encoding="utf-8")
 
-    code, out, err = kappa("init", "shop", "--template", "empty")
+    there = "has README.md, tests/test_main.py already, so nothing was written"
+    ended = kappa("init", "shop", "--template", "empty").has(2, there, "hint: give another name")
 
-    assert (code, out) == (2, "")
-    assert "has README.md, tests/test_main.py already, so nothing was written" in err
-    assert "hint: give another name" in err
+    assert ended.out == ""
     assert files_below(tmp_path) == {"shop/README.md", "shop/tests"}
     assert (tmp_path / "shop" / "README.md").read_text(encoding="utf-8") == "mine"
 
@@ -116,56 +114,43 @@ def test_files_that_exist_are_named_and_nothing_is_written(kappa: Kappa, tmp_pat
 def test_a_dot_is_this_folder_with_what_is_in_it(kappa: Kappa, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
 
-    code, out, _ = kappa("init", ".", "--template", "empty")
+    ended = kappa("init", ".", "--template", "empty").has(0)
 
-    assert code == 0
-    assert "cd " not in out
+    assert "cd " not in ended.out
     assert files_below(tmp_path) == {"notes.txt", *template_files("empty")}
     assert kappa("init", ".", "--template", "empty")[0] == 2
 
 
 def test_an_unknown_template_lists_those_that_are_there(kappa: Kappa, tmp_path: Path) -> None:
-    code, _, err = kappa("init", "shop", "--template", "shopp")
+    near = f"did you mean shop? there are {', '.join(NAMES)}"
+    kappa("init", "shop", "--template", "shopp").has(2, "there is no template shopp", near)
 
-    assert code == 2
-    assert "there is no template shopp" in err
-    assert f"did you mean shop? there are {', '.join(NAMES)}" in err
     assert files_below(tmp_path) == set()
 
 
 @pytest.mark.parametrize("name", ["", "..", "my shop", "a/.hidden", "/", "a\nb", "$HOME"])
 def test_a_bad_name_is_refused(name: str, kappa: Kappa, tmp_path: Path) -> None:
-    code, _, err = kappa("init", name)
+    kappa("init", name).has(2, "is not a valid project name", "hint: a name has letters")
 
-    assert code == 2
-    assert "is not a valid project name" in err
-    assert "hint: a name has letters" in err
     assert files_below(tmp_path) == set()
 
 
 def test_the_folder_of_the_flag_project_takes_the_new_project(kappa: Kappa, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
 
-    code, out, _ = kappa("--project", "work", "init", "shop", "--template", "empty")
-
-    assert code == 0
-    assert "  cd work/shop\n" in out
+    typed = ("--project", "work", "init", "shop", "--template", "empty")
+    kappa(*typed).has(0, out="  cd work/shop\n")
     assert files_below(tmp_path / "work" / "shop") == {*template_files("empty")}
-    code, out, _ = kappa("--project", "work", "init", ".", "--template", "empty")
-    assert (code, "  cd work\n" in out) == (0, True)
-    code, _, err = kappa("--project", "wrok", "init", "shop")
-    assert (code, "there is no folder wrok" in err) == (2, True)
-    code, _, err = kappa("--root", "elsewhere", "init", "other")
-    assert (code, "set root in its kappa.toml" in err) == (2, True)
+    kappa("--project", "work", "init", ".", "--template", "empty").has(0, out="  cd work\n")
+    kappa("--project", "wrok", "init", "shop").has(2, "there is no folder wrok")
+    kappa("--root", "elsewhere", "init", "other").has(2, "set root in its kappa.toml")
     assert not (tmp_path / "other").exists()
 
 
 def test_a_file_of_that_name_is_refused(kappa: Kappa, tmp_path: Path) -> None:
     (tmp_path / "shop").touch()
 
-    code, _, err = kappa("init", "shop")
-
-    assert (code, "shop is a file" in err) == (2, True)
+    kappa("init", "shop").has(2, "shop is a file")
 
 
 def test_the_files_are_for_others_as_the_user_wants(
@@ -194,9 +179,7 @@ def test_init_imports_no_spark(tmp_path: Path) -> None:
         "print([name for name in ('pyspark', 'duckdb', 'deltalake', 'pyarrow', 'confluent_kafka', "
         "'numba') if name in sys.modules])"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    found = run_python("-c", code, folder=tmp_path, check=True)
 
     assert found.stdout.splitlines()[-1] == "[]"
     assert (tmp_path / "shop" / "kappa.toml").is_file()

@@ -72,9 +72,7 @@ def project(project: Path) -> Path:
 def test_topics_join_stay_and_leave_by_the_command_alone(
     kappa: Kappa, broker: Topics, tmp_path: Path
 ) -> None:
-    before = kappa("validate")
-    assert before.code == 2
-    assert r"  kappa topics join 'logs\..*'" in before.out
+    kappa("validate").has(2, out=r"  kappa topics join 'logs\..*'")
 
     joined = kappa("topics", "join", "-o", "json").json()
     assert [tuple(each.values()) for each in joined] == [("logs\\..*", "logs.a", 2, "joins")]
@@ -112,11 +110,9 @@ def test_commands_on_other_topics_go_on_before_any_has_joined(
 def test_validation_refuses_topics_that_cannot_be_collected(kappa: Kappa, tmp_path: Path) -> None:
     # Without a pipeline, no function of one is tried at Spark.
     (tmp_path / "pipelines" / "web.py").unlink()
-    assert kappa("validate").code == 0
+    kappa("validate").has(0)
     (tmp_path / "kappa.toml").write_text('[collect]\ntopics = ["log"]\n')
-    found = kappa("validate")
-    assert found.code == 2
-    assert "collect.topics names log, and the project declares no such topic" in found.err
+    kappa("validate").has(2, "collect.topics names log, and the project declares no such topic")
 
 
 @pytest.mark.parametrize(
@@ -130,16 +126,13 @@ def test_validation_refuses_topics_that_cannot_be_collected(kappa: Kappa, tmp_pa
 def test_what_cannot_join_is_refused(
     kappa: Kappa, broker: Topics, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    ended = kappa("topics", "join", *arguments)
-    assert ended.code == 2
-    assert f"error: {sentence}" in ended.err
+    kappa("topics", "join", *arguments).has(2, f"error: {sentence}")
 
 
 def test_without_a_pattern_nothing_can_join(kappa: Kappa, broker: Topics, tmp_path: Path) -> None:
     text = PIPELINE.replace(r'pattern="logs\\..*"', '"logs"')
     (tmp_path / "pipelines" / "web.py").write_text(text)
-    ended = kappa("topics", "join")
-    assert (ended.code, "declares no topics by a pattern" in ended.err) == (2, True)
+    kappa("topics", "join").has(2, "declares no topics by a pattern")
 
 
 def test_the_doctor_names_topics_that_are_not_read(
@@ -153,13 +146,12 @@ def test_the_doctor_names_topics_that_are_not_read(
     assert "is not read" not in kappa("doctor").err
 
     broker.partitions["logs.b"] = 1
-    ended = kappa("doctor")
-    assert ended.code == 0
-    assert (
+    kappa("doctor").has(
+        0,
         r"topic logs.b matches the pattern logs\..* of pipeline web, and is not read: "
-        r"kappa topics join 'logs\..*'"
-    ) in ended.err
-    assert "nothing is damaged" in ended.err
+        r"kappa topics join 'logs\..*'",
+        "nothing is damaged",
+    )
 
 
 def test_the_doctor_names_sinks_topics_that_one_broker_could_take_along(

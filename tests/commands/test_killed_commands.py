@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,11 +11,10 @@ import pytest
 from collecting import until
 from crashing import Doom, World
 from house import HOUSE
+from programs import run_python
+from typing_in import pretend_up
 
-from kappa.base.clock import now
-from kappa.base.process import process_id
 from kappa.replay.status.doctor.scrub import scrub_root
-from kappa.replay.status.run_records import Running, put_running
 from kappa.serving.query.query import answer_query
 from kappa.state.build import folder_of_build
 from kappa.state.lease import sorted_leases
@@ -61,20 +58,13 @@ def kappa(world: World, *command: str, fail: str = "") -> subprocess.CompletedPr
     project = world.store.folder.parent / "project"
     project.mkdir(exist_ok=True)
     (project / "kappa.toml").touch()
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "cli", "--root", str(world.store.folder), *command],
-        cwd=project,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(HOUSE),
-            "KAPPA_FAIL": f"{fail}:kill" if fail else "",
-            "KAPPA__ROLLOUT__LEASE_SECONDS": "1",
-            "KAPPA__HISTORY__KEEP_SECONDS": "0",
-        },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
+    return run_python(
+        *("-P", "-m", "cli", "--root", world.store.folder, *command),
+        folder=project,
+        PYTHONPATH=str(HOUSE),
+        KAPPA_FAIL=f"{fail}:kill" if fail else "",
+        KAPPA__ROLLOUT__LEASE_SECONDS="1",
+        KAPPA__HISTORY__KEEP_SECONDS="0",
     )
 
 
@@ -117,9 +107,7 @@ def test_queries_and_collections_leave_nothing_that_the_next_collection_leaves(
 def test_a_decision_is_in_the_journal_once_or_not_at_all(world: World) -> None:
     world.serve("two", 20)
     # This process is the supervisor, which acts between commands.
-    here = process_id(os.getpid())
-    assert here is not None
-    put_running(world.store, Running(here.pid, here.born, "127.0.0.1:1", now()))
+    pretend_up(world.store)
     for command, *more in (
         ("verify",),
         ("promote", "--yes"),

@@ -46,7 +46,7 @@ def kappa(project: Path, lent: str, log: Log, kappa: Kappa) -> Kappa:
     (project / "shipped.proto").write_text(PROTO)
     for name in TOPICS:
         log.delete(name)
-    assert kappa("topics", "create").code == 0
+    kappa("topics", "create").has(0)
     return kappa
 
 
@@ -65,8 +65,7 @@ def test_events_of_each_kind_of_file_arrive_as_they_are_declared(
     write(tmp_path)
     for file in ("events.jsonl", "events.csv", "events.parquet"):
         form = file.rpartition(".")[2]
-        sent = kappa("produce", topic, file, "--from", form, "-o", "json")
-        assert sent.code == 0, sent.err
+        sent = kappa("produce", topic, file, "--from", form, "-o", "json").has(0)
         assert sent.json()["acknowledged"] == 3
 
     tail = kappa("topics", "tail", topic, "--from", "beginning", "-o", "jsonl")
@@ -82,11 +81,11 @@ def test_what_does_not_fit_ends_it_with_its_place_and_the_number_before(
 ) -> None:
     (tmp_path / "bad.csv").write_text("id,n\na,1\nb,many\nc,3\n")
 
-    refused = kappa("produce", "orders", "bad.csv")
-
-    assert refused.code == 2
-    assert 'error: bad.csv line 3 is not an event: n is the text "many"' in refused.err
-    assert "; 1 record before it was acknowledged, nothing after it was sent" in refused.err
+    kappa("produce", "orders", "bad.csv").has(
+        2,
+        'error: bad.csv line 3 is not an event: n is the text "many"',
+        "; 1 record before it was acknowledged, nothing after it was sent",
+    )
     assert sum(offset for *_, offset in log.end(["orders"]).items()) == 1
 
 
@@ -104,9 +103,7 @@ def test_what_does_not_fit_ends_it_with_its_place_and_the_number_before(
 def test_what_cannot_be_meant_is_refused(
     kappa: Kappa, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    ended = kappa("produce", *arguments)
-    assert ended.code == 2
-    assert sentence in ended.err
+    kappa("produce", *arguments).has(2, sentence)
 
 
 def test_a_bar_with_a_rate_is_on_a_terminal_and_nowhere_else() -> None:

@@ -111,9 +111,7 @@ def test_sql_that_cannot_be_meant_is_refused(
 
 
 def test_the_shell_needs_a_terminal(kappa: Kappa) -> None:
-    ended = kappa("shell")
-
-    assert ended.code == 2
+    ended = kappa("shell").has(2)
     assert ended.err.startswith("error: the shell needs a terminal\nhint: ")
 
 

@@ -44,7 +44,7 @@ def kappa(project: Path, lent: str, log: Log, kappa: Kappa) -> Kappa:
     declare(project)
     for name in ("visits", "free", "copy"):
         log.delete(name)
-    assert kappa("topics", "create").code == 0
+    kappa("topics", "create").has(0)
     log.produce([GOOD, BAD, NEWER], "visits")
     return kappa
 
@@ -175,12 +175,12 @@ def test_alter_sets_what_is_named_or_declared_and_refuses_what_breaks(
     assert log.config("visits")["max.message.bytes"] == "2000000"
     assert "is so already" in kappa("topics", "alter", "visits").err
     # Nobody uses it, and it has no keys.
-    assert kappa("topics", "alter", "free", "--yes").code == 0
+    kappa("topics", "alter", "free", "--yes").has(0)
     assert log.must_have("free").partitions == 3
 
-    refused = kappa("topics", "alter", "visits", "--partitions", "4", "--yes")
-    assert refused.code == 6
-    assert "a key's later records would be in another partition" in refused.err
+    kappa("topics", "alter", "visits", "--partitions", "4", "--yes").has(
+        6, "a key's later records would be in another partition"
+    )
     compacted = kappa("topics", "alter", "visits", "--set", "cleanup.policy=compact", "--yes")
     assert "Kafka drops all but the latest record of each key" in compacted.err
     assert log.must_have("visits").partitions == 2
@@ -194,7 +194,7 @@ def test_delete_refuses_what_a_pipeline_reads_unless_it_is_named(kappa: Kappa, l
     assert "there is no terminal to ask on" in kappa("topics", "delete", "free").err
     assert {"visits", "free"} <= log.topics().keys()
 
-    assert kappa("topics", "delete", "visits", "--allow", "web", "--yes").code == 0
+    kappa("topics", "delete", "visits", "--allow", "web", "--yes").has(0)
     assert "visits" not in log.topics()
 
 
