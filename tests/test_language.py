@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from modules import Documented, read
+from programs import run_program
 
 HOUSE = Path(__file__).resolve().parent.parent
 FILES = [
     HOUSE / name
-    for name in subprocess.run(
-        ["git", "ls-files", "*.py", "*.md"], cwd=HOUSE, capture_output=True, text=True, check=True
+    for name in run_program(
+        "git", "ls-files", "*.py", "*.md", folder=HOUSE, check=True
     ).stdout.splitlines()
     if not name.startswith("tests/data/") and (HOUSE / name).exists()
 ]

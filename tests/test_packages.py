@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
 from collections import Counter
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from modules import read
+from programs import run_python
 
 HOUSE = Path(__file__).resolve().parent.parent
 
@@ -425,9 +425,7 @@ def test_help_imports_neither_spark_nor_duckdb() -> None:
         "'obstore') if name in sys.modules])"
     )
     typed = ["--help", "query --help", "deploy --help", "topics --help"]
-    found = subprocess.run(
-        [sys.executable, "-c", code, *typed], cwd=HOUSE, capture_output=True, text=True, check=True
-    )
+    found = run_python("-c", code, *typed, folder=HOUSE, check=True)
 
     assert found.stdout.splitlines()[-1] == "[0, 0, 0, 0] []"
 

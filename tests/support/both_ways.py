@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
+from kappa.declare.formats.registry_schemas import RegisteredSchema, open_schemas
 from kappa.declare.topic import Topic
 from kappa.declare.values.reason import Rejected
 from kappa.records.decode.readers import plain_reader
@@ -16,6 +20,38 @@ from kappa.records.record import RecordReader
 
 Records = Sequence[tuple[bytes | None, bytes | None]]
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+@contextmanager
+def opened_schemas(kind: str, texts: Mapping[int, str]) -> Iterator[None]:
+    """Opens the schemas of writers, by id, for the block."""
+
+    class Schemas:
+        def schema(self, schema_id: int) -> RegisteredSchema:
+            return RegisteredSchema(kind, texts.get(schema_id))
+
+    open_schemas(Schemas())
+    try:
+        yield
+    finally:
+        open_schemas(None)
+
+
+def declared(folder: Path, sources: Mapping[str, str], **names: Any) -> dict[str, Topic]:
+    """Declares topics by name in a user's file, which knows `Topic` and the given names."""
+    made: dict[str, Any] = {"Topic": Topic, **names}
+    code = "\n".join(f"{name} = {source}" for name, source in sources.items())
+    exec(compile(code, folder / "p.py", "exec"), made)  # a user's file
+    return {name: made[name] for name in sources}
+
+
+def damaged(value: bytes, data: st.DataObject) -> bytes:
+    """Replaces, leaves out and adds up to three bytes of a value."""
+    found = bytearray(value)
+    for _ in range(data.draw(st.sampled_from([0, 0, 1, 3]))):
+        at = data.draw(st.integers(0, len(found)))
+        found[at : at + data.draw(st.integers(0, 1))] = data.draw(st.binary(max_size=1))
+    return bytes(found)
 
 
 def check(topic: Topic, records: Records, left_out: frozenset[str] = frozenset()) -> list[bool]:

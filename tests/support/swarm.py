@@ -15,7 +15,19 @@ from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
 
+from kappa.serving.query.query import answer_query
+from kappa.serving.query.render import json_value
+from kappa.state.store import Store
+
 _PATIENCE_SECONDS = 120.0
+
+
+def served(store: Store, table: str) -> Counter[str]:
+    """Returns the rows of a served table, as a subscriber keeps rows."""
+    found = answer_query(store, f"from {table}")
+    return Counter(
+        json.dumps(json_value(dict(zip(found.columns, row, strict=True)))) for row in found.rows
+    )
 
 
 class Subscriber:

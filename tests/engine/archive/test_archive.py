@@ -124,15 +124,19 @@ def archived(
     return writer
 
 
+def the_archive(store: Store, topic: Topic = VISITS) -> StoredArchive:
+    found = open_archive(store.address(folder("visits", archive_fingerprint(topic))))
+    assert found is not None
+    return found
+
+
 def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
     """All rows of the archive, as Delta has them."""
-    path = store.address(folder("visits", archive_fingerprint(topic)))
-    found = open_archive(path)
-    assert found is not None
+    found = the_archive(store, topic)
     names = [name for name, _ in decoded_columns(topic)]
     return pa.concat_tables(
         pq.read_table(arrow_source(file), partitioning=None).select(names)
-        for file in files(path, found.version, None)
+        for file in files(found.path, found.version, None)
     ).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 
@@ -186,6 +190,14 @@ def raw_rows(rows: pa.Table) -> list[tuple[object, ...]]:
     return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
 
 
+def checked(
+    store: Store, log: MemoryLog, into: Path, *, beginning: int = 0, topic: Topic = VISITS
+) -> list[PartitionCheck]:
+    into.mkdir()
+    begins = {0: beginning, 1: beginning}
+    return list(check_archive(the_archive(store), topic, begins, reading(log), into))
+
+
 @pytest.mark.parametrize("at_once", [10_000, 19])
 def test_a_raw_archive_has_each_record_as_in_the_log_from_then_on(
     any_store: Store, tmp_path: Path, at_once: int
@@ -211,13 +223,7 @@ def test_a_raw_archive_has_each_record_as_in_the_log_from_then_on(
     # All else is as it was without.
     others = [name for name, _ in decoded_columns(VISITS) if not name.startswith("_raw_")]
     assert rows(store).select(others).equals(decoded(log, log.end).select(others))
-    found = open_archive(store.address(folder("visits", archive_fingerprint(VISITS))))
-    assert found is not None
-    (tmp_path / "links").mkdir()
-    assert [
-        check.wrong
-        for check in check_archive(found, RAW, {0: 0, 1: 0}, reading(log), tmp_path / "links")
-    ] == [None, None]
+    assert [each.wrong for each in checked(store, log, tmp_path / "links", topic=RAW)] == [None] * 2
 
 
 def test_an_archive_that_keeps_raw_for_a_while_is_sound_and_says_where(
@@ -228,18 +234,11 @@ def test_an_archive_that_keeps_raw_for_a_while_is_sound_and_says_where(
     for end, topic in ((20, RAW), (40, RAW), (60, VISITS), (90, RAW), (110, VISITS)):
         archived(store, log, [{0: end, 1: end}], topic=topic)
 
-    found = the_archive(store)
-    assert found.mark().raw == dict.fromkeys((0, 1), ((0, 40), (60, 90)))
-    (tmp_path / "links").mkdir()
-    assert [
-        check.wrong
-        for check in check_archive(found, VISITS, {0: 0, 1: 0}, reading(log), tmp_path / "links")
-    ] == [None, None]
+    assert the_archive(store).mark().raw == dict.fromkeys((0, 1), ((0, 40), (60, 90)))
+    assert [each.wrong for each in checked(store, log, tmp_path / "links")] == [None] * 2
     # Of the log's beginning nothing reaches the topic any more.
     assert archive_all(store, REDECLARED, Broker(log, {0: 80, 1: 80})) == []
-    anew = open_archive(store.address(folder("visits", archive_fingerprint(REDECLARED))))
-    assert anew is not None
-    assert anew.mark().start == {0: 60, 1: 60}
+    assert the_archive(store, REDECLARED).mark().start == {0: 60, 1: 60}
 
 
 class Broker:
@@ -302,16 +301,15 @@ def test_what_no_archive_has_raw_is_lost(store: Store) -> None:
     # Partition 0 is there raw from 60 on, and partition 1 not at all.
     assert archive_all(store, REDECLARED, Broker(log, {0: 100, 1: 100})) == []
 
-    found = open_archive(store.address(folder("visits", archive_fingerprint(REDECLARED))))
-    assert found is not None
-    assert found.mark().start == {0: 60, 1: 100}
+    mark = the_archive(store, REDECLARED).mark()
+    assert mark.start == {0: 60, 1: 100}
     # What lies between the archive before and the topic is nowhere.
     log.skip("visits", 0, 500)
     assert archive_all(store, REDECLARED, Broker(log, {0: log.end.at("visits", 0), 1: 100})) == [
         (
             "topic visits is not archived any further: "
             "topic visits has lost records before they were archived: "
-            f"partition 0 lost offsets {found.mark().end[0]} to {log.end.at('visits', 0) - 1}"
+            f"partition 0 lost offsets {mark.end[0]} to {log.end.at('visits', 0) - 1}"
         )
     ]
 
@@ -322,10 +320,8 @@ def test_small_files_are_joined_and_what_they_replace_is_gone(any_store: Store) 
 
     archived(store, log, steps(log, 7))
 
-    path = store.address(folder("visits", archive_fingerprint(VISITS)))
-    found = open_archive(path)
-    assert found is not None
-    blocks = found.blocks()
+    found = the_archive(store)
+    path, blocks = found.path, found.blocks()
     assert len(blocks) < 2 * 9
     assert {f"{path}/{name}" for name in files_in(path)} == {block.path for block in blocks}
     # Its log is cut behind a checkpoint, now and then.
@@ -546,21 +542,6 @@ def test_an_archive_that_cannot_be_gone_on_with_says_why() -> None:
     assert why_stopped(mark, None, {}) == "topic t is gone; its archive stays as it is"
     assert "was created again" in str(why_stopped(mark, "2", {0: 0}))
     assert str(why_stopped(mark, "1", {0: 55, 1: 0})).endswith("partition 0 lost offsets 50 to 54")
-
-
-def the_archive(store: Store) -> StoredArchive:
-    found = open_archive(store.address(folder("visits", archive_fingerprint(VISITS))))
-    assert found is not None
-    return found
-
-
-def checked(
-    store: Store, log: MemoryLog, into: Path, *, beginning: int = 0
-) -> list[PartitionCheck]:
-    into.mkdir()
-    return list(
-        check_archive(the_archive(store), VISITS, {0: beginning, 1: beginning}, reading(log), into)
-    )
 
 
 @pytest.mark.parametrize("beginning", [0, 33])

@@ -7,14 +7,14 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from both_ways import check, is_valid
+from both_ways import check, damaged, declared, is_valid, opened_schemas
 from examples import examples
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa import Avro, Topic
-from kappa.declare.formats.registry_schemas import RegisteredSchema, frame_message, open_schemas
+from kappa.declare.formats.registry_schemas import frame_message
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -70,19 +70,10 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-class Schemas:
-    """The schemas of the writers, by id."""
-
-    def schema(self, schema_id: int) -> RegisteredSchema:
-        found = ALL.get(schema_id)
-        return RegisteredSchema("AVRO", None if found is None else json.dumps(found))
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _schemas() -> Any:
-    open_schemas(Schemas())
-    yield
-    open_schemas(None)
+    with opened_schemas("AVRO", {each: json.dumps(schema) for each, schema in ALL.items()}):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +81,12 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
     folder = tmp_path_factory.mktemp("plain")
     (folder / "kappa.toml").touch()
     (folder / "e.avsc").write_text(json.dumps(SCHEMA))
-    made: dict[str, Any] = {"Topic": Topic, "Avro": Avro}
-    code = (
-        "framed = Topic('t', format=Avro('e.avsc', framed=True))\n"
-        "bare = Topic('t', format=Avro('e.avsc'))\n"
-        "keyed = Topic('t', format=Avro('e.avsc', framed=True), key='n')\n"
-    )
-    exec(compile(code, folder / "p.py", "exec"), made)  # a user's file
-    return {name: made[name] for name in ("framed", "bare", "keyed")}
+    sources = {
+        "framed": "Topic('t', format=Avro('e.avsc', framed=True))",
+        "bare": "Topic('t', format=Avro('e.avsc'))",
+        "keyed": "Topic('t', format=Avro('e.avsc', framed=True), key='n')",
+    }
+    return declared(folder, sources, Avro=Avro)
 
 
 def written(schema: Any, event: Any) -> bytes:
@@ -116,12 +105,10 @@ def test_whole_batches_give_the_rows_of_the_reader_of_records(
 ) -> None:
     records: list[tuple[bytes | None, bytes | None]] = []
     for event, schema_id in events:
-        value = bytearray(frame_message(schema_id, written(ALL.get(schema_id, SCHEMA), event)))
-        for _ in range(data.draw(st.sampled_from([0, 0, 1, 3]))):
-            at = data.draw(st.integers(0, len(value)))
-            value[at : at + data.draw(st.integers(0, 1))] = data.draw(st.binary(max_size=1))
+        framed = frame_message(schema_id, written(ALL.get(schema_id, SCHEMA), event))
+        value = damaged(framed, data)
         key = data.draw(st.sampled_from([str(event["n"]).encode(), b"x", None]))
-        records.append((key, bytes(value)))
+        records.append((key, value))
     records += [(None, None), (b"k", b"")]
 
     check(topics["framed"], records)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from both_ways import Records, check, is_valid
+from both_ways import Records, check, damaged, declared, is_valid, opened_schemas
 from examples import examples
 from google.protobuf import message_factory
 from hypothesis import given
@@ -20,7 +19,6 @@ from kappa.declare.formats.registry_schemas import (
     PinnedSchema,
     RegisteredSchema,
     frame_message,
-    open_schemas,
     pin_path,
 )
 from kappa.records.decode.decode import decode_table
@@ -124,18 +122,10 @@ EVENTS = st.fixed_dictionaries(
 MESSAGE = message_factory.GetMessageClass(message_named(message_types(SCHEMA), "shop.E"))
 
 
-class Schemas:
-    """The schemas of the writers, by id."""
-
-    def schema(self, schema_id: int) -> RegisteredSchema:
-        return RegisteredSchema("PROTOBUF", OTHERS.get(schema_id))
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _schemas() -> Any:
-    open_schemas(Schemas())
-    yield
-    open_schemas(None)
+    with opened_schemas("PROTOBUF", OTHERS):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -161,14 +151,9 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
             "nested": "Topic('t', event='id string not null, inner struct<city:string not null>', "
             "format=Protobuf('e.proto', message='shop.E'))",
         },
+        Protobuf=Protobuf,
+        Subject=Subject,
     )
-
-
-def declared(folder: Path, sources: dict[str, str]) -> dict[str, Topic]:
-    made: dict[str, Any] = {"Topic": Topic, "Protobuf": Protobuf, "Subject": Subject}
-    code = "\n".join(f"{name} = {source}" for name, source in sources.items())
-    exec(compile(code, folder / "p.py", "exec"), made)  # a user's file
-    return {name: made[name] for name in sources}
 
 
 def written(event: dict[str, Any]) -> bytes:
@@ -207,17 +192,13 @@ def test_whole_batches_give_the_rows_of_the_reader_of_records(
 ) -> None:
     records: Records = []
     for event, frame in events:
-        value = bytearray(written(event))
         # Parts in another order, twice, unknown.
-        value += data.draw(
+        more = data.draw(
             st.sampled_from([b"", b"", b"\x18\x05", b"\xa2\x1f\x01b", b"\x82\x01\x02\x08\x01"])
         )
-        value[:0] = frame
-        for _ in range(data.draw(st.sampled_from([0, 0, 1, 3]))):
-            at = data.draw(st.integers(0, len(value)))
-            value[at : at + data.draw(st.integers(0, 1))] = data.draw(st.binary(max_size=1))
+        value = damaged(frame + written(event) + more, data)
         key = data.draw(st.sampled_from([str(event.get("n", 0)).encode(), b"x", b"\xff", None]))
-        records.append((key, bytes(value)))
+        records.append((key, value))
     records += [(None, None), (b"k", b"")]
 
     check(topics["framed"], records)

@@ -18,7 +18,7 @@ import pytest
 from asking import Server, problem, wait_until
 from changing import ChangingWorld
 from shares import long_except
-from swarm import Swarm
+from swarm import Subscriber, Swarm, served
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -27,7 +27,6 @@ from kappa.serving.http.bounds import Bounds
 from kappa.serving.outlets.changes import hub as hub_module
 from kappa.serving.outlets.changes.hub import ChangeHub, ChangeReader
 from kappa.serving.query.query import answer_query
-from kappa.serving.query.render import json_value
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
 
@@ -36,61 +35,14 @@ pytestmark = pytest.mark.slow
 STREAMS, WEBSOCKETS = 440, 60
 
 
-class HttpConsumer:
-    """A client that applies change sets to a dictionary, and knows nothing else."""
-
-    def __init__(self) -> None:
-        self.rows: Counter[str] = Counter()
-        self.cursor: str | None = None
-        self.kinds: list[str] = []
-        self._held: list[Any] = []
-
-    def take(self, event: str, data: Any) -> None:
-        match event:
-            case "begin":
-                self._held = [data]
-            case "rows":
-                self._held += data
-            case "commit":
-                head, *rows = self._held
-                self._apply(head, rows)
-                self.cursor = data["cursor"]
-                self._held = []
-            case _:
-                raise AssertionError((event, data))
-
-    def _apply(self, head: Any, rows: list[Any]) -> None:
-        self.kinds.append(head["kind"])
-        if head["kind"] in {"snapshot", "reset"}:
-            self.rows.clear()
-        else:
-            assert head["since"] == self.cursor
-        assert Counter(each["op"] for each in rows for _ in range(each.get("times", 1))) == Counter(
-            head["changes"]
-        )
-        for each in rows:
-            for side, sign in (("before", -1), ("after", 1)):
-                if each[side] is not None:
-                    self.rows[json.dumps(each[side])] += sign * each.get("times", 1)
-        self.rows += Counter()  # without zeros
-        assert all(count > 0 for count in self.rows.values())
-
-
-def served(store: Store, table: str) -> Counter[str]:
-    found = answer_query(store, f"from {table}")
-    return Counter(
-        json.dumps(json_value(dict(zip(found.columns, row, strict=True)))) for row in found.rows
-    )
-
-
-def events_of(response: HTTPResponse) -> Iterator[tuple[str, Any, str | None]]:
+def events_of(response: HTTPResponse) -> Iterator[tuple[str, str, str | None]]:
     fields: dict[str, str] = {}
     while line := response.readline().decode():
         name, _, value = line.rstrip("\n").partition(": ")
         if name:
             fields[name] = value
         elif "event" in fields:
-            yield fields["event"], json.loads(fields["data"]), fields.get("id")
+            yield fields["event"], fields["data"], fields.get("id")
             fields = {}
 
 
@@ -109,7 +61,7 @@ class Following(threading.Thread):
 
     def __init__(self, server: Server, table: str, query: str = "", **headers: str) -> None:
         super().__init__(daemon=True)
-        self.consumer = HttpConsumer()
+        self.consumer = Subscriber()
         self.error: BaseException | None = None
         self._connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
         self._connection.request(
@@ -123,21 +75,30 @@ class Following(threading.Thread):
         try:
             response = self._connection.getresponse()
             assert response.status == 200, response.read()
-            for event, data, id_ in events_of(response):
-                self.consumer.take(event, data)
+            for event, text, id_ in events_of(response):
+                self.consumer.take(event, text)
                 assert (id_ is not None) == (event == "commit")
         except (OSError, ValueError, AttributeError):
             pass
         except AssertionError as error:
             self.error = error
 
-    def stop(self) -> HttpConsumer:
+    def stop(self) -> Subscriber:
         if self._connection.sock is not None:
             self._connection.sock.shutdown(2)
         self.join(10)
         self._connection.close()
         assert self.error is None, self.error
+        self.consumer.forget()
         return self.consumer
+
+
+def hub_of(world: ChangingWorld) -> ChangeHub:
+    return ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None)
+
+
+def serving(world: ChangingWorld, hub: ChangeHub, **more: Any) -> Server:
+    return Server(world.store, Allowance(at_once=1), router=changes.router, changes=hub, **more)
 
 
 @pytest.fixture
@@ -150,12 +111,12 @@ def world(tmp_path: Path) -> Iterator[ChangingWorld]:
 
 @pytest.fixture
 def hub(world: ChangingWorld) -> ChangeHub:
-    return ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None)
+    return hub_of(world)
 
 
 @pytest.fixture
 def server(world: ChangingWorld, hub: ChangeHub) -> Iterator[Server]:
-    with Server(world.store, Allowance(at_once=1), router=changes.router, changes=hub) as server:
+    with serving(world, hub) as server:
         yield server
 
 
@@ -164,10 +125,7 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of tables that do not change."""
     with closing(ChangingWorld(Store(tmp_path_factory.mktemp("still")), 4)) as world:
         world.fold()
-        hub = ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None)
-        with Server(
-            world.store, Allowance(at_once=1), router=changes.router, changes=hub
-        ) as server:
+        with serving(world, hub_of(world)) as server:
             yield server
 
 
@@ -267,13 +225,13 @@ def websocket_of(server: Server, path: str) -> str:
 
 
 def test_a_websocket_has_the_same_messages(world: ChangingWorld, server: Server) -> None:
-    consumer = HttpConsumer()
+    consumer = Subscriber()
     address = websocket_of(server, "newest/changes")
 
     def take_until_equal(websocket: ClientConnection, *kinds: str) -> None:
         while consumer.rows != served(world.store, "newest") or {*kinds} - {*consumer.kinds}:
             message = json.loads(websocket.recv(timeout=20))
-            consumer.take(message["event"], message["data"])
+            consumer.take(message["event"], json.dumps(message["data"]))
 
     with connect(address) as websocket:
         take_until_equal(websocket)
@@ -305,10 +263,7 @@ def test_who_leaves_before_the_beginning_waits_no_longer(
         "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
     )
-    with (
-        Server(world.store, Allowance(at_once=1), router=changes.router, changes=hub) as server,
-        ExitStack() as clients,
-    ):
+    with serving(world, hub) as server, ExitStack() as clients:
         try:
             for more in (upgrade, "") * 4:
                 client = clients.enter_context(
@@ -329,10 +284,10 @@ def test_who_leaves_before_the_beginning_waits_no_longer(
 
 def test_the_time_of_a_head_ends_no_websocket(world: ChangingWorld, hub: ChangeHub) -> None:
     bounds = Bounds(head_seconds=0.2)
-    serving = Server(
-        world.store, Allowance(at_once=1), bounds=bounds, router=changes.router, changes=hub
-    )
-    with serving as server, connect(websocket_of(server, "newest/changes")) as websocket:
+    with (
+        serving(world, hub, bounds=bounds) as server,
+        connect(websocket_of(server, "newest/changes")) as websocket,
+    ):
         time.sleep(3 * bounds.head_seconds)
 
         assert websocket.ping().wait(20)
@@ -342,19 +297,9 @@ def test_open_streams_end_with_the_server_and_nothing_alarms(
     world: ChangingWorld, hub: ChangeHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A reader sees the end of the stream, and goes on from the cursor at the next server."""
-
-    def serving() -> Server:
-        return Server(
-            world.store,
-            Allowance(at_once=1),
-            router=changes.router,
-            more=(events.router,),
-            changes=hub,
-            grace_seconds=60,
-        )
-
+    both: Any = {"more": (events.router,), "grace_seconds": 60}
     with ExitStack() as clients:
-        with serving() as server:
+        with serving(world, hub, **both) as server:
             following = Following(server, "newest")
             wait_until(has([following], served(world.store, "newest")))
             streams = [
@@ -377,7 +322,7 @@ def test_open_streams_end_with_the_server_and_nothing_alarms(
     assert capsys.readouterr().err == ""
 
     world.fold()
-    with serving() as server:
+    with serving(world, hub, **both) as server:
         again = Following(server, "newest", f"?since={consumer.cursor}")
         again.consumer = consumer
         wait_until(has([again], served(world.store, "newest")))
@@ -429,11 +374,8 @@ def test_a_websocket_needs_the_token_and_a_page_of_ours(
             connect(websocket_of(server, "totals/changes"), **more).close()
         return refused.value.response.status_code
 
-    serving: Any = {"router": changes.router, "changes": hub}
     quick = Bounds(wrong_seconds=0.01)
-    with Server(
-        world.store, Allowance(at_once=1), token="sesame", bounds=quick, **serving
-    ) as server:
+    with serving(world, hub, token="sesame", bounds=quick) as server:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "kappa=wrong"}):
             assert refusal(server, additional_headers=headers) == 401
         sesame = {"Authorization": "Bearer sesame"}
@@ -441,7 +383,7 @@ def test_a_websocket_needs_the_token_and_a_page_of_ours(
             websocket_of(server, "totals/changes"), additional_headers=sesame
         ) as websocket:
             assert json.loads(websocket.recv(timeout=20))["event"] == "begin"
-    with Server(world.store, Allowance(at_once=1), **serving) as server:
+    with serving(world, hub) as server:
         assert refusal(server, origin="http://evil.example") == 403
 
 
@@ -455,7 +397,8 @@ def test_moves_tell_that_tables_have_changed_and_not_how(
         world.serve(1, asked=False)
         found = [next(events)[:2] for _ in range(2)]
 
-    assert {(event, data["table"], data["kind"]) for event, data in found} == {
+    told = [(event, json.loads(text)) for event, text in found]
+    assert {(event, data["table"], data["kind"]) for event, data in told} == {
         ("changed", "totals", "promote"),
         ("changed", "newest", "promote"),
     }

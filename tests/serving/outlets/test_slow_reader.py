@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import socket
@@ -20,15 +19,13 @@ import pytest
 from asking import Server
 from changing import NEWEST, ChangingWorld
 from house import HOUSE
-from swarm import Subscriber, Swarm
+from swarm import Subscriber, Swarm, served
 
 from kappa.base.settings import load_settings
 from kappa.declare.values.arrow import arrow_schema
 from kappa.serving.http import changes
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.outlets.changes.hub import ChangeHub
-from kappa.serving.query.query import answer_query
-from kappa.serving.query.render import json_value
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
 from kappa.tables.merge import contribution_columns
@@ -56,13 +53,6 @@ def fold(world: ChangingWorld, number: int) -> None:
     ]
     schema = arrow_schema(contribution_columns(NEWEST))
     world.live.fold({"newest": pa.Table.from_pylist(rows, schema)}, 1_000 * number)
-
-
-def served(store: Store) -> Counter[str]:
-    found = answer_query(store, "from newest")
-    return Counter(
-        json.dumps(json_value(dict(zip(found.columns, row, strict=True)))) for row in found.rows
-    )
 
 
 class SlowReader:
@@ -173,11 +163,11 @@ def test_one_that_reads_again_gets_the_net_of_what_it_has_missed(tmp_path: Path)
             ) as server,
             closing(SlowReader(server.port, Subscriber())) as slow,
         ):
-            slow.read_until(served(world.store))
+            slow.read_until(served(world.store, "newest"))
             with Swarm(f"http://127.0.0.1:{server.port}", "newest", streams=2) as swarm:
                 for number in range(2, 32):
                     fold(world, number)
-                    rows = served(world.store)
+                    rows = served(world.store, "newest")
                     swarm.wait_for(rows)
                     if number % 10 == 0:
                         world.live.keep_up()
@@ -206,13 +196,13 @@ def test_one_that_does_not_read_is_cut_off_and_the_servers_memory_does_not_grow(
             def follow(slices: int) -> None:
                 for _ in range(slices):
                     fold(world, next(numbers))
-                    swarm.wait_for(served(store))
+                    swarm.wait_for(served(store, "newest"))
                 world.live.keep_up()
 
             follow(20)
             before, there = resident(pid), sockets(pid)
             slow = SlowReader(port, Subscriber())
-            slow.read_until(served(store))
+            slow.read_until(served(store, "newest"))
             deadline = time.monotonic() + 500
             missed = 0
             while sockets(pid) > there or missed < 60:
@@ -226,5 +216,5 @@ def test_one_that_does_not_read_is_cut_off_and_the_servers_memory_does_not_grow(
             kinds = len(slow.subscriber.kinds)
             slow.close()
             with closing(SlowReader(port, slow.subscriber)) as again:
-                again.read_until(served(store))
+                again.read_until(served(store, "newest"))
             assert {*again.subscriber.kinds[kinds:]} <= {"slice", "reset"}

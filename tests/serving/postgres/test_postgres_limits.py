@@ -58,6 +58,14 @@ def server(platform: Platform) -> Iterator[PostgresThread]:
         yield found
 
 
+def framed(kind: bytes, content: bytes = b"") -> bytes:
+    return kind + struct.pack("!i", len(content) + 4) + content
+
+
+# The first message of a client that may ask.
+HELLO = framed(b"", struct.pack("!i", 3 << 16) + b"user\0reader\0\0")
+
+
 def opened(server: PostgresThread) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=20)
 
@@ -65,8 +73,7 @@ def opened(server: PostgresThread) -> socket.socket:
 def logged_in(server: PostgresThread) -> socket.socket:
     """Returns a connection whose client may ask."""
     found = opened(server)
-    content = b"user\0reader\0\0"
-    found.sendall(struct.pack("!ii", len(content) + 8, 3 << 16) + content)
+    found.sendall(HELLO)
     said = b""
     while not said.endswith(b"Z\0\0\0\5I"):
         said += found.recv(65536)
@@ -125,7 +132,7 @@ def test_a_message_that_lies_ends_its_sender(
     with logged_in(server) as connection:
         connection.sendall(sent)
         if code == b"26000":
-            connection.sendall(b"S" + struct.pack("!i", 4) + b"X" + struct.pack("!i", 4))
+            connection.sendall(framed(b"S") + framed(b"X"))
         assert code in said_by(connection)
     assert still_answers(server)
 
@@ -134,16 +141,12 @@ def test_a_text_that_is_not_utf_8_ends_no_session(server: PostgresThread) -> Non
     """Its sender is told, as by Postgres, and goes on in the same session."""
     with logged_in(server) as connection:
         for content in (b"select '\xff'\0", b"select 7\0"):
-            connection.sendall(b"Q" + struct.pack("!i", len(content) + 4) + content)
-        connection.sendall(b"X" + struct.pack("!i", 4))
+            connection.sendall(framed(b"Q", content))
+        connection.sendall(framed(b"X"))
         said = said_by(connection)
 
     assert b"22021" in said
     assert b"SELECT 1" in said.partition(b"22021")[2]
-
-
-def framed(kind: bytes, content: bytes = b"") -> bytes:
-    return kind + struct.pack("!i", len(content) + 4) + content
 
 
 def parsed(sql: str) -> bytes:
@@ -238,8 +241,7 @@ def test_a_client_that_leaves_frees_its_place(server: PostgresThread) -> None:
     """The query of a client that has gone ends at once, and its place is another's."""
     for _ in range(4):
         with logged_in(server) as connection:
-            content = ENDLESS.encode() + b"\0"
-            connection.sendall(b"Q" + struct.pack("!i", len(content) + 4) + content)
+            connection.sendall(framed(b"Q", ENDLESS.encode() + b"\0"))
     began = time.monotonic()
     assert still_answers(server)
     assert time.monotonic() - began < 15
@@ -257,8 +259,7 @@ def test_a_slow_reader_holds_nobody_up(server: PostgresThread) -> None:
     """A client that reads nothing of its answer is cut, and others are answered meanwhile."""
     with logged_in(server) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        content = b"select repeat('x', 1000) from range(20000)\0"
-        connection.sendall(b"Q" + struct.pack("!i", len(content) + 4) + content)
+        connection.sendall(framed(b"Q", b"select repeat('x', 1000) from range(20000)\0"))
         assert still_answers(server)
         # The connection is still open on this side, and nothing of it is read.
         wait_until(lambda: not server.server._connections, 20)
@@ -378,13 +379,11 @@ def test_each_user_reads_what_its_token_may(platform: Platform, tmp_path: Path) 
 
 def test_a_stranger_that_hangs_is_let_go(platform: Platform) -> None:
     """Whoever has not shown a password in time is cut, at each step of the way in."""
-    hello = b"user\0reader\0\0"
-    first = struct.pack("!ii", len(hello) + 8, 3 << 16) + hello
     bounds = PostgresBounds(login_seconds=0.3)
     with PostgresThread(platform.store, bounds=bounds) as server, contextlib.ExitStack() as opening:
         hanging = [opening.enter_context(opened(server)) for _ in range(4)]
         for connection, sent in zip(
-            hanging, (b"", first[:3], first, first + b"p" + struct.pack("!i", 99)), strict=True
+            hanging, (b"", HELLO[:3], HELLO, HELLO + b"p" + struct.pack("!i", 99)), strict=True
         ):
             connection.sendall(sent)
         said = [said_by(connection) for connection in hanging]
