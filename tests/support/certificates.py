@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
+
+from programs import run_program
 
 _ANY_NAME = (
     "[ca]\ndefault_ca=own\n[own]\ndatabase=index\nserial=serial\ndefault_md=sha256\n"
@@ -52,6 +53,4 @@ class Authority:
         return store
 
     def _openssl(self, *arguments: str) -> None:
-        subprocess.run(
-            ["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, text=True
-        )
+        run_program("openssl", *arguments, folder=self.folder, check=True)

@@ -10,13 +10,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from house import HOUSE
+
+from kappa import Topic
+from kappa.kafka.client import Log
+from kappa.kafka.reader import Record
+from kappa.records.identity import Memory, identity_of
+from kappa.records.record import RecordReader, Tombstone
+from kappa.state.offsets import Offsets
 
 PATIENCE_SECONDS = 180.0
 
@@ -34,6 +42,43 @@ VISITS = Topic("{visits}", event="id string, page string not null, ms int", part
 def web(visits):
     return {{"hits": visits}}
 """
+
+
+EVENT = "id string, page string not null, ms int"
+IDENTIFIED = Topic(
+    "kept",
+    event=EVENT,
+    partitions=3,
+    identity="id",
+    config={"message.timestamp.type": "LogAppendTime"},
+)
+
+
+def records_of(log: Log, topic: str) -> list[Record]:
+    """Returns all records of a topic."""
+    return list(log.records([topic], Offsets(), log.end([topic])))
+
+
+def ids_of(log: Log, topic: str) -> list[int]:
+    """Returns the ids of a topic's events, in the order of the log."""
+    return [int(json.loads(each.value or b"")["id"]) for each in records_of(log, topic)]
+
+
+def folded(found: Iterable[Record]) -> Counter[str]:
+    """Returns how often each event is folded: once, unless a repeat is not left out."""
+    identity, reader = identity_of(IDENTIFIED), RecordReader(IDENTIFIED)
+    assert identity is not None
+    memories: dict[int, Memory] = {}
+    counted: Counter[str] = Counter()
+    for record in found:
+        row = reader.read(record.key, record.value)
+        assert not isinstance(row, Tombstone)
+        memory = memories.setdefault(record.partition, Memory(600_000))
+        digest = identity(row)
+        assert digest is not None
+        if memory.accepts(digest, record.timestamp_ms):
+            counted[row[0]] += 1
+    return counted
 
 
 def write_project(

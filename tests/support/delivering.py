@@ -72,6 +72,13 @@ def settle(each: AlertDelivery) -> float | None:
     raise AssertionError("it never ends")
 
 
+def fold_on(world: ChangingWorld, alert: AlertDelivery, folds: int) -> None:
+    """Folds so many slices, and delivers each."""
+    for _ in range(folds):
+        world.fold()
+        settle(alert)
+
+
 def known(store: Store, table: str = "cities") -> Rows:
     """Returns the rows of a served table."""
     found = answer_query(store, f"from {table}")

@@ -8,22 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collecting import Collector, collecting, collector_command, until, write_project
+from collecting import Collector, collecting, collector_command, records_of, until, write_project
 from house import HOUSE
 
 from kappa import Topic
 from kappa.commands.app import run_command
 from kappa.kafka.client import Log
 from kappa.kafka.reader import Record
-from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.jvm
 
 TOKEN = "t" * 32
-
-
-def records(log: Log, topic: str) -> list[Record]:
-    return list(log.records([topic], Offsets(), log.end([topic])))
 
 
 def keys_of(found: list[Record]) -> list[bytes | None]:
@@ -64,7 +59,7 @@ def test_an_event_is_answered_with_its_place_in_the_log(
     found = replied.json()
     (record,) = [
         each
-        for each in records(log, visits)
+        for each in records_of(log, visits)
         if (each.partition, each.offset) == (found["partition"], found["offset"])
     ]
     assert (record.value, record.key) == (event.encode(), "/jöbs 🎈".encode())
@@ -74,7 +69,7 @@ def test_an_event_is_answered_with_its_place_in_the_log(
 def test_invalid_lines_are_answered_by_line_and_the_others_are_sent(
     collector: Collector, visits: str, log: Log
 ) -> None:
-    before = len(records(log, visits))
+    before = len(records_of(log, visits))
 
     lines = '{"page": "/a"}', "", "{no json", '{"page": 7}', b'{"page": "\xff"}', '{"page":"/b"}'
     replied = collector.post_lines(visits, *lines)
@@ -85,7 +80,7 @@ def test_invalid_lines_are_answered_by_line_and_the_others_are_sent(
     assert [each.get("reason") for each in found["events"]] == [
         *(None, "malformed_json", "wrong_type", "not_utf8", None)
     ]
-    assert len(records(log, visits)) == before + 2
+    assert len(records_of(log, visits)) == before + 2
 
 
 @pytest.mark.parametrize(
@@ -142,7 +137,7 @@ def test_a_repeated_key_is_answered_alike_and_not_sent_again(
     assert (first.status, first.body) == (again.status, again.body)
     assert other.status == 422
     assert "another body" in other.body.decode()
-    assert keys_of(records(log, visits)) == [b"k1:1", b"k1:3"]
+    assert keys_of(records_of(log, visits)) == [b"k1:1", b"k1:3"]
 
 
 def test_repeats_at_once_are_one(collector: Collector, visits: str, log: Log) -> None:
@@ -158,7 +153,7 @@ def test_repeats_at_once_are_one(collector: Collector, visits: str, log: Log) ->
         thread.join()
 
     assert len(set(found)) == 1
-    assert keys_of(records(log, visits)).count(b"at-once") == 1
+    assert keys_of(records_of(log, visits)).count(b"at-once") == 1
 
 
 def test_its_counts_are_metrics_and_it_is_ready(collector: Collector, visits: str) -> None:

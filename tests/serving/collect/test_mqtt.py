@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import Any
 import mqtt5
 import pytest
 from certificates import Authority
-from collecting import collecting, until, write_project
+from collecting import EVENT, collecting, folded, ids_of, records_of, until, write_project
 from mqtt_servers import PROGRAM, Mosquitto, ToldServer, told_event
 from pulled_sources import event, running
 
@@ -25,13 +24,11 @@ from kappa.base.errors import SettingsError, UsageError
 from kappa.base.sections import CollectSettings, PullKind, PullSettings
 from kappa.commands.app import run_command
 from kappa.kafka.client import Log
-from kappa.records.identity import Memory, identity_of
 from kappa.serving.collect.declared import ensure_topic_fields
 from kappa.serving.collect.lines import Invalid
 from kappa.serving.collect.pulled.mqtt import visit_mqtt, with_mqtt_topic
 from kappa.serving.collect.pulled.source import SourceAway, sources_of
 from kappa.serving.collect.pulled.visitor import PullPosition
-from kappa.state.offsets import Offsets
 
 PASSWORD = "canary-of-a-password"
 needs_mosquitto = pytest.mark.skipif(
@@ -50,17 +47,12 @@ filters = ["plant/#"]
 """
 
 
-def ids(log: Log, topic: str) -> list[int]:
-    found = log.records([topic], Offsets(), log.end([topic]))
-    return [int(json.loads(each.value or b"")["id"]) for each in found]
-
-
 @pytest.fixture
 def topic(log: Log, topic_name: str) -> Iterator[str]:
     log.create(
         Topic(
             topic_name,
-            event="id string, page string not null, ms int",
+            event=EVENT,
             partitions=3,
             identity="id",
             config={"message.timestamp.type": "LogAppendTime"},
@@ -87,9 +79,9 @@ def test_a_session_outlives_kills_of_the_collector_and_its_server(
         for turn in range(3):
             first = 2 + turn * 300
             with collecting(project, log.bootstrap_servers) as collector:
-                until(lambda first=first: len({*ids(log, topic)}) >= first - 1, "earlier events")
+                until(lambda first=first: len({*ids_of(log, topic)}) >= first - 1, "earlier events")
                 server.publish(*map(event, range(first, first + 200)), b"no json")
-                until(lambda first=first: len({*ids(log, topic)}) > first + 50, "events")
+                until(lambda first=first: len({*ids_of(log, topic)}) > first + 50, "events")
                 # In the middle of the rest, or when it has all.
                 time.sleep(draw.random() / 10)
                 collector.process.kill()
@@ -98,35 +90,17 @@ def test_a_session_outlives_kills_of_the_collector_and_its_server(
             server.go()
             server.come()
         with collecting(project, log.bootstrap_servers) as collector:
-            until(lambda: len({*ids(log, topic)}) == 901, "all events")
+            until(lambda: len({*ids_of(log, topic)}) == 901, "all events")
             (shown,) = collector.ask("GET", "/collect/pulls").json()
             assert (shown["state"], shown["url"]) == ("there", f"mqtts://127.0.0.1:{server.port}")
             assert PASSWORD not in (project / "collector.log").read_text()
 
-    counted = Counter(ids(log, topic))
+    counted = Counter(ids_of(log, topic))
     assert sorted(counted) == list(range(1, 902))
     # A retained event comes once a session; at a kill, at most what was on its way comes twice.
     assert counted[1] == 1
     assert counted.total() < 901 + 3 * 150
-    assert folded(log, topic) == 901
-
-
-def folded(log: Log, topic: str) -> int:
-    """Returns how many events a table has, once the identity has left repeats out."""
-    declared = Topic(
-        topic,
-        event="id string",
-        identity="id",
-        config={"message.timestamp.type": "LogAppendTime"},
-    )
-    identity, memories, count = identity_of(declared), {}, 0
-    assert identity is not None
-    for record in log.records([topic], Offsets(), log.end([topic])):
-        digest = identity((json.loads(record.value or b"")["id"],))
-        assert digest is not None
-        memory = memories.setdefault(record.partition, Memory(600_000))
-        count += memory.accepts(digest, record.timestamp_ms)
-    return count
+    assert folded(records_of(log, topic)).total() == 901
 
 
 @pytest.mark.jvm
@@ -143,13 +117,13 @@ def test_what_kafka_has_not_is_not_acknowledged_to_the_server(
             until(lambda: collector.metric("kappa_collect_queue_events") > 0, "some to be read")
             collector.process.kill()
         assert server.acknowledged == []
-        log.create(Topic(topic_name, event="id string, page string not null, ms int"))
+        log.create(Topic(topic_name, event=EVENT))
         server.sends = [
             told_event(number, event(number), duplicate=True) for number in range(1, 101)
         ]
         with collecting(project, log.bootstrap_servers):
             until(lambda: len(server.acknowledged) == 100, "all to be acknowledged")
-            assert sorted(ids(log, topic_name)) == list(range(1, 101))
+            assert sorted(ids_of(log, topic_name)) == list(range(1, 101))
             # A server that repeats what was acknowledged is told so again.
             server.drop()
             until(lambda: len(server.acknowledged) == 200, "the repeats to be acknowledged")
@@ -218,97 +192,77 @@ def never() -> bool:
     return False
 
 
-LIES: dict[str, tuple[Callable[[ToldServer], object], str]] = {}
-
-
-def lie(part: str) -> Callable[[Callable[[ToldServer], object]], Callable[[ToldServer], object]]:
-    def named(tell: Callable[[ToldServer], object]) -> Callable[[ToldServer], object]:
-        LIES[tell.__name__] = tell, part
-        return tell
-
-    return named
-
-
 def connack(**more: Any) -> bytes:
     return mqtt5.ConnAckPacket(**more).write()
 
 
-@lie("refuses the connection: bad user name or password (try again)")
-def password(server: ToldServer) -> None:
-    code = mqtt5.ConnAckReasonCode.BAD_USER_NAME_OR_PASSWORD
-    server.welcome = connack(reason_code=code, reason_str="try\nagain")
+def disconnect(code: mqtt5.DisconnectReasonCode) -> bytes:
+    return mqtt5.DisconnectPacket(reason_code=code).write()
 
 
-@lie("another server, mqtt.example, and redirects are not followed")
-def redirect(server: ToldServer) -> None:
-    code = mqtt5.ConnAckReasonCode.USE_ANOTHER_SERVER
-    server.welcome = connack(reason_code=code, server_reference="mqtt.example")
-
-
-@lie("offers only QoS 0")
-def offer(server: ToldServer) -> None:
-    server.welcome = connack(max_qos=mqtt5.QoS.AT_MOST_ONCE)
-
-
-@lie("does not speak MQTT 5")
-def old(server: ToldServer) -> None:
+# What a server tells, and a part of the reason.
+LIES: dict[str, tuple[dict[str, Any], str]] = {
+    "password": (
+        {
+            "welcome": connack(
+                reason_code=mqtt5.ConnAckReasonCode.BAD_USER_NAME_OR_PASSWORD,
+                reason_str="try\nagain",
+            )
+        },
+        "refuses the connection: bad user name or password (try again)",
+    ),
+    "redirect": (
+        {
+            "welcome": connack(
+                reason_code=mqtt5.ConnAckReasonCode.USE_ANOTHER_SERVER,
+                server_reference="mqtt.example",
+            )
+        },
+        "another server, mqtt.example, and redirects are not followed",
+    ),
+    "offer": ({"welcome": connack(max_qos=mqtt5.QoS.AT_MOST_ONCE)}, "offers only QoS 0"),
     # "Unacceptable protocol version" of MQTT 3.1.1.
-    server.welcome = b"\x20\x02\x00\x01"
-
-
-@lie("does not speak MQTT 5")
-def strange(server: ToldServer) -> None:
-    server.welcome = b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10
-
-
-@lie("grants only QoS 0 for the filter plant/#")
-def granted(server: ToldServer) -> None:
-    server.granted = [mqtt5.SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE]
-
-
-@lie("refuses the filter plant/#: not authorized")
-def refused(server: ToldServer) -> None:
-    server.granted = [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]
-
-
-@lie("has no place here: SubAckPacket")
-def answers(server: ToldServer) -> None:
-    server.granted = [mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE] * 2
-
-
-@lie("QoS 2, though QoS 1 was asked for")
-def twice(server: ToldServer) -> None:
-    server.sends = [told_event(1, event(1), qos=mqtt5.QoS.EXACTLY_ONCE)]
-
-
-@lie("without the name of its topic")
-def alias(server: ToldServer) -> None:
-    server.sends = [told_event(1, event(1), topic="", topic_alias=1)]
-
-
-@lie("more than 132,072 bytes")
-def large(server: ToldServer) -> None:
-    server.sends = [told_event(1, "x" * 300_000)]
-
-
-@lie("has taken over the session: does a copy of this root run")
-def other(server: ToldServer) -> None:
-    code = mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER
-    server.sends = [mqtt5.DisconnectPacket(reason_code=code).write()]
-
-
-@lie("has ended the connection: server shutting down")
-def end(server: ToldServer) -> None:
-    code = mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN
-    server.sends = [mqtt5.DisconnectPacket(reason_code=code).write()]
+    # "Unacceptable protocol version" of MQTT 3.1.1.
+    "old": ({"welcome": b"\x20\x02\x00\x01"}, "does not speak MQTT 5"),
+    "strange": ({"welcome": b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10}, "does not speak MQTT 5"),
+    "granted": (
+        {"granted": [mqtt5.SubAckReasonCode.GRANTED_QOS_AT_MOST_ONCE]},
+        "grants only QoS 0 for the filter plant/#",
+    ),
+    "refused": (
+        {"granted": [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]},
+        "refuses the filter plant/#: not authorized",
+    ),
+    "answers": (
+        {"granted": [mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE] * 2},
+        "has no place here: SubAckPacket",
+    ),
+    "twice": (
+        {"sends": [told_event(1, event(1), qos=mqtt5.QoS.EXACTLY_ONCE)]},
+        "QoS 2, though QoS 1 was asked for",
+    ),
+    "alias": (
+        {"sends": [told_event(1, event(1), topic="", topic_alias=1)]},
+        "without the name of its topic",
+    ),
+    "large": ({"sends": [told_event(1, "x" * 300_000)]}, "more than 132,072 bytes"),
+    "other": (
+        {"sends": [disconnect(mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER)]},
+        "has taken over the session: does a copy of this root run",
+    ),
+    "end": (
+        {"sends": [disconnect(mqtt5.DisconnectReasonCode.SERVER_SHUTTING_DOWN)]},
+        "has ended the connection: server shutting down",
+    ),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LIES)
 def test_a_server_that_lies_gets_no_acknowledgement(name: str) -> None:
-    tell, part = LIES[name]
+    told, part = LIES[name]
     server, visits = ToldServer(), Visits()
-    tell(server)
+    vars(server).update(told)
     with running(server):
         why = visited(server.port, visits, never)
 

@@ -6,11 +6,10 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collecting import Collector, collecting, until, write_project
+from collecting import EVENT, Collector, collecting, ids_of, until, write_project
 from msgspec.structs import replace
 from pulled_sources import DocumentSource, SseSource, WebsocketSource, event, running
 
@@ -19,18 +18,10 @@ from kappa.base.errors import SettingsError
 from kappa.base.sections import CollectSettings, PullKind, PullSettings
 from kappa.kafka.client import Log
 from kappa.serving.collect.pulled.source import sources_of
-from kappa.state.offsets import Offsets
 from kappa.state.root import Root, place_of, put_root
 from kappa.state.store import Store
 
 TOKEN = "canary-of-a-token"
-
-
-@pytest.fixture
-def topic(log: Log, topic_name: str) -> Iterator[str]:
-    log.create(Topic(topic_name, event="id string, page string not null, ms int", partitions=3))
-    yield topic_name
-    log.delete(topic_name)
 
 
 def project_of(folder: Path, topic: str, kind: str, port: int, more: str = "") -> Path:
@@ -43,11 +34,6 @@ kind = "{kind}"
 {more}
 """
     return write_project(folder, topic, settings=pull)
-
-
-def ids(log: Log, topic: str) -> list[int]:
-    found = log.records([topic], Offsets(), log.end([topic]))
-    return [int(json.loads(each.value or b"")["id"]) for each in found]
 
 
 def state(collector: Collector) -> dict[str, object]:
@@ -68,19 +54,19 @@ def test_a_stream_goes_on_after_kills_of_the_collector_and_of_its_source(
             had = len(source.events)
             with collecting(project, log.bootstrap_servers) as collector:
                 source.add(*(event(number) for number in range(had + 1, had + 301)))
-                until(lambda had=had: len({*ids(log, topic)}) > had + 100, "events")
+                until(lambda had=had: len({*ids_of(log, topic)}) > had + 100, "events")
                 source.go()
                 time.sleep(draw.random() / 10)
                 source.come()
-                until(lambda had=had: len({*ids(log, topic)}) > had + 200, "more events")
+                until(lambda had=had: len({*ids_of(log, topic)}) > had + 200, "more events")
                 # In the middle of the rest, or when it has all.
                 time.sleep(draw.random() / 10)
                 collector.process.kill()
         with collecting(project, log.bootstrap_servers) as collector:
-            until(lambda: len({*ids(log, topic)}) == 1_200, "all events")
+            until(lambda: len({*ids_of(log, topic)}) == 1_200, "all events")
             assert collector.ask("GET", "/readyz").status == 200
 
-    counted = Counter(ids(log, topic))
+    counted = Counter(ids_of(log, topic))
     assert sorted(counted) == list(range(1, 1_201))
     # At most what was on its way at a kill is there twice: not all from the beginning.
     assert counted.total() < 1_200 + 4 * 150
@@ -104,10 +90,10 @@ def test_what_was_read_and_not_acknowledged_at_a_kill_is_read_again(
             # Its topic is not there, so none can be acknowledged.
             until(lambda: collector.metric("kappa_collect_queue_events") > 0, "some to be read")
             collector.process.kill()
-        log.create(Topic(topic_name, event="id string, page string not null, ms int"))
+        log.create(Topic(topic_name, event=EVENT))
         with collecting(project, log.bootstrap_servers):
-            until(lambda: len(ids(log, topic_name)) >= 100, "all events")
-    assert sorted(ids(log, topic_name)) == list(range(1, 101))
+            until(lambda: len(ids_of(log, topic_name)) >= 100, "all events")
+    assert sorted(ids_of(log, topic_name)) == list(range(1, 101))
     log.delete(topic_name)
 
 
@@ -124,11 +110,11 @@ def test_an_adopted_copy_pulls_nothing_until_it_may(log: Log, tmp_path: Path, to
             # What it is sent, it takes all the same.
             assert collector.ask("POST", f"/collect/{topic}", event(2).encode()).status == 200
             collector.process.kill()
-        assert (source.asked, ids(log, topic)) == ([], [2])
+        assert (source.asked, ids_of(log, topic)) == ([], [2])
 
         put_root(store, replace(copy, sends=True))
         with collecting(project, log.bootstrap_servers):
-            until(lambda: sorted(ids(log, topic)) == [1, 2], "what is pulled")
+            until(lambda: sorted(ids_of(log, topic)) == [1, 2], "what is pulled")
 
 
 @pytest.mark.jvm
@@ -140,7 +126,7 @@ def test_a_changed_document_is_sent_and_an_unchanged_one_is_not(
         project = project_of(tmp_path, topic, "poll", source.port, 'every = "1s"')
         with collecting(project, log.bootstrap_servers) as collector:
             until(lambda: source.statuses.count(304) > 1, "it to be unchanged")
-            assert sorted(ids(log, topic)) == [1, 2]
+            assert sorted(ids_of(log, topic)) == [1, 2]
             assert "not an object" in str(state(collector)["last_invalid"])
             asked = {"pull": "shop", "outcome": "invalid"}
             assert collector.metric("kappa_collect_pull_events_total", **asked) == 1
@@ -150,12 +136,12 @@ def test_a_changed_document_is_sent_and_an_unchanged_one_is_not(
             until(lambda: len(source.statuses) > before + 1, "it to be asked again")
             assert {*source.statuses[before:]} == {304}
             source.put(f"{event(3)}\n{event(4)}\n".encode(), '"2"', "application/x-ndjson")
-            until(lambda: sorted(ids(log, topic)) == [1, 2, 3, 4], "the change")
+            until(lambda: sorted(ids_of(log, topic)) == [1, 2, 3, 4], "the change")
             # Without a tag, its bytes show that it is the same.
             source.tag = ""
             before = len(source.statuses)
             until(lambda: source.statuses[before:].count(200) > 1, "the whole of it")
-    assert sorted(ids(log, topic)) == [1, 2, 3, 4]
+    assert sorted(ids_of(log, topic)) == [1, 2, 3, 4]
 
 
 @pytest.mark.jvm
@@ -179,7 +165,7 @@ def test_a_broker_that_refuses_a_batch_gets_its_events_in_smaller_ones(
                 lambda: state(collector)["events"] == {"acknowledged": 199, "failed": 1},
                 "all to be settled",
             )
-    assert sorted(ids(log, topic_name)) == [each for each in sizes if each != 50]
+    assert sorted(ids_of(log, topic_name)) == [each for each in sizes if each != 50]
     log.delete(topic_name)
 
 
@@ -193,7 +179,7 @@ def test_a_websocket_is_connected_to_again_and_its_token_is_sent(
         with collecting(project, log.bootstrap_servers) as collector:
             until(lambda: source.is_heard, "a connection")
             source.send(*map(event, range(1, 2_001)), b"no json")
-            until(lambda: len(ids(log, topic)) == 2_000, "its events")
+            until(lambda: len(ids_of(log, topic)) == 2_000, "its events")
             source.go()
             until(lambda: state(collector)["state"] == "away", "it to be missed")
             assert collector.metric("kappa_collect_pull_up", pull="shop") == 0
@@ -201,7 +187,7 @@ def test_a_websocket_is_connected_to_again_and_its_token_is_sent(
             source.come()
             until(lambda: source.is_heard, "a new connection")
             source.send(event(2_001))
-            until(lambda: len(ids(log, topic)) == 2_001, "the event after it")
+            until(lambda: len(ids_of(log, topic)) == 2_001, "the event after it")
             found = state(collector)
     assert found["last_invalid"] is not None
     assert {*source.asked} == {f"Bearer {TOKEN}"}
@@ -233,7 +219,7 @@ def test_a_source_that_does_not_answer_well_is_shown_and_reported_once(
             shows("refused")
             source.document, source.tag = f"[{event(1)}]".encode(), '"2"'
             source.come()
-            until(lambda: ids(log, topic) == [1], "it to be well")
+            until(lambda: ids_of(log, topic) == [1], "it to be well")
             assert collector.post(topic, '{"page": "/a"}').status == 200
     assert other.asked == []
     assert source.asked[0]["x-key"] == TOKEN

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from certificates import Authority
-from collecting import Collector, collecting, until, write_project
+from collecting import Collector, collecting, ids_of, until, write_project
 from pulled_sources import DocumentSource, SseSource, WebsocketSource, event, running
 
-from kappa import Topic
 from kappa.commands.app import run_command
 from kappa.kafka.client import Log
-from kappa.state.offsets import Offsets
 
 TOKEN = "canary-of-a-token"
 
@@ -23,13 +19,6 @@ TOKEN = "canary-of-a-token"
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("tls") / "authority")
-
-
-@pytest.fixture
-def topic(log: Log, topic_name: str) -> Iterator[str]:
-    log.create(Topic(topic_name, event="id string, page string not null, ms int", partitions=3))
-    yield topic_name
-    log.delete(topic_name)
 
 
 def context(authority: Authority, name: str, *, expired: bool = False) -> ssl.SSLContext:
@@ -48,11 +37,6 @@ kind = "{kind}"
 every = "1s"
 {"" if ca is None else f'ca = "{ca}"'}
 """
-
-
-def ids(log: Log, topic: str) -> list[int]:
-    found = log.records([topic], Offsets(), log.end([topic]))
-    return sorted(int(json.loads(each.value or b"")["id"]) for each in found)
 
 
 def why(collector: Collector, name: str) -> str:
@@ -81,7 +65,7 @@ def test_each_kind_is_fetched_by_tls_with_an_authority_of_its_own(
         with collecting(project, log.bootstrap_servers):
             until(lambda: feed.is_heard, "a connection")
             feed.send(event(5), event(6))
-            until(lambda: ids(log, topic) == [1, 2, 3, 4, 5, 6], "all events")
+            until(lambda: sorted(ids_of(log, topic)) == [1, 2, 3, 4, 5, 6], "all events")
     assert stream.asked[0]["authorization"] == f"Bearer {TOKEN}"
 
 

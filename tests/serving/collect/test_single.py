@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
-from collecting import Collector, Connected, collecting, request, write_project
+from collecting import EVENT, Collector, Connected, collecting, records_of, request, write_project
 
 from kappa import Topic
 from kappa.kafka.client import Log
-from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.jvm
-
-EVENT = "id string, page string not null, ms int"
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +30,9 @@ def collector(
         yield running
 
 
-def values(log: Log, topic: str) -> list[bytes]:
-    found = log.records([topic], Offsets(), log.end([topic]))
-    return [each.value or b"" for each in found]
-
-
-def ids(values: Sequence[bytes], prefix: str) -> list[str]:
-    return [found for each in values for found in re.findall(rf'"{prefix}-\w+"', each.decode())]
+def ids(log: Log, topic: str, prefix: str) -> list[str]:
+    found = "\n".join((each.value or b"").decode() for each in records_of(log, topic))
+    return re.findall(rf'"{prefix}-\w+"', found)
 
 
 def test_requests_behind_one_another_are_answered_in_their_order(
@@ -73,7 +66,7 @@ def test_requests_behind_one_another_are_answered_in_their_order(
     assert statuses == [200, 200, 422, *[200] * 405, 404]
     assert "ok" in found[6][1]
     in_log = [number for number in range(1, 411) if number not in {3, 6, 8}]
-    assert ids(values(log, single), "p") == [f'"p-{number}"' for number in in_log]
+    assert ids(log, single, "p") == [f'"p-{number}"' for number in in_log]
     offsets = [int(place) for _, body in found for place in re.findall(r'"offset":(\d+)', body)]
     assert offsets == sorted(offsets)
     assert len(offsets) == len(in_log)
@@ -83,7 +76,7 @@ def test_a_request_may_come_in_two_pieces_cut_anywhere(
     collector: Collector, single: str, log: Log
 ) -> None:
     sent = request(single, '{"id": "cut-x", "page": "/"}', "Content-Type: application/json")
-    before = len(ids(values(log, single), "cut"))
+    before = len(ids(log, single, "cut"))
     with Connected(collector) as connected:
         for cut in range(1, len(sent)):
             connected.send(sent[:cut])
@@ -92,7 +85,7 @@ def test_a_request_may_come_in_two_pieces_cut_anywhere(
             connected.send(sent[cut:])
             assert connected.answer()[0] == 200
 
-    assert len(ids(values(log, single), "cut")) - before == len(sent) - 1
+    assert len(ids(log, single, "cut")) - before == len(sent) - 1
 
 
 @pytest.mark.parametrize(
@@ -141,4 +134,4 @@ def test_an_event_that_offers_http_2_is_taken_whole(
         connected.send(sent * 3)
         assert [status for status, _ in connected.answers(3)] == [200] * 3
 
-    assert ids(values(log, single), "offer") == ['"offer-x"'] * 3
+    assert ids(log, single, "offer") == ['"offer-x"'] * 3

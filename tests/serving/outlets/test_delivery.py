@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from changing import ChangingWorld
-from delivering import DOWN, GONE, Scripted, applied, delivery, known, settle
+from delivering import DOWN, GONE, Scripted, applied, delivery, fold_on, known, settle
 
 from kappa.declare.alert import AlertBirth
 from kappa.serving.outlets.alerts.channels import RECEIVED
@@ -44,9 +44,7 @@ def test_a_new_alert_begins_now_and_tells_each_change(world: ChangingWorld) -> N
     assert before
     assert channel.tried == []
 
-    for _ in range(12):
-        world.fold()
-        settle(alert)
+    fold_on(world, alert, 12)
 
     assert applied(before, channel.received) == known(world.store)
     assert {each["op"] for each in channel.received} == {"insert", "update", "delete"}
@@ -59,12 +57,9 @@ def test_a_new_alert_begins_now_and_tells_each_change(world: ChangingWorld) -> N
 
 def test_columns_condition_and_ops_choose_the_messages(world: ChangingWorld) -> None:
     narrow = AlertBirth("n", "newest", "page", ("city",), "city = 'x'", ("insert", "delete"))
-    channel = Scripted()
-    alert = delivery(world, channel, narrow)
+    alert = delivery(world, channel := Scripted(), narrow)
     settle(alert)
-    for _ in range(12):
-        world.fold()
-        settle(alert)
+    fold_on(world, alert, 12)
 
     rows = [each["after"] or each["before"] for each in channel.received]
     assert {tuple(row) for row in rows} == {("id", "city")}
@@ -73,8 +68,7 @@ def test_columns_condition_and_ops_choose_the_messages(world: ChangingWorld) -> 
 
 
 def test_rows_without_keys_have_their_count(world: ChangingWorld) -> None:
-    channel = Scripted()
-    alert = delivery(world, channel, AlertBirth("e", "events", "page"))
+    alert = delivery(world, channel := Scripted(), AlertBirth("e", "events", "page"))
     settle(alert)
     for _ in range(4):
         world.fold()
@@ -121,9 +115,7 @@ def test_a_message_that_is_given_up_is_kept_and_the_next_one_goes_on(world: Chan
         world.now += alert.take_step() or 0.0
     channel.usual = RECEIVED
     settle(alert)
-    for _ in range(5):
-        world.fold()
-        settle(alert)
+    fold_on(world, alert, 5)
 
     (letter,) = dead_letters(world.store, "cities")
     assert (letter.message, letter.reason) == (first, "down")
@@ -163,8 +155,7 @@ def test_a_dead_letter_is_sent_again_when_somebody_asks(world: ChangingWorld) ->
 def test_a_switch_sends_exactly_its_difference(world: ChangingWorld) -> None:
     for _ in range(5):
         world.fold()
-    channel = Scripted()
-    alert = delivery(world, channel)
+    alert = delivery(world, channel := Scripted())
     settle(alert)
     follower = Follower(world.store, "cities", clock=lambda: world.now)
     with follower.next_change_set():
@@ -185,8 +176,7 @@ def test_a_switch_sends_exactly_its_difference(world: ChangingWorld) -> None:
 
 
 def test_a_candidate_sends_nothing(world: ChangingWorld) -> None:
-    channel = Scripted()
-    alert = delivery(world, channel)
+    alert = delivery(world, channel := Scripted())
     settle(alert)
     # Only the build that does not serve folds on.
     live = world.live
@@ -202,8 +192,7 @@ def test_a_candidate_sends_nothing(world: ChangingWorld) -> None:
 
 
 def test_what_floods_is_one_message_more(world: ChangingWorld) -> None:
-    channel = Scripted()
-    alert = delivery(world, channel, AlertBirth("e", "totals", "page"), most=2)
+    alert = delivery(world, channel := Scripted(), AlertBirth("e", "totals", "page"), most=2)
     settle(alert)
     for _ in range(4):
         world.fold()
@@ -218,8 +207,7 @@ def test_what_floods_is_one_message_more(world: ChangingWorld) -> None:
 
 @pytest.mark.long
 def test_a_place_that_was_kept_too_short_is_told(world: ChangingWorld) -> None:
-    channel = Scripted()
-    alert = delivery(world, channel, keep=3600.0)
+    alert = delivery(world, channel := Scripted(), keep=3600.0)
     settle(alert)
     since = world.now
     for wait in (3000.0, 4000.0):
