@@ -1,4 +1,8 @@
-"""The places of a lineage's nodes and edges in a picture: layers from left to right. Pure."""
+"""The places of a lineage's nodes and edges in a picture: layers from left to right. Pure.
+
+A narrow window shows the nodes as an indented list instead, so each node has a depth and a text of
+what it reads.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import quote
 
-from kappa.replay.status.graph import GraphEdge, GraphNode, ProjectGraph, flow_texts
+from kappa.replay.page.overview import Health
+from kappa.replay.status.graph import (
+    CHANGED,
+    NEW,
+    READS,
+    REMOVED,
+    REPLAYED,
+    GraphEdge,
+    GraphNode,
+    ProjectGraph,
+    flow_texts,
+)
 from kappa.serving.query.render import printable_text
 
 # Pixels of a node, of the room between two layers, and between two nodes of a layer.
-WIDTH, HEIGHT = 172, 44
+WIDTH, HEIGHT = 172, 58
 _GAP_X, _GAP_Y = 64, 12
 _EDGE_Y = 10
 _MARGIN = 14
@@ -20,8 +35,8 @@ _MARGIN = 14
 # the large bold letters of a name. The small letters of a detail have less.
 _ROOM = WIDTH - 28
 _LETTER, _SMALL = 9.4, 0.76
-# The kind stands before the detail.
-_DETAIL_MARGIN = 56
+# The room for the shape of a state beside a name.
+_MARK = 16
 _LETTERS = {
     **dict.fromkeys("iljI.,:;'|!()[] ", 5.3),
     **dict.fromkeys("frt-_/", 6.6),
@@ -30,13 +45,27 @@ _LETTERS = {
 }
 # More passes change no picture that was tried.
 _PASSES = 6
+# In a list, deeper nodes are indented no further, and a node names so many of its sources.
+_MOST_DEPTH, _MOST_SOURCES = 8, 4
+# What a rollout does to a node.
+_TOUCHES = {
+    NEW: "new with rollout {}",
+    CHANGED: "changed by rollout {}",
+    REPLAYED: "computed anew",
+    READS: "reads changed rows",
+    REMOVED: "leaves with rollout {}",
+}
+# States that people must see before they see what a rollout changes.
+_URGENT = frozenset({"bad", "warn"})
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnNode:
     """A node in a picture: its corner in pixels, its texts cut to fit, and its address.
 
-    `title` has the whole texts.
+    `note` is the state, or what a rollout does to the node, which is `touch` in full. `title` has
+    the whole texts. `depth` is the layer, as far as a list indents. `reads` names the sources, or
+    is "" if the source is the node above in a list, and no rate and lag are known.
     """
 
     node: GraphNode
@@ -44,8 +73,13 @@ class DrawnNode:
     y: int
     name: str
     detail: str
+    note: str
+    touch: str
     title: str
     href: str
+    depth: int
+    reads: str
+    state: Health | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +99,10 @@ class DrawnEdge:
 
 @dataclass(frozen=True, slots=True)
 class DrawnGraph:
-    """A picture of a lineage, with its size in pixels, and that of a node."""
+    """A picture of a lineage, with its size in pixels, and that of a node.
+
+    Each node comes after a node that it reads, as in a tree.
+    """
 
     width: int
     height: int
@@ -75,12 +112,13 @@ class DrawnGraph:
     node_height: int = HEIGHT
 
 
-def draw_graph(graph: ProjectGraph) -> DrawnGraph:
+def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) -> DrawnGraph:
     """Places the nodes of a graph in layers: each node stands right of all nodes that it reads.
 
-    The last edge of a circle leads back. Equal graphs have equal pictures.
+    The last edge of a circle leads back. Equal graphs have equal pictures. `states` has the states
+    of nodes, by id.
     """
-    nodes = {each.id: each for each in graph.nodes}
+    nodes, known = {each.id: each for each in graph.nodes}, states or {}
     depths = _depths(graph)
     # An edge across layers has a place in each of them, so that it passes between the nodes.
     chains = {
@@ -101,27 +139,86 @@ def draw_graph(graph: ProjectGraph) -> DrawnGraph:
         for depth, place in enumerate(chain[1:-1], start=depths[chain[0]] + 1):
             layers[depth].append(place)
     tops = _tops(layers, list(chains.values()), nodes)
-    drawn = {
-        each.id: DrawnNode(
-            each,
-            _left(depths[each.id]),
-            round(tops[each.id]),
-            _shortened(each.name, _ROOM),
-            _shortened(each.detail, (_ROOM - _DETAIL_MARGIN) / _SMALL),
-            _title(each),
-            _address(each),
-        )
-        for each in graph.nodes
-    }
+    reads = _source_texts(graph, nodes)
+    drawn = tuple(
+        _drawn_node(each, depths[each.id], tops[each.id], reads.get(each.id, ()), known)
+        for each in _tree_order(graph, depths, tops)
+    )
     return DrawnGraph(
         _left(len(layers)) - _GAP_X + _MARGIN if layers else 0,
         round(max((tops[each] + HEIGHT for each in nodes), default=0)) + _MARGIN,
-        tuple(drawn.values()),
+        drawn,
         tuple(
             _drawn_edge(each, chains[each.source, each.target], depths, tops, nodes)
             for each in graph.edges
         ),
     )
+
+
+def _drawn_node(
+    node: GraphNode,
+    depth: int,
+    top: float,
+    reads: Sequence[str],
+    states: Mapping[str, Health],
+) -> DrawnNode:
+    state = states.get(node.id)
+    touch = _TOUCHES[node.change].format(node.rollout) if node.change else ""
+    word = "" if state is None else state.word
+    note = word if state is not None and state.tone in _URGENT else touch or word
+    # The note of a pipeline that is rolled out tells of the rollout.
+    detail = "" if node.kind == "pipeline" and node.change else node.detail
+    more = len(reads) - _MOST_SOURCES
+    named = ", ".join(reads[:_MOST_SOURCES])
+    return DrawnNode(
+        node,
+        _left(depth),
+        round(top),
+        _shortened(node.name, _ROOM if state is None else _ROOM - _MARK),
+        _shortened(f"{node.kind} · {detail}" if detail else node.kind, _ROOM / _SMALL),
+        _shortened(note, _ROOM / _SMALL),
+        touch,
+        _title(node, state),
+        _address(node),
+        min(depth, _MOST_DEPTH),
+        f"{named} and {more} more" if more > 0 else named,
+        state,
+    )
+
+
+def _source_texts(graph: ProjectGraph, nodes: Mapping[str, GraphNode]) -> dict[str, list[str]]:
+    """Returns what each node reads, with rate and lag; a list shows a single source by place."""
+    found: dict[str, list[str]] = {}
+    flows = set[str]()
+    for edge in graph.edges:
+        flow = ", ".join(filter(None, flow_texts(edge)))
+        name = printable_text(nodes[edge.source].name)
+        found.setdefault(edge.target, []).append(f"{name} ({flow})" if flow else name)
+        flows |= {edge.target} if flow else set()
+    return {each: texts for each, texts in found.items() if len(texts) > 1 or each in flows}
+
+
+def _tree_order(
+    graph: ProjectGraph, depths: Mapping[str, int], tops: Mapping[str, float]
+) -> list[GraphNode]:
+    """Returns the nodes so that each node follows the nearest node of the layer before it."""
+    nodes = {each.id: each for each in graph.nodes}
+    nearest: dict[str, str] = {}
+    for edge in graph.edges:
+        if depths[edge.source] != depths[edge.target] - 1:
+            continue
+        before = nearest.setdefault(edge.target, edge.source)
+        wanted = tops[edge.target]
+        if abs(tops[edge.source] - wanted) < abs(tops[before] - wanted):
+            nearest[edge.target] = edge.source
+    below: dict[str | None, list[str]] = {}
+    for each in sorted(nodes, key=lambda each: tops[each], reverse=True):
+        below.setdefault(nearest.get(each), []).append(each)
+    found, open_ = list[GraphNode](), below.get(None, [])
+    while open_:
+        found.append(nodes[node := open_.pop()])
+        open_ += below.get(node, ())
+    return found
 
 
 def _left(depth: int) -> int:
@@ -248,10 +345,11 @@ def _drawn_edge(
     )
 
 
-def _title(node: GraphNode) -> str:
+def _title(node: GraphNode, state: Health | None) -> str:
     detail = f", {node.detail}" if node.detail else ""
     touched = f": {node.change} by rollout {node.rollout}" if node.change else ""
-    return printable_text(f"{node.kind} {node.name}{detail}{touched}")
+    told = "" if state is None else f". {': '.join(filter(None, (state.word, state.why)))}"
+    return printable_text(f"{node.kind} {node.name}{detail}{touched}{told}")
 
 
 def _address(node: GraphNode) -> str:

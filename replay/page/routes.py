@@ -35,7 +35,14 @@ from kappa.replay.page.boards import BoardAnswer, DrawnRows, answer_board, is_be
 from kappa.replay.page.build_rates import BuildHistories
 from kappa.replay.page.code_changes import ChangedPart, code_changes
 from kappa.replay.page.drawn_graph import draw_graph
-from kappa.replay.page.overview import health_of, phase_health, pipeline_cards, pipeline_list
+from kappa.replay.page.graph_states import graph_states
+from kappa.replay.page.overview import (
+    Health,
+    health_of,
+    phase_health,
+    pipeline_cards,
+    pipeline_list,
+)
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
 from kappa.replay.page.samples import SampledRows, sampled_rows, samples_of
@@ -93,7 +100,7 @@ from kappa.state.journal.journal import JournalView
 from kappa.state.lease import sorted_leases
 
 if TYPE_CHECKING:
-    from kappa.replay.status.status import BuildStatus
+    from kappa.replay.status.status import BuildStatus, Status
 
 # When the route of this thread began, in seconds of the thread's own time.
 _begun: ContextVar[float] = ContextVar("begun", default=0.0)
@@ -131,11 +138,19 @@ _LONGEST_IN_ADDRESS = 2_000
 _NODES = 250
 # What a rollout does to a node of the graph, for people.
 _LEGEND = {
-    NEW: "new with a rollout",
-    CHANGED: "changed by a rollout",
-    REPLAYED: "its rows are computed anew by a rollout",
-    READS: "reads such rows",
-    REMOVED: "leaves with a rollout",
+    NEW: "new with",
+    CHANGED: "changed by",
+    REPLAYED: "computed anew by",
+    READS: "reads rows changed by",
+    REMOVED: "leaves with",
+}
+# The states of nodes, by the shapes of the graph.
+_TONES = {
+    "ok": "fresh",
+    "busy": "moves",
+    "warn": "late or paused",
+    "bad": "stopped or failing",
+    "unknown": "nothing new",
 }
 # A board is there to be watched: queries may take up to a third of the time.
 _REST = 2
@@ -633,8 +648,11 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
     except KappaError as error:
         shown, trouble = whole, error
     is_outline = len(shown.nodes) > _NODES
-    drawn = draw_graph(outline_of_graph(shown) if is_outline else shown)
+    shown = outline_of_graph(shown) if is_outline else shown
+    drawn = draw_graph(shown, _states_in(desk, shown, status, rates))
     changes = {each.node.change for each in drawn.nodes}
+    numbers = {each.node.rollout for each in drawn.nodes if each.node.change}
+    tones = {each.state.tone for each in drawn.nodes if each.state is not None}
     return render_page(
         request,
         "graph",
@@ -645,10 +663,36 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
         kinds=[kind for kind in KINDS if any(each.node.kind == kind for each in drawn.nodes)],
         undeployed=any(not each.node.is_deployed for each in drawn.nodes),
         touched=[each for each in _LEGEND if each in changes],
-        legend=_LEGEND,
+        legend=_LEGEND if len(numbers) == 1 else {k: f"{v} a rollout" for k, v in _LEGEND.items()},
+        tones={tone: word for tone, word in _TONES.items() if tone in tones},
+        rollouts=[
+            each
+            for each in status.builds
+            if each.rollout is not None and each.rollout.number in numbers
+        ],
         pipeline=pipeline,
         pipelines=[each.name for each in whole.nodes if each.kind == "pipeline"],
         trouble=trouble,
+    )
+
+
+def _states_in(
+    desk: SharedLooks, graph: ProjectGraph, status: Status, rates: Mapping[str, float | None]
+) -> Mapping[str, Health]:
+    """Returns the states of the nodes of a graph, by id."""
+    store, supervised = desk.here.store, desk.here.running is not None
+    now, tables = datetime.now(UTC), tuple[ServedTable, ...]()
+    with suppress(KappaError):
+        if status.generation:
+            tables = desk.tables(status.generation, in_background=True)
+    return graph_states(
+        graph,
+        {each.pipeline: each for each in status.builds if each.role == "live"},
+        lambda build: health_of(build, now, supervised=supervised),
+        rates,
+        sink_statuses(store, now.timestamp()),
+        alert_statuses(store),
+        {(each.pipeline, each.name): each.broken for each in tables if each.broken},
     )
 
 

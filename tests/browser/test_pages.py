@@ -283,6 +283,18 @@ def test_narrow_lists_need_no_scrolling(chromium: Browser, standing: Server, pat
         assert {*wide} == {0}
 
 
+def test_a_narrow_graph_is_a_list(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing)) as (page, _):
+        page.goto("/graph")
+        picture_, layers = page.locator(".scroll.graph"), page.locator(".layers")
+        expect(picture_).to_be_visible()
+        expect(layers).to_be_hidden()
+        page.set_viewport_size(NARROW)
+        expect(picture_).to_be_hidden()
+        expect(layers.get_by_role("link", name="page_hits", exact=True)).to_be_visible()
+        expect(layers.locator("li")).to_have_count(7)
+
+
 def test_an_open_record_stays_open_while_others_come(chromium: Browser, tmp_path: Path) -> None:
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server)) as (page, _):

@@ -126,8 +126,10 @@ def test_the_graph_links_each_thing_with_its_lag(world: World) -> None:
     assert {"/topics/visits", f"/rollouts/{candidate}", "/tables/web/page_hits"} <= links
     assert {"/tables/web/by_page", "/boards/now", "/alerts"} <= links
     assert "1,551 behind" in page.text
-    assert "replayed table" in page.text
-    assert "removed sink" in page.text
+    assert "reads visits (1,551 behind)" in page.text
+    assert "computed anew" in page.text
+    assert f"leaves with rollout {candidate}" in page.text
+    assert f"Rollout {candidate} of web Waits for a yes" in page.text
     assert "pipeline nope has no build" in wrong.text
 
 

@@ -191,6 +191,13 @@ def test_no_two_nodes_of_a_picture_overlap(ways: set[tuple[str, str]]) -> None:
             if other != one
         )
     assert len(drawn.edges) == len(edges)
+    # A list has each node once, below a node of the layer before it.
+    listed = [each.node.id for each in drawn.nodes]
+    assert sorted(listed) == sorted(IDS)
+    before = [0] * 99
+    for each in drawn.nodes:
+        assert each.depth == 0 or before[each.depth - 1] > 0
+        before[each.depth] += 1
     forward = tuple(each for each in edges if IDS.index(each.source) < IDS.index(each.target))
     without = {each.node.id: each.x for each in draw_graph(ProjectGraph(nodes, forward)).nodes}
     assert all(without[each.source] < without[each.target] for each in forward)
