@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlencode
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -48,7 +48,13 @@ from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
 from kappa.replay.page.samples import SampledRows, sampled_rows, samples_of
 from kappa.replay.page.table import first_query, table_view
 from kappa.replay.page.timeline import timeline_moments, undo_to
-from kappa.replay.page.topic import RecordSearch, as_text, topic_rates, topic_view
+from kappa.replay.page.topic import (
+    RecordSearch,
+    TopicView,
+    as_text,
+    topic_rates,
+    topic_view,
+)
 from kappa.replay.rollout.generation import code_of, generation_details, retired_text, serving_in
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
@@ -130,6 +136,10 @@ _LETTERS = 20
 _LINES = 500
 _LOG_BYTES = 1 << 18
 _LINE_CHARACTERS = 2_000
+# More partitions of a topic are not listed.
+_SHOWN_PARTITIONS = 100
+# What the address of a topic's page asks of records, beside the partition.
+_SEARCHED = ("start", "before", "key", "value", "order")
 # The number of a partition has fewer digits.
 _DIGITS = 10
 # Longer queries are sent as a form, and not in an address.
@@ -698,46 +708,72 @@ def _states_in(
 
 @router.get("/topics/{name}")
 @needs(Act.INSPECT)
-def show_topic(
-    request: Request, name: str, partition: str = "", start: str = "", key: str = ""
-) -> Response:
-    """Shows the newest records of a topic, or the records from a place on, or of a key."""
+def show_topic(request: Request, name: str) -> Response:
+    """Shows the newest records of a topic, the records from a place on, or those with a text."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     trouble: KappaError | None = None
+    query = request.query_params
+    asked = {
+        each: query.get(each, "").strip() if each in {"start", "before"} else query.get(each, "")
+        for each in ("partition", *_SEARCHED)
+    }
+    partition = asked["partition"]
     number = int(partition) if partition.isdecimal() and len(partition) < _DIGITS else None
     try:
-        view = topic_view(desk, name, RecordSearch(number, start.strip(), key))
+        view = topic_view(desk, name, RecordSearch(number, *(asked[each] for each in _SEARCHED)))
     except UsageError as error:
         view, trouble = topic_view(desk, name), error
-    builds = [each for each in status.builds if name in each.topics]
+    builds = sorted(
+        (each for each in status.builds if name in each.topics),
+        key=lambda each: (each.pipeline, each.role != "live", each.role),
+    )
+    lags = {each.build: _lags_in(view, each) for each in builds}
+
+    def address(**changes: str) -> str:
+        """Returns the address of the page with other places or filters."""
+        wanted = {key: text for key, text in {**asked, **changes}.items() if text}
+        return f"/topics/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
+
     return render_page(
         request,
         "topic",
         state,
         now,
         view=view,
-        asked={"partition": partition, "start": start, "key": key},
+        asked=asked,
+        address=address,
         trouble=trouble,
         rate=topic_rates(desk, _topic_rates_of(request)).get(name),
         builds=builds,
+        lags=lags,
+        most=_SHOWN_PARTITIONS,
         sinks=_sinks_of(desk),
         declared=desk.topics().row_objects(),
     )
 
 
+def _lags_in(view: TopicView, build: BuildStatus) -> Mapping[int, int]:
+    """Returns how many offsets of each partition of a topic a build has not folded."""
+    return {
+        each.number: max(0, each.end - max(each.begin, build.offsets.at(view.name, each.number)))
+        for each in view.partitions
+    }
+
+
 @router.get("/rejects")
 @needs(Act.READ, rejects_asked)
 def show_rejects(
-    request: Request, pipeline: str = "", reason: str = "", build: str = ""
+    request: Request, pipeline: str = "", reason: str = "", build: str = "", at: str = ""
 ) -> Response:
-    """Shows the newest rejects."""
+    """Shows the newest rejects, or the reject of a record."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     found, trouble = tuple[Reject, ...](), None
     if state.generation:
         try:
-            wanted = RejectFilter(pipeline or None, build or None, reason or None)
+            place = parse_position(at) if at else None
+            wanted = RejectFilter(pipeline or None, build or None, reason or None, place)
             found = desk.shared_look(
                 f"rejects {wanted}",
                 lambda: newest_rejects(
@@ -755,7 +791,7 @@ def show_rejects(
         ).items()
         if readable.allows(key[0], REJECTS)
     }
-    asked = {"pipeline": pipeline, "reason": reason, "build": build}
+    asked = {"pipeline": pipeline, "reason": reason, "build": build, "at": at}
     return render_page(
         request,
         "rejects",

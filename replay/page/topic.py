@@ -1,7 +1,8 @@
-"""A topic's records as values, by partition, and how fast the log grows.
+"""A topic's records as values, and how fast the log grows.
 
-The records are the newest, or start at an offset or a time, or have a key. If a serving build has
-rejected a record, the record has the reason.
+The records of all partitions are in one list, by time: the newest, or those from a place on. A
+search for a text in keys or values looks at a bounded number of records, and tells how far it came.
+If a serving build has rejected a record, the record has the reason.
 
 Only records of topics that a build reads are shown: other topics of the cluster may be private.
 """
@@ -9,9 +10,10 @@ Only records of topics that a build reads are shown: other topics of the cluster
 from __future__ import annotations
 
 import codecs
+import re
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -31,17 +33,22 @@ from kappa.state.offsets import Offsets
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
 
-_NEWEST = 8
-# Of so many partitions records are shown, and of each so many bytes: more fit no page.
+# A page has so many records, and never so few of a partition that nobody sees their order.
+_FOUND = 50
+_LEAST_CHUNK = 8
+# Of so many partitions records are shown, and of each value so many bytes: more fit no page.
 _PARTITIONS = 16
 _MOST_BYTES = 500
+_MOST_HEADERS = 20
 # A longer value of JSON is shown by its beginning alone.
 _PRETTY_BYTES = 20_000
-# A search shows so many records, looks at so many, and ends after so many seconds.
-_FOUND = 50
+# A search looks at so many records, in chunks that grow so fast, and ends after so many seconds.
 _LOOKED_AT = 100_000
+_GROWTH = 10
 _SEARCH_SECONDS = 5.0
 _LARGEST_OFFSET = (1 << 63) - 1
+# A place in each of some partitions, as the links to other records have it.
+_PLACES = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +59,13 @@ class LogRecord:
     value of JSON with a field a line, or "".
     """
 
+    partition: int
     offset: int
+    timestamp_ms: int
     at: str
     key: str | None
     value: str | None
+    headers: tuple[tuple[str, str | None], ...] = ()
     rejected: str = ""
     pretty: str = ""
 
@@ -64,41 +74,56 @@ class LogRecord:
 class RecordSearch:
     """The records that a person asks for.
 
-    `start` is an offset or a time in ISO 8601, `key` a text in the key; "" for any.
+    From `start` on the log is read forwards, and from `before` on backwards: each is an offset, a
+    time in ISO 8601, or places as `0:120,1:80`. `key` and `value` are texts in the record. All are
+    "" for any. `order` is "newest" or "oldest" first, or "" for the order in which one reads.
     """
 
     partition: int | None = None
     start: str = ""
+    before: str = ""
     key: str = ""
+    value: str = ""
+    order: str = ""
+
+    @property
+    def is_forward(self) -> bool:
+        """True if the log is read forwards."""
+        return bool(self.start) or (not self.before and self.order == "oldest")
+
+    @property
+    def has_oldest_first(self) -> bool:
+        """True if the oldest record is shown first."""
+        return self.order == "oldest" if self.order in {"oldest", "newest"} else self.is_forward
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition: the begin and end in the log, and the records that are shown.
-
-    The newest records come newest first, and records from a place on in the order of the log.
-    """
+    """A partition: the begin and the end in the log."""
 
     number: int
     begin: int
     end: int
-    records: tuple[LogRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic with its partitions; from partition `shown` on no records are shown.
+    """A topic with its partitions, and the records that are shown.
 
-    `looked_at` counts the records in which a key was searched; `ended` is True if the search ended
-    before the last of them.
+    From partition `shown` on no records are shown. `looked_at` counts the records in which a text
+    was searched; `ended` is True if the search ended before the last of them. `older` and `newer`
+    are the places at which other records are, or "".
     """
 
     name: str
     partitions: tuple[Partition, ...]
+    records: tuple[LogRecord, ...] = ()
     shown: int = _PARTITIONS
     search: RecordSearch = field(default_factory=RecordSearch)
     looked_at: int = 0
     ended: bool = False
+    older: str = ""
+    newer: str = ""
 
 
 def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | None]:
@@ -148,70 +173,204 @@ def _found_records(desk: SharedLooks, log: Log, name: str, wanted: RecordSearch)
         for number in parts
         if (number < _PARTITIONS if wanted.partition is None else number == wanted.partition)
     ]
-    newest = _FOUND if wanted.partition is not None else _NEWEST
-    if wanted.start or wanted.key:
-        newest = max(_NEWEST, _FOUND // max(1, len(shown)))
-    room = _LOOKED_AT // max(1, len(shown)) if wanted.key else newest
-    since = _search_start(log, name, begin, wanted.start) if wanted.start else None
-    start, until = {}, {}
-    for number in shown:
-        first, last = begin.at(name, number), end.at(name, number)
-        start[number] = max(first, last - room) if since is None else since.at(name, number)
-        until[number] = last if since is None else min(last, start[number] + room)
-    found: dict[int, deque[LogRecord]] = {number: deque(maxlen=newest) for number in shown}
-    looked_at, ended, deadline = 0, False, time.monotonic() + _SEARCH_SECONDS
-    for record in log.records([name], Offsets({name: start}), Offsets({name: until})):
-        looked_at += 1
-        seen, kept = _log_record(record), found[record.partition]
-        # From a place on the first records are shown, else the last.
-        is_full = since is not None and len(kept) == newest
-        if wanted.key in (seen.key or "") and not is_full:
-            kept.append(seen)
-        if time.monotonic() > deadline:
-            ended = True
-            break
-    rejected = _rejected_places(desk, name, found)
-    partitions = []
-    for number in parts:
-        records = [
-            replace(each, rejected=rejected.get((number, each.offset), ""))
-            for each in found.get(number, ())
-        ]
-        partitions.append(
-            Partition(
-                number,
-                begin.at(name, number),
-                end.at(name, number),
-                tuple(records if since is not None else reversed(records)),
-            )
+    asked = wanted.start or wanted.before
+    places = _places(log, name, begin, asked) if asked else begin if wanted.is_forward else end
+    readers = [
+        _PartitionReader(
+            number,
+            first := begin.at(name, number),
+            last := end.at(name, number),
+            min(max(places.at(name, number), first), last),
         )
+        for number in shown
+    ]
+    ended = _read_partitions(log, name, readers, wanted)
+    records = _merged_records(readers, wanted, is_whole=True)[:_FOUND]
+    taken = {
+        number: [each.offset for each in records if each.partition == number] for number in shown
+    }
+    reached = {
+        each.number: each.reached_after(taken[each.number], forward=wanted.is_forward)
+        for each in readers
+    }
+    began = {each.number: each.start for each in readers}
+    older, newer = (began, reached) if wanted.is_forward else (reached, began)
+    if wanted.is_forward != wanted.has_oldest_first:
+        records.reverse()
+    rejected = _rejected_places(desk, name, taken)
+    is_search = bool(wanted.key or wanted.value)
     return TopicView(
         name,
-        tuple(partitions),
+        tuple(Partition(number, begin.at(name, number), end.at(name, number)) for number in parts),
+        tuple(
+            replace(each, rejected=rejected.get((each.partition, each.offset), ""))
+            for each in records
+        ),
         search=wanted,
-        looked_at=looked_at if wanted.key else 0,
+        looked_at=sum(each.looked_at for each in readers) if is_search else 0,
         ended=ended,
+        older=_places_text(older)
+        if any(older[each.number] > each.begin for each in readers)
+        else "",
+        newer=_places_text(newer) if any(newer[each.number] < each.end for each in readers) else "",
     )
 
 
-def _search_start(log: Log, name: str, begin: Offsets, start: str) -> Offsets:
-    """Returns the offsets of a place in the log: an offset of each partition, or a time."""
+class _PartitionReader:
+    """The records of a partition that are found so far, in the order in which one reads.
+
+    `at` is the place up to which the partition was read, from `start` on: forwards or backwards.
+    """
+
+    def __init__(self, number: int, begin: int, end: int, start: int) -> None:
+        self.number, self.begin, self.end, self.start, self.at = number, begin, end, start, start
+        self.found: list[LogRecord] = []
+        self.looked_at = 0
+
+    def is_done(self, *, forward: bool) -> bool:
+        """Returns True if the partition has no more records in this direction."""
+        return self.at >= self.end if forward else self.at <= self.begin
+
+    def reached_after(self, offsets: list[int], *, forward: bool) -> int:
+        """Returns the place at which one reads on, if of the found records these are shown."""
+        if len(offsets) == len(self.found):
+            return self.at
+        if not offsets:
+            return self.start
+        return offsets[-1] + 1 if forward else offsets[-1]
+
+    def add(self, found: Sequence[LogRecord], at: int, *, forward: bool) -> None:
+        """Adds the records that were found up to a place, in the order in which one reads.
+
+        A full list may lack records after its last one, so the place is beside that one.
+        """
+        self.found += found
+        is_full = len(found) >= _FOUND
+        self.at = at if not is_full else found[-1].offset + 1 if forward else found[-1].offset
+
+
+def _read_partitions(
+    log: Log, name: str, readers: list[_PartitionReader], wanted: RecordSearch
+) -> bool:
+    """Reads until the records of a page are known; returns True if a limit came first."""
+    deadline = time.monotonic() + _SEARCH_SECONDS
+    forward = wanted.is_forward
+    chunk = max(_LEAST_CHUNK, -(-_FOUND // max(1, len(readers))))
+    most = max(chunk, _LOOKED_AT // max(1, len(readers)))
+    while True:
+        merged = _merged_records(readers, wanted)
+        listed = {(each.partition, each.offset) for each in merged}
+        waiting = [
+            each
+            for each in readers
+            if not each.is_done(forward=forward)
+            and abs(each.at - each.start) < most
+            and all((each.number, record.offset) in listed for record in each.found)
+        ]
+        if len(merged) >= _FOUND or not waiting:
+            break
+        if not _read_chunk(log, name, waiting, wanted, chunk, deadline):
+            return True
+        chunk = min(chunk * _GROWTH, most)
+    return len(merged) < _FOUND and not all(each.is_done(forward=forward) for each in readers)
+
+
+def _read_chunk(
+    log: Log,
+    name: str,
+    readers: list[_PartitionReader],
+    wanted: RecordSearch,
+    chunk: int,
+    deadline: float,
+) -> bool:
+    """Reads some records more of each partition; returns False if the time is over."""
+    forward, by_number = wanted.is_forward, {each.number: each for each in readers}
+    ranges = {
+        each.number: (each.at, min(each.end, each.at + chunk))
+        if forward
+        else (max(each.begin, each.at - chunk), each.at)
+        for each in readers
+    }
+    found: dict[int, deque[LogRecord]] = {number: deque(maxlen=_FOUND) for number in by_number}
+    seen_to = {number: each[0] for number, each in ranges.items()}
+    start = Offsets({name: {number: each[0] for number, each in ranges.items()}})
+    until = Offsets({name: {number: each[1] for number, each in ranges.items()}})
+    for record in log.records([name], start, until):
+        kept = found[record.partition]
+        by_number[record.partition].looked_at += 1
+        seen_to[record.partition] = record.offset + 1
+        if (not forward or len(kept) < _FOUND) and _has_texts(record, wanted):
+            kept.append(_log_record(record))
+        if time.monotonic() > deadline:
+            # Backwards, a range that was not read to its end has a hole before what is known.
+            for number, reader in by_number.items() if forward else ():
+                reader.add(found[number], seen_to[number], forward=True)
+            return False
+    for number, reader in by_number.items():
+        in_order = list(found[number]) if forward else list(reversed(found[number]))
+        reader.add(in_order, ranges[number][1 if forward else 0], forward=forward)
+    return True
+
+
+def _merged_records(
+    readers: Iterable[_PartitionReader], wanted: RecordSearch, *, is_whole: bool = False
+) -> list[LogRecord]:
+    """Returns the found records by time, in the order in which one reads.
+
+    A partition with more records than are read ends the list, unless the list `is_whole`.
+    """
+    forward = wanted.is_forward
+    left = {each.number: deque(each.found) for each in readers}
+    is_open = {each.number: not each.is_done(forward=forward) for each in readers}
+    merged: list[LogRecord] = []
+    while len(merged) < _FOUND:
+        if not is_whole and any(is_open[number] and not each for number, each in left.items()):
+            break
+        heads = [each[0] for each in left.values() if each]
+        if not heads:
+            break
+        nearest = (min if forward else max)(
+            heads, key=lambda each: (each.timestamp_ms, each.offset, each.partition)
+        )
+        merged.append(left[nearest.partition].popleft())
+    return merged
+
+
+def _has_texts(record: Record, wanted: RecordSearch) -> bool:
+    """Returns True if key and value have the texts of a search, as text or as shown digits."""
+    return all(
+        not needle
+        or needle.encode(errors="surrogatepass") in (content or b"")
+        or needle in (as_text(content) or "")
+        for needle, content in ((wanted.key, record.key), (wanted.value, record.value))
+    )
+
+
+def _places(log: Log, name: str, begin: Offsets, asked: str) -> Offsets:
+    """Returns the offsets of a place in the log: one for all partitions, some places, or a time."""
     # Python reads no number of thousands of digits.
-    if start.strip().isdecimal() and len(start) < 100:
-        first = min(int(start), _LARGEST_OFFSET)
-        return Offsets({name: dict.fromkeys(begin.next[name], first)}).highest_with(begin)
-    at, _ = parse_time(start)
-    return log.at_time([name], int(at.timestamp() * 1000)).highest_with(begin)
+    if asked.strip().isdecimal() and len(asked) < 100:
+        first = min(int(asked), _LARGEST_OFFSET)
+        return Offsets({name: dict.fromkeys(begin.next[name], first)})
+    if _PLACES.fullmatch(asked):
+        pairs = (each.split(":") for each in asked.split(","))
+        return Offsets({name: {int(number): int(offset) for number, offset in pairs}})
+    at, _ = parse_time(asked)
+    return log.at_time([name], int(at.timestamp() * 1000))
+
+
+def _places_text(places: Mapping[int, int]) -> str:
+    return ",".join(f"{number}:{offset}" for number, offset in places.items())
 
 
 def _rejected_places(
-    desk: SharedLooks, name: str, found: Mapping[int, Collection[LogRecord]]
+    desk: SharedLooks, name: str, found: Mapping[int, Iterable[int]]
 ) -> Mapping[tuple[int, int], str]:
     """Returns why builds that serve have rejected some of these records, by place."""
     ranges = [
-        f'("partition" = {number} and "offset" between {min(offsets)} and {max(offsets)})'
-        for number, records in found.items()
-        if (offsets := [each.offset for each in records])
+        f'("partition" = {number} and "offset" in ({", ".join(map(str, offsets))}))'
+        for number, offsets in found.items()
+        if offsets
     ]
     if not ranges or not desk.generation():
         return {}
@@ -235,10 +394,13 @@ def _rejected_places(
 
 def _log_record(record: Record) -> LogRecord:
     return LogRecord(
+        record.partition,
         record.offset,
+        record.timestamp_ms,
         moment_text(record.timestamp_ms),
         as_text(record.key),
         as_text(record.value),
+        tuple((name[:_MOST_BYTES], as_text(each)) for name, each in record.headers[:_MOST_HEADERS]),
         pretty=pretty_json(record.value),
     )
 

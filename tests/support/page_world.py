@@ -131,7 +131,8 @@ class FakeLog:
                 # Bytes, nearly JSON, and JSON with a number that a float would change.
                 values = (f'{{"page": "{EVIL}"}}'.encode(), b"\xff\x00", _JSON_VALUE, b"\xff\x00")
                 value = values[offset % 4]
-                yield Record(topic, partition, offset, 1_790_000_000_000, EVIL.encode(), value, ())
+                at = 1_790_000_000_000 + 977 * offset * (partition + 1)
+                yield Record(topic, partition, offset, at, EVIL.encode(), value, ())
 
     def _of(self, topics: Iterable[str], offset: int) -> Offsets:
         of = {

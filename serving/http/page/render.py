@@ -144,6 +144,21 @@ def _relative_time(now: datetime, at: str | datetime | None) -> str:
     )
 
 
+def _exact_time(now: datetime, at: str) -> str:
+    """Returns a time in UTC to the millisecond, with the time relative to `now` as tooltip.
+
+    Times that no calendar of Python has are shown as they are.
+    """
+    found = marks.moment(at)
+    shown = at.replace("T", " ").removesuffix("Z")
+    if found is None:
+        return Markup("<span>{}</span>").format(shown)
+    template = Markup('<time datetime="{}" title="{}">{}</time>')
+    return template.format(
+        found.isoformat(timespec="milliseconds"), marks.relative(found, now), shown
+    )
+
+
 def _straight(found: object) -> object:
     """Makes characters that change the direction of text visible, so that they change nothing."""
     if isinstance(found, str) and not isinstance(found, Markup):
@@ -174,7 +189,7 @@ def _environment() -> Environment:
         "scaled": marks.scaled,
         "spark": marks.spark_points,
     }
-    pages.globals |= {"when": _relative_time, "percent": marks.percent}
+    pages.globals |= {"when": _relative_time, "exactly": _exact_time, "percent": marks.percent}
     pages.tests |= {"numeric": marks.is_number, "brief": marks.is_brief}
     return pages
 

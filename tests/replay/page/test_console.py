@@ -430,21 +430,22 @@ def test_the_page_of_a_table_shows_sources_as_text(world: World) -> None:
 # Topics.
 
 
-def test_records_are_found_by_offset_time_and_key(lived: Server) -> None:
-    def offsets(query: str) -> list[str]:
+def test_records_are_found_by_offset_time_and_text(lived: Server) -> None:
+    def places(query: str) -> list[str]:
         page = got(lived, f"/topics/visits?{query}")
         assert page.status == 200
-        return [word for word in page.words if word.strip().isdecimal()]
+        ids = (each.get("id") or "" for each in page.all("tr"))
+        return [each.removeprefix("record-") for each in ids if each.startswith("record-")]
 
-    first = got(lived, "/topics/visits?start=3&partition=0")
-    assert "The records after these" in first.text
-    assert any("start=53" in (each["href"] or "") for each in first.all("a"))
-    later = got(lived, "/topics/visits?start=2026-01-01T00:00&partition=1")
-    assert "Partition 1" in later.text
-    assert "Partition 0" not in later.text
-    assert "records looked at" in got(lived, "/topics/visits?key=script").text
+    assert places("start=3&partition=0") == [f"0-{offset}" for offset in range(3, 53)]
+    assert places("start=2026-01-01T00:00&partition=1")[0] == "1-500"
+    assert places("before=3&partition=0") == ["0-2", "0-1", "0-0"]
+    assert places("order=oldest&partition=1")[:2] == ["1-0", "1-1"]
+    assert places("value=1.10&partition=0&before=9") == ["0-6", "0-2"]
+    assert places("value=hex+ff&partition=0&before=4") == ["0-3", "0-1"]
+    assert "1,851 records looked at" in got(lived, "/topics/visits?key=nobody").text
     assert "No record here." in got(lived, "/topics/visits?key=nobody").text
-    assert offsets("partition=0&key=script")
+    assert places("partition=0&key=script")
 
 
 def test_a_search_that_cannot_be_read_is_named(lived: Server) -> None:
@@ -458,6 +459,11 @@ def test_a_rejected_record_is_marked(lived: Server) -> None:
 
     assert len([each for each in page.all("tr") if each.get("class") == "invalid"]) == 2
     assert "Rejected no_json: cut off" in page.text
+    (mark, _) = (each["href"] or "" for each in page.all("a") if each.get("class") == "chip bad")
+    reject = got(lived, mark)
+    assert mark == "/rejects?at=visits%3A0%3A7"
+    assert "The newest reject." in reject.text
+    assert "TOPIC:PARTITION:OFFSET" in got(lived, "/rejects?at=x").text
 
 
 def test_a_topic_of_a_candidate_has_a_reader(world: World) -> None:
