@@ -25,15 +25,20 @@ class Level(StrEnum):
     ERROR = "ERROR"
 
 
-def write_log_line(text: str, level: Level = Level.INFO) -> None:
-    """Writes a text to the log of this process; a full disk loses the text.
+def log_line(text: str, level: Level) -> str:
+    """Returns a text as a line of a log, with the time, and without the line's end.
 
     Lines after the first are indented, so they belong to the first.
     """
     at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     shown = "\n  ".join(text.rstrip("\n").split("\n"))
+    return f"{at} {level} {_WRITER}: {shown}"
+
+
+def write_log_line(text: str, level: Level = Level.INFO) -> None:
+    """Writes a text to the log of this process; a full disk loses the text."""
     with suppress(OSError):
-        print(f"{at} {level} {_WRITER}: {shown}", file=sys.stderr, flush=True)
+        print(log_line(text, level), file=sys.stderr, flush=True)
 
 
 def error_in(line: str) -> str:

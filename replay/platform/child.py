@@ -21,6 +21,7 @@ from kappa.base.log_lines import error_in
 from kappa.base.process import ensure_session_gone, start_apart, start_tied
 from kappa.base.program import command_of
 from kappa.code.task import Task
+from kappa.replay.platform.messages import warning
 
 _LOG_BYTES = 10_000_000
 _NAP_SECONDS = 0.02
@@ -184,7 +185,10 @@ class ChildProcess:
         self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())
         seconds = round(self._back_off.not_before - self._clock(), 1)
         self._say(
-            f"{self.what} ended with {code}, see {self._log}; it is started again in {seconds:g} s"
+            warning(
+                f"{self.what} ended with {code}, see {self._log}; it is started again in "
+                f"{seconds:g} s"
+            )
         )
 
     def forget_deaths(self) -> None:
@@ -201,7 +205,7 @@ class ChildProcess:
             self._process.terminate()
             failpoint("child.after_end")
         elif self._clock() > self._killed_at:
-            self._say(f"{self.what} does not end, and is killed")
+            self._say(warning(f"{self.what} does not end, and is killed"))
             self.kill()
 
     def kill(self) -> None:
@@ -255,6 +259,12 @@ def open_log(path: Path) -> Path:
         if path.stat().st_size > _LOG_BYTES:
             path.replace(path.with_suffix(".old.log"))
     return path
+
+
+def ended_message(what: str, code: int, more: str = "") -> str:
+    """Returns that a process has ended: a warning, unless the process was asked to or is done."""
+    told = f"{what} {ended_text(code)}{more}"
+    return told if code in {0, -signal.SIGTERM} else warning(told)
 
 
 def ended_text(code: int) -> str:

@@ -18,6 +18,7 @@ from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.kafka.cluster import TopicFacts
 from kappa.replay.platform.child import BackOff
+from kappa.replay.platform.messages import warning
 from kappa.replay.platform.stop_request import StopRequest
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -93,7 +94,7 @@ class PlatformKafka:
         if time.monotonic() < self._back_off.not_before:
             return
         if self._broker is not None:
-            self._say("the broker has died, and is started again")
+            self._say(warning("the broker has died, and is started again"))
         # Each start counts as a death to come; the death of a broker that ran well is forgotten.
         now = time.monotonic()
         self._back_off = self._back_off.after_death(ran_seconds=now - self._begun_at, now=now)

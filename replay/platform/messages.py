@@ -1,27 +1,54 @@
-"""The supervisor's messages to the operator: lines with a time, errors in a sentence."""
+"""The supervisor's messages to the operator: lines with time and level, errors in a sentence."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
-from kappa.base.clock import now
 from kappa.base.errors import Broken, KappaError, Superseded
+from kappa.base.log_lines import Level, log_line
 
 if TYPE_CHECKING:
     # The keeper of HTTP imports this module, and is small: the keeper needs no journal.
     from kappa.replay.rollout.state import State
 
 
+class LeveledText(str):
+    """A text with a level, for whatever takes a text; a text without one is of the level INFO."""
+
+    __slots__ = ("level",)
+    level: Level
+
+    def __new__(cls, text: str, level: Level) -> Self:
+        """Makes a text of a level."""
+        made = super().__new__(cls, text)
+        made.level = level
+        return made
+
+
+def warning(text: str) -> LeveledText:
+    """Returns a text about what the platform mends by itself."""
+    return LeveledText(text, Level.WARN)
+
+
+def failure(text: str) -> LeveledText:
+    """Returns a text about what a person must mend."""
+    return LeveledText(text, Level.ERROR)
+
+
 def message_printer(*files: TextIO) -> Callable[[str], None]:
-    """Returns a function that prints a line with the time to each file."""
+    """Returns a function that prints a line with time and level to each file.
+
+    The lines have the form of all lines that Kappa writes to logs (kappa/base/log_lines.py).
+    """
 
     def say(text: str) -> None:
+        level = text.level if isinstance(text, LeveledText) else Level.INFO
         for file in files:
             # A full disk or a closed terminal loses the line, and ends no job.
             with contextlib.suppress(OSError):
-                print(f"{now()} {text}", file=file, flush=True)
+                print(log_line(text, level), file=file, flush=True)
 
     return say
 
@@ -49,7 +76,7 @@ class ErrorReport:
         except (KappaError, OSError) as error:
             if str(error) != self._reported:
                 self._reported = str(error)
-                self._say(self._reported)
+                self._say(warning(self._reported))
         else:
             self._reported = ""
 
@@ -70,14 +97,18 @@ def named_errors() -> Iterator[None]:
 
 def news_lines(before: State, after: State) -> Iterator[str]:
     """Yields a line for each rollout that moved on, and each pipeline retired or paused."""
+    # Imported late: the keeper of HTTP, which imports this module, stays small.
+    from kappa.replay.rollout.rollout import Phase  # noqa: PLC0415  # as said above
+
     known = {rollout.id: rollout.phase for rollout in before.rollouts}
     for rollout in after.rollouts:
         if rollout.phase != known.get(rollout.id) and (before.last or rollout.active):
-            yield (
+            told = (
                 f"rollout {rollout.number} of pipeline {rollout.pipeline}, build "
                 f"{rollout.build}: "
                 f"{rollout.phase}{f' ({rollout.reason})' if rollout.reason else ''}"
             )
+            yield failure(told) if rollout.phase is Phase.FAILED else told
     if not before.last:
         return
     for name in sorted(after.retirements.keys() - before.retirements.keys()):

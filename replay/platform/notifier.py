@@ -19,6 +19,7 @@ from msgspec.json import decode, encode
 from kappa.base.errors import KappaError
 from kappa.base.settings import Settings
 from kappa.declare.alert import KAPPA, AlertBirth, ensure_address
+from kappa.replay.platform.messages import warning
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.supervisor_report import read_supervisor_report
@@ -99,7 +100,7 @@ class Notifier:
                 if str(error) != self._told:
                     self._told = str(error)
                     with suppress(OSError):
-                        self._say(f"notices wait: {error}")
+                        self._say(warning(f"notices wait: {error}"))
                 wait = _AGAIN_SECONDS
             self._stop.wait(wait)
 

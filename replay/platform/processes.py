@@ -23,8 +23,9 @@ from kappa.replay.platform.child import (
     ChildProcess,
     HandOver,
     end_all,
-    ended_text,
+    ended_message,
 )
+from kappa.replay.platform.messages import failure, warning
 from kappa.replay.platform.spares import Spares
 from kappa.replay.rollout.supervisor_report import Deaths
 from kappa.state.alignment import Alignment, Alignments
@@ -197,7 +198,8 @@ class Processes:
             if code is not None:
                 self._reap_job(build, job, code)
             elif (silent := job.pulse.silent_seconds()) > self._settings.engine.hung_seconds:
-                self._say(f"{job.child.what} shows no sign of life for {silent:.0f} s: it is ended")
+                told = f"{job.child.what} shows no sign of life for {silent:.0f} s: it is ended"
+                self._say(warning(told))
                 job.child.kill()
             elif (
                 build not in wanted
@@ -351,7 +353,7 @@ class Processes:
             code = child.reap_exit_code()
             if code is not None:
                 del self._verifications[rollout]
-                self._say(f"{child.what} {ended_text(code)}")
+                self._say(ended_message(child.what, code))
                 deaths = self._verification_deaths.pop(rollout, 0)
                 if code != 0:
                     self._verification_deaths[rollout] = deaths + 1
@@ -373,8 +375,8 @@ class Processes:
         )
         self._courses[build] = course
         if course.stopped is not None:
-            self._say(f"{job.child.what} stopped: {course.stopped.message}")
+            self._say(failure(f"{job.child.what} stopped: {course.stopped.message}"))
             return
         pause = course.back_off.not_before - now
         again = f"; it is started again in {pause:.1f} s" if pause > 0 else ""
-        self._say(f"{job.child.what} {ended_text(code)}{again}")
+        self._say(ended_message(job.child.what, code, again))

@@ -23,7 +23,7 @@ import uvicorn
 from kappa.base.errors import Conflict, ExitCode, KappaError
 from kappa.base.program import error_text, run_program
 from kappa.replay.page import api, routes
-from kappa.replay.platform.messages import message_printer
+from kappa.replay.platform.messages import failure, message_printer
 from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import RunningServer, ensure_served, ensure_unserved, served_at
 from kappa.replay.status.shared_looks import SharedLooks
@@ -188,10 +188,11 @@ def _postgres_server(
         tls = tls_context(wanted.certificate, wanted.key)
         listening = ending.enter_context(listening_at(address))
     except Conflict as error:
-        say(f"nothing serves Postgres clients: {error.message} (see serve.postgres.listen)")
+        why = f"{error.message} (see serve.postgres.listen)"
+        say(failure(f"nothing serves Postgres clients: {why}"))
         return ()
     except KappaError as error:
-        say(f"nothing serves Postgres clients: {error_text(error)}")
+        say(failure(f"nothing serves Postgres clients: {error_text(error)}"))
         return ()
     server = PostgresServer(
         here.store, sandbox, accounts=accounts, lease_seconds=here.lease_seconds, tls=tls

@@ -25,9 +25,10 @@ from kappa.base.program import error_text, project_options
 from kappa.base.settings import Settings
 from kappa.code.sources import Sources
 from kappa.engine.spark.cds import archives_to_make
-from kappa.replay.platform.child import ChildProcess, ended_text
+from kappa.replay.platform.child import ChildProcess, ended_message
 from kappa.replay.platform.http_keeper import socket_handed_over
 from kappa.replay.platform.http_port import PORT
+from kappa.replay.platform.messages import failure
 from kappa.replay.platform.start import fetch_jars
 from kappa.replay.status.run_records import DOOR, KEEPER
 from kappa.serving.access.accounts import Accounts
@@ -302,7 +303,7 @@ class ViewCheckService(Service):
     def ensure_running(self, serving: Iterable[str]) -> None:
         """Starts the check of a serving build whose slices have kept its views for a while."""
         if (code := self._child.reap_exit_code()) is not None:
-            self._say(f"{self._child.what} {ended_text(code)}")
+            self._say(ended_message(self._child.what, code))
         if self._child.pid is not None or self._clock() < self._look_at:
             return
         self._look_at = self._clock() + _VIEWS_LOOK_SECONDS
@@ -347,7 +348,7 @@ class ClassArchiveService(Service):
     def ensure_made(self, *, is_calm: bool) -> None:
         """Starts the child if the platform `is_calm`, and an archive is missing."""
         if (code := self._child.reap_exit_code()) is not None:
-            self._say(f"{self._child.what} {ended_text(code)}")
+            self._say(ended_message(self._child.what, code))
         if not is_calm or self._was_looked_at:
             return
         self._was_looked_at = True
@@ -416,7 +417,7 @@ def _listen_address(
             settings.serve.listen, settings.serve.token or None, named=accounts.is_guarded
         )
     except KappaError as error:
-        say(f"nothing serves HTTP: {error_text(error)}")
+        say(failure(f"nothing serves HTTP: {error_text(error)}"))
         return None
 
 

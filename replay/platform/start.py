@@ -6,6 +6,7 @@ module imports little of what the supervisor imports, which takes a second of CP
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from kappa.state.root import LOCK, ensure_no_copy
 from kappa.state.store import open_store
 
 SUPERVISOR_LOG = "logs/supervisor.log"
+# What stands before the text of a line: an earlier Kappa wrote no level.
+_STAMP = re.compile(r"\d\S* (?:[A-Z]+ kappa: )?")
 # Jars may have to be fetched, and a broker that was killed reads its log back.
 _UP_SECONDS = 600.0
 _NAP_SECONDS = 0.05
@@ -92,7 +95,7 @@ def ensure_detached(
 
 
 def last_line(path: Path, begins_at: int) -> str | None:
-    """Returns the last whole line of a log after a position, without the time."""
+    """Returns the last whole line of a log after a position, without time and level."""
     with path.open("rb") as log:
         log.seek(begins_at)
         whole, ended, _ = log.read().rpartition(b"\n")
@@ -100,7 +103,7 @@ def last_line(path: Path, begins_at: int) -> str | None:
         return None
     line = whole.splitlines()[-1].decode(errors="replace")
     # The supervisor's own lines begin with a time; the lines of a library do not.
-    return line.partition(" ")[2] if line[:1].isdigit() else line
+    return line.removeprefix(found[0] if (found := _STAMP.match(line)) else "")
 
 
 def _why_not_up(output: str, path: Path, code: int) -> KappaError:

@@ -31,7 +31,13 @@ from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.copy import ensure_whole_root
 from kappa.replay.platform.http_port import PORT, read_kept_port
 from kappa.replay.platform.kafka import PlatformKafka
-from kappa.replay.platform.messages import ErrorReport, message_printer, named_errors, news_lines
+from kappa.replay.platform.messages import (
+    ErrorReport,
+    message_printer,
+    named_errors,
+    news_lines,
+    warning,
+)
 from kappa.replay.platform.notifier import Notifier
 from kappa.replay.platform.processes import Processes
 from kappa.replay.platform.rest import Rests
@@ -114,7 +120,7 @@ def _run_supervisor(settings: Settings, say: Callable[[str], None], *, take_over
     root = ensure_root(store)
     mark_children(root.id)
     if why := why_silent(store):
-        say(why)
+        say(warning(why))
     store.local.delete(RUNNING)
     delete_left_behind(Path(tempfile.gettempdir()))
     ensure_no_report(store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,10 +11,12 @@ import pytest
 
 from kappa.base.errors import Broken, ExitCode, KappaError, Superseded
 from kappa.commands.app import run_command
-from kappa.replay.platform.messages import message_printer
+from kappa.replay.platform.child import ended_message
+from kappa.replay.platform.messages import failure, message_printer, warning
 from kappa.replay.platform.start import last_line
 from kappa.replay.platform.supervisor import _run_loop, main
 from kappa.replay.rollout.state import State
+from kappa.replay.status.logs import level_of
 from kappa.replay.status.run_records import RUNNING, running_at
 from kappa.state.files.claim import DiskControl
 from kappa.state.store import Store
@@ -134,7 +137,22 @@ def test_a_line_that_cannot_be_written_costs_no_other_its_place(tmp_path: Path) 
         with contextlib.suppress(OSError):
             full.close()
 
-    assert lines.read_text().endswith(" up\n")
+    assert lines.read_text().endswith("Z INFO kappa: up\n")
+
+
+def test_lines_of_the_supervisor_have_levels(tmp_path: Path) -> None:
+    """A process that ends as it was asked to needs nobody; the level is in no other text."""
+    with (tmp_path / "log").open("w") as log:
+        say = message_printer(log)
+        say(warning("the broker has died"))
+        say(failure("the job stopped"))
+        for code in (0, -signal.SIGTERM, -signal.SIGKILL, 3):
+            say(ended_message("the job", code))
+
+    lines = (tmp_path / "log").read_text().splitlines()
+    levels = [level_of(line) for line in lines]
+    assert levels == ["warning", "error", "", "", "warning", "warning"]
+    assert lines[0].endswith(" WARN kappa: the broker has died")
 
 
 def test_what_is_broken_ends_the_loop(tmp_path: Path) -> None:
@@ -148,6 +166,7 @@ def test_what_is_broken_ends_the_loop(tmp_path: Path) -> None:
         ("", None),
         ("2026-01-31T14:00:00 half a li", None),
         ("2026-01-31T14:00:00 the broker starts\n2026-01-31T14:00:01 the br", "the broker starts"),
+        ("2026-01-31T14:00:00.123Z WARN kappa: the broker has died\n", "the broker has died"),
         ("2026-01-31T14:00:00 up\nfetching 40 jars of Kafka\n", "fetching 40 jars of Kafka"),
     ],
 )
