@@ -12,24 +12,31 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs, quote, urlencode
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import StreamingResponse
 from fastapi.routing import APIRoute
 
 from kappa.base.errors import DeclarationError, KappaError, UsageError
 from kappa.base.sql import quoted
+from kappa.base.units import size
 from kappa.code.names import written_pipelines
+from kappa.declare.alert import KAPPA
 from kappa.declare.board import board_name, boards_in
 from kappa.declare.options import REJECTS
 from kappa.records.redrive import parse_position
+from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, DrawnRows, answer_board, is_behind, typed_rows
 from kappa.replay.page.build_rates import BuildHistories
@@ -75,11 +82,11 @@ from kappa.replay.status.graph import (
 )
 from kappa.replay.status.logs import (
     OWN_LOGS,
-    LevelFilter,
     LogLevel,
-    last_lines,
     log_file,
     log_files,
+    log_part,
+    place_at,
 )
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.shared_looks import SharedLooks
@@ -92,7 +99,7 @@ from kappa.serving.http.problem import HttpError, problem_of
 from kappa.serving.http.rights import asker, needs, rejects_asked, tables_in_path
 from kappa.serving.http.stand import place_of, stand_of
 from kappa.serving.outlets.sinks.sink_status import sink_statuses
-from kappa.serving.query.pin.moments import AtGeneration
+from kappa.serving.query.pin.moments import AtGeneration, parse_time
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.reader.views import tables_named
 from kappa.serving.query.redrive import export_line, is_mendable
@@ -132,10 +139,13 @@ _ROWS = 12
 _REJECTS = 50
 _ALERTS = 50
 _LETTERS = 20
-# The end of a log that is shown: a log may be of any size, and so may a line of a log.
+# The part of a log that is shown: a log may be of any size, and so may a line of a log.
 _LINES = 500
-_LOG_BYTES = 1 << 18
+_LOG_BYTES = 1 << 20
+_FILE_BLOCK = 1 << 16
 _LINE_CHARACTERS = 2_000
+# A place in a file has fewer digits.
+_PLACE_DIGITS = 16
 # More partitions of a topic are not listed.
 _SHOWN_PARTITIONS = 100
 # What the address of a topic's page asks of records, beside the partition.
@@ -300,21 +310,46 @@ def show_logs(request: Request) -> Response:
 
 @router.get("/logs/{name}")
 @needs(Act.INSPECT)
-def show_log(request: Request, name: str, search: str = "", level: str = "") -> Response:
-    """Shows the end of a log: of a process of the platform, or of the job of a build.
+def show_log(request: Request, name: str) -> Response:
+    """Shows a part of a log: of a process of the platform, or of the job of a build.
 
-    With a `search` or a `level`, only lines of the end that have it are shown.
+    The part is the end of the log, the lines before or from a byte on, or the lines since a time.
+    With a `search` or a `level`, only lines that have it are shown.
     """
     here, now = desk_of(request).here, datetime.now(UTC)
-    state = here.state()
-    try:
-        path = log_file(here.store, state, name)
-    except UsageError as error:
-        raise HttpError(404, error.message, hint=error.hint) from None
-    text, _ = last_lines(path, _LINES, most_bytes=_LOG_BYTES)
+    state, path = here.state(), _log_path(request, name)
+    query = request.query_params
+    asked = {
+        each: query.get(each, "") for each in ("level", "search", "at", "start", "before", "follow")
+    }
+    level = asked["level"]
+    trouble: KappaError | None = None
+    start, before = (
+        int(asked[each]) if asked[each].isdecimal() and len(asked[each]) < _PLACE_DIGITS else None
+        for each in ("start", "before")
+    )
+    if asked["at"].strip():
+        try:
+            start = place_at(path, parse_time(asked["at"])[0])
+        except UsageError as error:
+            trouble = error
+    part = log_part(
+        path,
+        least=LogLevel(level) if level in {*LogLevel} else None,
+        search=asked["search"],
+        start=start,
+        before=before,
+        most_lines=_LINES,
+        most_bytes=_LOG_BYTES,
+    )
     there = log_files(here.store, state)
-    lines = text.decode(errors="replace").splitlines()
-    least = LogLevel(level) if level in {*LogLevel} else None
+    is_end = start is None and before is None
+
+    def address(**changes: str | int) -> str:
+        """Returns the address of the log with another part or filter."""
+        wanted = {key: text for key, text in {**asked, **changes}.items() if text != ""}
+        return f"/logs/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
+
     return render_page(
         request,
         "log",
@@ -322,16 +357,58 @@ def show_log(request: Request, name: str, search: str = "", level: str = "") -> 
         now,
         shown=name,
         own=[each for each in there if each in OWN_LOGS],
-        builds=[each for each in there if each not in OWN_LOGS],
-        lines=[
-            (of, line[:_LINE_CHARACTERS])
-            for of, line in LevelFilter(least).leveled_lines(lines)
-            if search.casefold() in line.casefold()
-        ],
-        total=len(lines),
-        search=search,
-        level=level,
+        builds={
+            each: _role_of(state, each)
+            for each in sorted(there, key=lambda each: each)
+            if each not in OWN_LOGS
+        },
+        part=part,
+        lines=[(of, line[:_LINE_CHARACTERS]) for of, line in part.lines],
+        total=sum(part.counts.values()),
+        wrong=part.counts.get("error", 0),
+        slow=part.counts.get("warning", 0),
+        size=size(part.size),
+        asked=asked,
+        address=address,
+        is_end=is_end,
+        follows=is_end and asked["follow"] != "no",
+        trouble=trouble,
     )
+
+
+@router.get("/logs/{name}/file")
+@needs(Act.INSPECT)
+def download_log(request: Request, name: str) -> Response:
+    """Returns a log as a file, as it is now."""
+    path = _log_path(request, name)
+
+    def blocks() -> Iterator[bytes]:
+        with path.open("rb") as file:
+            # What is written meanwhile is of the next download.
+            left = os.fstat(file.fileno()).st_size
+            while left > 0 and (block := file.read(min(left, _FILE_BLOCK))):
+                left -= len(block)
+                yield block
+
+    ending = re.sub(r"[^A-Za-z0-9._-]", "_", path.name)
+    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{ending}"'}
+    return StreamingResponse(blocks(), headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _log_path(request: Request, name: str) -> Path:
+    here = desk_of(request).here
+    try:
+        return log_file(here.store, here.state(), name)
+    except UsageError as error:
+        raise HttpError(404, error.message, hint=error.hint) from None
+
+
+def _role_of(state: State, build: str) -> str:
+    """Returns the pipeline of a build with its role, as `web, live`."""
+    pipeline = state.pipelines.get(build, "")
+    if state.serving.get(pipeline) == build:
+        return f"{pipeline}, live"
+    return f"{pipeline}, idle" if state.idle.get(pipeline) == build else f"{pipeline}, candidate"
 
 
 @router.get("/history")
@@ -578,17 +655,20 @@ def download_query(request: Request, sql: AskedQuery) -> Response:
 @needs(Act.LOOK)
 def show_alerts(request: Request) -> Response:
     """Shows the notices, the alerts, the last messages on the page, and the dead letters."""
-    here, now = desk_of(request).here, datetime.now(UTC)
-    state = here.state()
+    desk, now = desk_of(request), datetime.now(UTC)
+    here, state = desk.here, desk.here.state()
     found = alert_statuses(here.store)
+    of_tables = sorted_alerts(each for each in found if each.name != KAPPA)
     return render_page(
         request,
         "alerts",
         state,
         now,
-        found=found,
+        found=of_tables,
+        own=next((each for each in found if each.name == KAPPA), None),
+        alert_health=alert_health,
         shown=shown_alerts(here.store, (each.name for each in found), _ALERTS),
-        notices=shown_notices(here.store, _ALERTS),
+        notices=notice_rows(shown_notices(here.store, _ALERTS), desk.status(), state),
         most=_LETTERS,
     )
 

@@ -49,7 +49,10 @@ class AlertState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlertStatus:
-    """An alert in relation to the table and the receiver. Times are text for people."""
+    """An alert in relation to the table and the receiver. Times are text for people.
+
+    `where` is the condition for rows, if any, and `on` lists the changes that are sent.
+    """
 
     name: str
     pipeline: str | None
@@ -64,6 +67,8 @@ class AlertStatus:
     error: str
     missed: tuple[str, str] | None
     cursor: str | None
+    where: str | None = None
+    on: tuple[str, ...] = ()
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -235,6 +240,8 @@ def _alert_status(
         progress.error,
         None if missed is None else (time_as_text(missed.since), time_as_text(missed.until)),
         None if outbox is None else outbox.cursor,
+        None if alert is None else alert.where,
+        () if alert is None else alert.on,
     )
 
 

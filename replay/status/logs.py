@@ -6,8 +6,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import BinaryIO
 
 from kappa.base.errors import UsageError, near_or_all
 from kappa.base.log_lines import named_level
@@ -28,6 +31,9 @@ _LEVEL_WITHIN = 200
 # The end of a log in which lines of a level are looked for, and more lines than it may have.
 _SEARCHED_BYTES = 16 << 20
 _MOST_LINES = 1 << 30
+_STAMP_BYTES = 32
+# The time with which a line begins: of Kappa and Spark in ISO 8601, of the broker in brackets.
+_STAMP = re.compile(rb"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
 def log_file(store: Store, state: State, name: str) -> Path:
@@ -138,6 +144,10 @@ class LevelFilter:
         self._keeps_all = least is None
         self._level = ""
 
+    def has(self, level: str) -> bool:
+        """Returns True if lines of a level are kept."""
+        return self._keeps_all or level in self._kept
+
     def leveled_lines(self, lines: Iterable[str]) -> list[tuple[str, str]]:
         """Returns the lines that are kept, each with its level.
 
@@ -147,7 +157,7 @@ class LevelFilter:
         for line in lines:
             if not line[:1].isspace():
                 self._level = level_of(line)
-            if self._keeps_all or self._level in self._kept:
+            if self.has(self._level):
                 found.append((self._level, line))
         return found
 
@@ -170,3 +180,112 @@ def last_leveled_lines(path: Path, count: int, least: LogLevel | None) -> tuple[
     text, end = last_lines(path, _MOST_LINES, most_bytes=_SEARCHED_BYTES)
     kept = LevelFilter(least).kept_bytes(text).splitlines(keepends=True)
     return b"".join(kept[-count:] if count else []), end
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Some lines of a log, each with its level, from a part of the file that was looked at.
+
+    `counts` has the number of lines of the part by level, also of lines that are not shown. `begin`
+    and `end` are the places in the file between which the shown lines are, of `size` bytes in all.
+    `written_at` is when the file was last written.
+    """
+
+    lines: tuple[tuple[str, str], ...]
+    counts: Mapping[str, int]
+    begin: int
+    end: int
+    size: int
+    written_at: datetime
+
+
+def log_part(
+    path: Path,
+    *,
+    least: LogLevel | None = None,
+    search: str = "",
+    start: int | None = None,
+    before: int | None = None,
+    most_lines: int,
+    most_bytes: int,
+) -> LogPart:
+    """Returns lines of a log: those from byte `start` on, else the last before byte `before`.
+
+    At most `most_bytes` are looked at. With a `least` level or a text, only lines that have both
+    are returned.
+    """
+    with path.open("rb") as file:
+        stat = os.fstat(file.fileno())
+        if start is not None:
+            first = min(start, stat.st_size)
+            last = min(stat.st_size, first + most_bytes)
+        else:
+            last = stat.st_size if before is None else min(before, stat.st_size)
+            first = max(0, last - most_bytes)
+        file.seek(first)
+        content = file.read(last - first)
+    if start is None and first > 0 and b"\n" in content[:-1]:
+        # The first line may have begun earlier, unless the line fills the whole part.
+        whole = content.partition(b"\n")[2]
+        first, content = last - len(whole), whole
+    elif start is not None and last < stat.st_size and b"\n" in content:
+        content = content[: content.rindex(b"\n") + 1]
+    lines = content.splitlines(keepends=True)
+    texts = (line.decode(errors="replace").rstrip("\r\n") for line in lines)
+    counts: dict[str, int] = {}
+    found: list[tuple[int, int, str, str]] = []
+    wanted, kept, at = search.casefold(), LevelFilter(least), first
+    for line, (level, text) in zip(lines, LevelFilter(None).leveled_lines(texts), strict=True):
+        counts[level] = counts.get(level, 0) + 1
+        if kept.has(level) and wanted in text.casefold():
+            found.append((at, at + len(line), level, text))
+        at += len(line)
+    shown = found[:most_lines] if start is not None else found[-most_lines:]
+    is_cut = len(shown) < len(found)
+    return LogPart(
+        tuple((level, text) for _, _, level, text in shown),
+        counts,
+        shown[0][0] if is_cut and start is None else first,
+        shown[-1][1] if is_cut and start is not None else at,
+        stat.st_size,
+        datetime.fromtimestamp(stat.st_mtime, UTC),
+    )
+
+
+def place_at(path: Path, moment: datetime) -> int:
+    """Returns the place of the first line of a log since a time, or the end of the log.
+
+    The lines are in the order of their times, and lines without a time belong to the line before.
+    """
+    wanted = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S").encode()
+    with path.open("rb") as file:
+        low, high = 0, (end := file.seek(0, os.SEEK_END))
+        # The first line since the time begins at or after `low`, and before `high` or there.
+        while low < high:
+            middle = (low + high) // 2
+            place, stamp = _next_stamp(file, middle, high)
+            if stamp is None or stamp >= wanted:
+                high = middle
+            else:
+                low = place + 1
+        place, stamp = _next_stamp(file, low, low + _BLOCK)
+        return place if stamp is not None else end if low + _BLOCK >= end else low
+
+
+def _next_stamp(file: BinaryIO, begin: int, end: int) -> tuple[int, bytes | None]:
+    """Returns the place and the time of the next line with a time that begins in a range."""
+    at = max(0, begin - 1)
+    file.seek(at)
+    content = file.read(min(_BLOCK, end - at + _STAMP_BYTES))
+    # A line begins at the start of the file, or after a line's end.
+    place = 0 if begin == 0 else content.find(b"\n") + 1
+    while place or begin == 0:
+        found = _STAMP.match(content, place)
+        if at + place >= end:
+            break
+        if found is not None:
+            return at + place, b" ".join(found.groups())
+        place = content.find(b"\n", place) + 1
+        if not place:
+            break
+    return end, None

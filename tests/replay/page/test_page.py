@@ -224,11 +224,11 @@ def test_overview_shows_what_sinks_sent_or_why_not(world: World) -> None:
 
 
 def test_notices_are_a_table_with_proof_and_links(lived: Lived) -> None:
-    """Each has a time, a sentence, what it is about, the proof, and where to look."""
+    """Each has a state, a time, a sentence with its proof, what it is about, and where to look."""
     page = got(lived[0], "/alerts")
 
     heads = page.text[page.text.index("Notices about the platform") :]
-    assert heads.index("Time Notice About Proof Look at") < heads.index("The disk is full")
+    assert heads.index("State Time Notice About Look at") < heads.index("The disk is full")
     links = {each["href"] for each in page.all("a")}
     assert {"/rollouts/3", "/topics/visits?partition=0&start=7"} <= links
     assert "/rejects?pipeline=web" in links

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from page_world import World
 from test_page import got, serving
 
+from kappa.base.errors import Broken
 from kappa.kafka.reader import Record
 from kappa.replay.page import topic
+from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
 from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.overview import Health
-from kappa.replay.status.alerts import AlertState, AlertStatus
+from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
+from kappa.replay.status.logs import LogLevel, log_part, place_at
+from kappa.replay.status.status import observe_status
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
+from kappa.state.build_status import put_stopped
+from kappa.state.drift import Drift, DriftKind, put_drifts
+from kappa.state.journal.events import Failed, PromoteAsked, Staged
 from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.slow
@@ -208,3 +216,172 @@ def test_a_search_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> N
         view = topic._found_records(_NoDesk(), log, "visits", search)  # type: ignore[arg-type]
         assert view.ended
         assert (view.newer if search.is_forward else view.older) == place
+
+
+# Alerts.
+
+
+def told(kind: str, *, build: str = "web-1", rollout: int | None = None) -> ShownNotice:
+    return ShownNotice(
+        kind, f"2026-01-01T00:00:0{len(kind) % 10}Z", kind, "", "web", build, rollout, "", None
+    )
+
+
+def test_a_notice_is_open_while_it_holds(world: World) -> None:
+    """Open ones come first, critical ones before warnings; a newer rollout settles a failed one."""
+    store = world.store
+    world.goes_live(world.build("web-1"), 1)
+    found = [
+        *(told("disk_full"), told("drift"), told("build_stopped"), told("proof_differs")),
+        *(told("rollout_failed", rollout=2), told("rollout_waits", rollout=3)),
+    ]
+
+    def seen() -> dict[str, str]:
+        rows = notice_rows(found, observe_status(store, None), world.here.state())
+        return {row.notice.kind: row.health.word for row in rows}
+
+    world.append(Staged("web", "web-f", "version", ("new",)))
+    number = max(record.number for record in world.journal.after(0))
+    world.append(Failed(number, "no", ""))
+    world.build("web-2")
+    world.waits("web-2", "web-1")
+    put_stopped(store, "web-1", Broken("broken"))
+    put_drifts(store, "web-1", [Drift(DriftKind.FIELD, "visits", "f", "drift", "", "", "")])
+    assert list(seen().items()) == [
+        ("rollout_failed", "Critical"),
+        ("build_stopped", "Critical"),
+        ("proof_differs", "Critical"),
+        ("drift", "Warning"),
+        ("rollout_waits", "Warning"),
+        ("disk_full", "Resolved"),
+    ]
+
+    # The build before stays stopped, and an undo would need it.
+    world.append(PromoteAsked(number + 2))
+    world.switches(number + 2, "web-2", 2, "web-1")
+    assert [kind for kind, word in seen().items() if word != "Resolved"] == ["build_stopped"]
+
+
+def test_the_worst_alert_comes_first() -> None:
+    alerts = [alert("a"), alert("b", dead=1), alert("c", error="500"), alert("d")]
+
+    assert [each.name for each in sorted_alerts(alerts)] == ["b", "c", "a", "d"]
+    assert [alert_health(each).tone for each in alerts] == ["ok", "bad", "bad", "ok"]
+
+
+def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
+    """The notices about the platform are no alert of a table."""
+    world.goes_live(world.build("web-1"), 1)
+    world.alerts()
+    world.notices()
+    with serving(world) as server:
+        page = got(server, "/alerts")
+
+    assert "hits > 9" in page.text
+    assert "on insert, update, delete" in page.text
+    assert "kappa alerts retry late --id msg_1" in page.text
+    assert page.text.index("Alerts of tables") < page.text.index("late page_hits all rows")
+    assert page.text.index("late page_hits") < page.text.index("busy page_hits")
+    assert "kappa the platform" not in page.text
+
+
+# Logs.
+
+BEGUN = datetime(2026, 12, 1, 8, tzinfo=UTC)
+
+
+def written_log(path: Path, seed: int) -> list[tuple[datetime, str]]:
+    """Writes a log, and returns the lines, each with the time of itself or of the line before."""
+    chance, at = random.Random(seed), BEGUN
+    lines: list[tuple[datetime, str]] = []
+    for number in range(chance.choice([0, 1, 7, 300])):
+        at += timedelta(seconds=chance.randint(0, 3))
+        level = chance.choice(["INFO", "WARN", "ERROR"])
+        stamp = at.strftime("%Y-%m-%dT%H:%M:%S.123Z")
+        lines.append((at, f"{stamp} {level} kappa: line {number} {'x' * chance.randint(0, 99)}"))
+        lines += [(at, "  more of it")] * chance.choice([0, 0, 2])
+    path.write_text("".join(f"{line}\n" for _, line in lines))
+    return lines
+
+
+@pytest.mark.parametrize("least", [None, LogLevel.ERROR])
+def test_parts_of_a_log_have_each_line_once(tmp_path: Path, least: LogLevel | None) -> None:
+    """From the end to the begin, and from the begin to the end."""
+    path, bounds = tmp_path / "log", {"most_lines": 40, "most_bytes": 5000}
+    for seed in range(12):
+        lines = written_log(path, seed)
+        backward, forward = list[str](), list[str]()
+        part = log_part(path, least=least, **bounds)
+        while True:
+            backward = [line for _, line in part.lines] + backward
+            if part.begin == 0:
+                break
+            part = log_part(path, least=least, before=part.begin, **bounds)
+        part = log_part(path, least=least, start=0, **bounds)
+        while True:
+            forward += [line for _, line in part.lines]
+            if part.end == part.size:
+                break
+            part = log_part(path, least=least, start=part.end, **bounds)
+
+        wanted = [line for _, line in lines if least is None or " ERROR " in line]
+        assert [each for each in backward if least is None or each[:1] != " "] == wanted
+        assert [each for each in forward if least is None or each[:1] != " "] == wanted
+
+
+def test_a_log_opens_at_a_time(tmp_path: Path) -> None:
+    """At the first line since then, wherever it is."""
+    path = tmp_path / "log"
+    for seed in range(12):
+        lines = written_log(path, seed)
+        for seconds in (-5, 0, 1, 100, 250, 9999):
+            moment = BEGUN + timedelta(seconds=seconds)
+            later = [line for at, line in lines if at >= moment]
+            found = path.read_bytes()[place_at(path, moment) :].decode().splitlines()
+            # Lines without a time before it are of the line before.
+            assert found == later
+
+
+def test_a_huge_log_is_read_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, 2)
+        file.write(b"\n2026-12-01T08:00:00Z INFO kappa: the end\n")
+    part = log_part(path, most_lines=500, most_bytes=1 << 20)
+
+    assert [line for _, line in part.lines] == ["2026-12-01T08:00:00Z INFO kappa: the end"]
+    assert log_part(path, before=part.begin, most_lines=500, most_bytes=1 << 20).begin < part.begin
+    assert 0 <= place_at(path, BEGUN) <= path.stat().st_size
+
+
+def test_a_log_is_followed_paged_and_downloaded(world: World) -> None:
+    """Whoever reads an older part is left alone; the chips count, and filter."""
+    world.goes_live(world.build("web-1"), 1)
+    path = world.store.local.path("logs/web-1.log")
+    path.parent.mkdir(exist_ok=True)
+    text = "".join(
+        f"2026-12-01T08:00:00Z {'ERROR' if number % 9 == 0 else 'INFO'} kappa: line {number}\n"
+        for number in range(900)
+    )
+    path.write_text(text)
+    with serving(world) as server:
+        page, still = got(server, "/logs/web-1"), got(server, "/logs/web-1?follow=no")
+        wrong = got(server, "/logs/web-1?at=yesterday")
+        older = next(
+            each["href"] or "" for each in page.all("a") if "before=" in (each["href"] or "")
+        )
+        before = got(server, older)
+        file = server.ask("GET", "/logs/web-1/file")
+
+    def is_live(page: object) -> bool:
+        return any(each.get("id") == "log" and "data-live" in each for each in page.all("div"))  # type: ignore[attr-defined]
+
+    assert "500 lines of the last 900" in page.text
+    assert "Errors 100" in page.text
+    assert "web-1 web, live" in page.text
+    assert "line 399 " in f"{before.text} "
+    assert [is_live(each) for each in (page, still, before)] == [True, False, False]
+    assert "is not a time" in wrong.text
+    assert file.body.decode() == text
+    assert file.headers["content-disposition"] == 'attachment; filename="web-1.log"'

@@ -10,7 +10,7 @@ const KINDS = ["progress", "staged", "switch_asked", "caught_up", "verified", "v
 // to be watched, and an event of the journal is worth a look at once.
 const LEAST_MS = 700, BOARD_MS = 1000, REST = 50;
 // Pages change without events too: rates fall, and a build that followed the log is now behind.
-const MOST_MS = 12000;
+const MOST_MS = 12000, OFTEN_MS = 2000;
 let asking = false, again = 0, asked = 0, took = 0, wake = null, seen = new Date(), lost = false;
 
 function say(state, text) {
@@ -161,7 +161,7 @@ function tick() {
     if (each.textContent !== said) each.textContent = said;
   }
   if (lost) say("lost", `Connection lost; as of ${seen.toISOString().slice(11, 19)} UTC`);
-  else if (!document.hidden && (!followed() || events?.readyState === EventSource.OPEN) && Date.now() - asked > MOST_MS) refresh();
+  else if (!document.hidden && (!followed() || events?.readyState === EventSource.OPEN) && Date.now() - asked > (document.querySelector("[data-often]") ? OFTEN_MS : MOST_MS)) refresh();
 }
 
 // Reloads the page if its cookie is no longer valid, so that the login form appears.
