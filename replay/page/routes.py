@@ -60,6 +60,7 @@ from kappa.replay.page.topic import (
     TopicView,
     as_text,
     topic_rates,
+    topic_usage,
     topic_view,
 )
 from kappa.replay.rollout.generation import code_of, generation_details, retired_text, serving_in
@@ -685,21 +686,17 @@ def show_topics(request: Request, search: str = "") -> Response:
     except KappaError as error:
         trouble = error
     rates = {each["topic"]: known.get(each["topic"]) for each in found}
-    builds = desk.status().builds if found else ()
-    readers = {
-        each["topic"]: sorted(
-            {(build.pipeline, build.role) for build in builds if each["topic"] in build.topics}
-        )
-        for each in found
-    }
+    status = desk.status()
+    usage = {each["topic"]: topic_usage(each["topic"], status) for each in found}
     return render_page(
         request,
         "topics",
         state,
         now,
-        topics=found,
+        # First those that are read: a broker may have many others.
+        topics=sorted(found, key=lambda each: (not usage[each["topic"]].roles, each["topic"])),
         rates=rates,
-        readers=readers,
+        usage=usage,
         sinks=_sinks_of(desk),
         search=search.strip(),
         trouble=trouble,

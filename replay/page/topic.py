@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +33,7 @@ from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from kappa.kafka.client import Log
+    from kappa.replay.status.status import Status
 
 # A page has so many records, and never so few of a partition that nobody sees their order.
 _FOUND = 50
@@ -132,6 +134,38 @@ def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | No
     return desk.shared_look(
         "rates of topics",
         lambda: paces.update_rates(end_sums(log.topics(), log), time.monotonic()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUsage:
+    """The builds that read a topic.
+
+    `roles` has the roles of each pipeline's builds, the live one first. `lag` is the largest lag of
+    a build that serves, and `folded_at` the time of the newest record that such a build has folded;
+    both are None if unknown.
+    """
+
+    roles: Mapping[str, tuple[str, ...]]
+    lag: int | None
+    folded_at: datetime | None
+
+
+def topic_usage(name: str, status: Status) -> TopicUsage:
+    """Returns the builds that read a topic, by a status. Pure."""
+    builds = [each for each in status.builds if name in each.topics]
+    live = [each for each in builds if each.role == "live"]
+    roles: dict[str, list[str]] = {}
+    for each in sorted(builds, key=lambda each: (each.pipeline, each.role != "live", each.role)):
+        roles.setdefault(each.pipeline, []).append(each.role)
+    ends = () if status.end is None else tuple(status.end.only({name}).items())
+    lags = [
+        sum(max(0, end - each.offsets.at(name, part)) for _, part, end in ends) for each in live
+    ]
+    return TopicUsage(
+        {pipeline: tuple(each) for pipeline, each in roles.items()},
+        max(lags, default=None) if ends else None,
+        max((each.record_times[name] for each in live if name in each.record_times), default=None),
     )
 
 

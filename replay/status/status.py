@@ -6,7 +6,7 @@ This module only observes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -112,9 +112,9 @@ class BuildStatus:
 
     `lag` counts offsets up to the log's end; None means that the broker was not asked. `held_back`
     counts the offsets of the lag that an open transaction keeps from every reader. `fresh_at` is
-    the time at which readers last had all records, `last_record_at` the log time of the newest
-    record that was folded. `folded` counts offsets since the origin; of a branch, `begun_with` of
-    these offsets were in the tables when the branch began. `rejected` counts records (`late` are
+    the time at which readers last had all records, `record_times` the log time of the newest
+    record of each topic that was folded. `folded` counts offsets since the origin; of a branch,
+    `begun_with` of these offsets were in the tables when the branch began. `rejected` counts records (`late` are
     some of these records), as does `duplicate`. `beyond` is set if the build has rejected more
     records than the pipeline allows a candidate. `kept_until` is the end of the soak of an idle
     build. `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words.
@@ -160,10 +160,15 @@ class BuildStatus:
     rests: bool = False
     pause: Pause | None = None
     retirement: Retirement | None = None
-    last_record_at: datetime | None = None
+    record_times: Mapping[str, datetime] = field(default_factory=dict)
     view_costs: Mapping[str, ViewCost] = field(default_factory=dict)
     drifts: tuple[Drift, ...] = ()
     step_times: StepTimes | None = None
+
+    @property
+    def last_record_at(self) -> datetime | None:
+        """The log time of the newest record that was folded."""
+        return max(self.record_times.values(), default=None)
 
     @property
     def read(self) -> tuple[int, int] | None:
@@ -541,7 +546,7 @@ def _build_status(
         slice=None
         if rollout is None or rollout.phase is not Phase.REPLAYING
         else read_progress(store, build, frontier),
-        last_record_at=_last_record_time(frontier),
+        record_times=_record_times(frontier),
         view_costs=costs,
         drifts=drifts,
         step_times=steps,
@@ -562,15 +567,14 @@ def _documents_beside(
     )
 
 
-def _last_record_time(frontier: Frontier | None) -> datetime | None:
-    """Returns the log time of the newest record that was folded, if a calendar has that time."""
-    times = () if frontier is None else frontier.log_time.values()
-    newest = max((ms for parts in times for ms in parts.values()), default=None)
-    try:
-        return None if newest is None else _EPOCH + timedelta(milliseconds=newest)
-    except OverflowError:
+def _record_times(frontier: Frontier | None) -> dict[str, datetime]:
+    """Returns the log times of the newest folded records by topic, if a calendar has them."""
+    found: dict[str, datetime] = {}
+    for topic, parts in () if frontier is None else frontier.log_time.items():
         # A producer may send any time.
-        return None
+        with suppress(OverflowError):
+            found |= {topic: _EPOCH + timedelta(milliseconds=max(parts.values()))} if parts else {}
+    return found
 
 
 def _beyond_limit(birth: Birth, frontier: Frontier | None) -> str:

@@ -474,7 +474,7 @@ def test_a_topic_of_a_candidate_has_a_reader(world: World) -> None:
         world.desk._looks.pop((None, "status"), None)
         page = got(server, "/topics")
 
-    assert "web (candidate)" in page.text
+    assert "web candidate" in page.text
     assert "retained" in page.text
 
 

@@ -218,6 +218,24 @@ def test_a_search_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> N
         assert (view.newer if search.is_forward else view.older) == place
 
 
+def test_topics_show_lag_and_the_newest_record(world: World) -> None:
+    """One link a pipeline, live first; a topic that nobody reads says why it is no link."""
+    world.goes_live(world.build("web-1", offset=200), 1)
+    world.build("web-2")
+    world.waits("web-2", "web-1")
+    with serving(world) as server:
+        page = got(server, "/topics")
+
+    links = [each["href"] for each in page.all("a") if (each["href"] or "").startswith("/tables#")]
+    assert links == ["/tables#web"]
+    assert page.text.index("visits retained") < page.text.index("salaries")
+    assert "web live, candidate" in page.text
+    assert "1,551" in page.text
+    assert "1 min ago" in page.text
+    assert "no build, so its records are not shown" in page.text
+    assert "measuring" in page.text
+
+
 # Alerts.
 
 
