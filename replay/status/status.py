@@ -112,21 +112,21 @@ class BuildStatus:
 
     `lag` counts offsets up to the log's end; None means that the broker was not asked. `held_back`
     counts the offsets of the lag that an open transaction keeps from every reader. `fresh_at` is
-    the time at which readers last had all records, `record_times` the log time of the newest
-    record of each topic that was folded. `folded` counts offsets since the origin; of a branch,
-    `begun_with` of these offsets were in the tables when the branch began. `rejected` counts records (`late` are
-    some of these records), as does `duplicate`. `beyond` is set if the build has rejected more
-    records than the pipeline allows a candidate. `kept_until` is the end of the soak of an idle
-    build. `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's words.
-    `libraries` are the libraries that are installed in another version than at the birth. The build
-    reads `topics` from `reads_from` on. `base` is a branch's base, and `tables_of` is the build
-    whose tables an overlay serves. `slice` is the progress of the job in the next slice, during a
-    replay. `broken` has a sentence for each table and view of the live build that cannot be read,
-    and for each view that fails over its rows; `overflows` are the folded values that do not fit
-    now. `view_costs` are the last costs of the maintained views, by view. `rests` is True if the
-    job rests. `pause` and `retirement` are of the pipeline. `drifts` are the ways in which events
-    are no longer as declared. `step_times` are the times of the job's last slices by step, of a
-    build that follows the log.
+    the time at which readers last had all records, `record_times` the log time of the newest record
+    of each topic that was folded. `folded` counts offsets since the origin; of a branch,
+    `begun_with` of these offsets were in the tables when the branch began. `rejected` counts
+    records (`late` are some of these records), as does `duplicate`. `beyond` is set if the build
+    has rejected more records than the pipeline allows a candidate. `kept_until` is the end of the
+    soak of an idle build. `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's
+    words. `libraries` are the libraries that are installed in another version than at the birth.
+    The build reads `topics` from `reads_from` on. `base` is a branch's base, and `tables_of` is the
+    build whose tables an overlay serves. `slice` is the progress of the job in the next slice,
+    during a replay. `broken` has a sentence for each table and view of the live build that cannot
+    be read, and for each view that fails over its rows; `overflows` are the folded values that do
+    not fit now. `view_costs` are the last costs of the maintained views, by view. `rests` is True
+    if the job rests. `pause` and `retirement` are of the pipeline. `drifts` are the ways in which
+    events are no longer as declared. `step_times` are the times of the job's last slices by step,
+    of a build that follows the log.
     """
 
     pipeline: str

@@ -84,6 +84,7 @@ PATHS = (
     *("/", "/tables", "/tables/web/page_hits", "/tables/web/by_page", "/tables/web/rejects"),
     *("/query", "/query?sql=from+page_hits", "/query?sql=select+page,hits+from+by_page"),
     *("/tables?search=hits", "/topics/visits?start=3&key=script&partition=0"),
+    *("/topics/visits?value=script&order=oldest&before=0:9,1:7", "/rejects?at=visits:0:7"),
     *(
         "/topics",
         "/topics/visits",

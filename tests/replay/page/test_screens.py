@@ -157,7 +157,7 @@ def pages_of(log: HoledLog, wanted: topic.RecordSearch) -> list[list[tuple[int, 
 
 
 class _NoDesk:
-    """What is served while nothing is."""
+    """A desk of a project that serves nothing."""
 
     def generation(self) -> int:
         return 0
