@@ -34,8 +34,8 @@ class _Entry:
     """A request's body, the work on the request, and the events once that work has ended."""
 
     digest: bytes
-    work: asyncio.Task[Lines]
-    lines: Lines | None = None
+    lines: Lines | None
+    work: asyncio.Task[Lines] | None = None
 
 
 class Remembered:
@@ -65,15 +65,27 @@ class Remembered:
                 f"the Idempotency-Key {name[2]} was given with another body",
                 hint="give each request a key of its own, and repeat it with its own body",
             )
-        if entry is not None and not entry.work.done():
+        if entry is not None and entry.work is not None and not entry.work.done():
             return await asyncio.shield(entry.work)
         if entry is not None and entry.lines is not None and entry.lines.is_settled:
             self._entries.move_to_end(name)
             return entry.lines
-        task = asyncio.ensure_future(_task(work, None if entry is None else entry.lines))
-        entry = self._entries[name] = _Entry(digest, task, None if entry is None else entry.lines)
+        entry = self._entries[name] = _Entry(digest, None if entry is None else entry.lines)
+        entry.work = asyncio.ensure_future(self._settled(name, entry, work))
+        return await asyncio.shield(entry.work)
+
+    async def _settled(
+        self,
+        name: tuple[str, str, str],
+        entry: _Entry,
+        work: Callable[[Lines | None], Awaitable[Lines]],
+    ) -> Lines:
+        """Works on a request, and keeps the events before the work counts as ended.
+
+        So no repeat comes between the two, and a sender that leaves takes nothing away.
+        """
         try:
-            lines = await asyncio.shield(task)
+            lines = await work(entry.lines)
         except HttpError:
             if entry.lines is None and self._entries.get(name) is entry:
                 # Nothing was sent: a repeat begins anew.
@@ -91,7 +103,7 @@ class Remembered:
             if self._events <= self._most:
                 return
             entry = self._entries[name]
-            if entry.work.done():
+            if entry.work is not None and entry.work.done():
                 self._events -= _lines_weight(entry.lines)
                 del self._entries[name]
 
@@ -99,10 +111,6 @@ class Remembered:
 def _lines_weight(lines: Lines | None) -> int:
     # A request without an event takes room, too.
     return 0 if lines is None else 1 + len(lines.outcomes)
-
-
-async def _task(work: Callable[[Lines | None], Awaitable[Lines]], before: Lines | None) -> Lines:
-    return await work(before)
 
 
 def key_of(header: str | None) -> str:

@@ -65,6 +65,41 @@ def test_of_a_batch_that_failed_in_part_the_rest_alone_is_sent() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("sender", ["waits", "leaves"])
+def test_a_repeat_at_any_moment_sends_nothing_twice(sender: str) -> None:
+    """The work ends one or more turns of the loop before its sender is told, or after it has left.
+
+    The repeats come in the same turn as the end of the work, and in each of the next ones.
+    """
+
+    async def play() -> None:
+        remembered, count, acknowledged = Remembered(100), 0, asyncio.Event()
+
+        async def work(_: Lines | None) -> Lines:
+            nonlocal count
+            count += 1
+            await acknowledged.wait()
+            return lines(Placed(0, 7))
+
+        def post() -> asyncio.Task[Lines]:
+            return asyncio.create_task(remembered.once(("s", "t", "k"), b"body", work))
+
+        first = post()
+        await asyncio.sleep(0)
+        if sender == "leaves":
+            first.cancel()
+        acknowledged.set()
+        repeats = []
+        for _ in range(8):
+            repeats.append(post())
+            await asyncio.sleep(0)
+        found = await asyncio.gather(*repeats)
+        assert count == 1
+        assert all(each is found[0] for each in found)
+
+    asyncio.run(play())
+
+
 def test_what_is_remembered_is_bounded() -> None:
     async def play() -> None:
         remembered, count = Remembered(10), 0
