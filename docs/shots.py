@@ -75,7 +75,7 @@ def shop(folder: Path) -> World:
     world.build("web-1", evil="cart", code=CODE.format(more=""))
     world.build("web-2", offset=LOG_END, evil="cart", code=CODE.format(more=""))
     changed = CODE.format(more=', "visitors"')
-    world.build("web-3", offset=LOG_END, hits=2, evil="cart", code=changed)
+    world.build("web-3", offset=LOG_END, hits=2, rows=ROWS + 2, evil="cart", code=changed)
     world.goes_live("web-1", 1, ago=5400)
     world.goes_live("web-2", 2, "web-1", reasons=("table page_hits changed",), ago=1800)
     world.append(Staged("web", "web-f", fingerprint("web-f"), ("function web changed",)), ago=1500)

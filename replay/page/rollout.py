@@ -36,6 +36,7 @@ _STEPS = (
     ("Switch", Phase.HOLDING),
     ("Serving", Phase.SERVED),
 )
+_REJECTED_AS = "rejected as "
 _ENDED = frozenset({Phase.FAILED, Phase.ABANDONED})
 
 
@@ -316,6 +317,13 @@ def _partition_lags(build: BuildStatus, end: Offsets | None) -> tuple[PartitionL
 
 
 def _count_lines(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
-    line = rejects_line(counts)
-    yield from ([line] if line else [])
-    yield from map(count_line, differing_counts(counts))
+    """Yields all rejects in one line, with the reasons whose counts differ, then other counts."""
+    differing = differing_counts(counts)
+    reasons = [each for each in differing if each.what.startswith(_REJECTED_AS)]
+    if line := rejects_line(counts):
+        shown = ", ".join(
+            f"{each.topic} {each.what.removeprefix(_REJECTED_AS)} {each.before:,} → {each.after:,}"
+            for each in reasons
+        )
+        yield f"{line[0].upper()}{line[1:]}{f' ({shown})' if shown else ''}"
+    yield from (count_line(each) for each in differing if not each.what.startswith("rejected"))

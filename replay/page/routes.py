@@ -52,7 +52,7 @@ from kappa.replay.page.overview import (
 )
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
-from kappa.replay.page.samples import SampledRows, sampled_rows, samples_of
+from kappa.replay.page.samples import SampledTable, sampled_tables, samples_of
 from kappa.replay.page.table import first_query, table_view
 from kappa.replay.page.timeline import timeline_moments, undo_to
 from kappa.replay.page.topic import (
@@ -263,7 +263,7 @@ def show_rollout(request: Request, number: int) -> Response:
         view=(view := rollout_view(state, wanted, build, status.end, records)),
         changes=_code_changes_of(desk, view.live_build, wanted.build),
         sends=sends_at_switch(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
-        status=status,
+        soak_seconds=desk.here.settings.rollout.soak_seconds,
     )
 
 
@@ -283,20 +283,36 @@ def _code_changes_of(
 
 @router.get("/rollouts/{number}/samples")
 @needs(Act.LOOK)
-def show_samples(request: Request, number: int) -> Response:
-    """Shows samples of the rows in which a rollout's build and the live build differ."""
+def show_samples(request: Request, number: int, *, long: bool = False) -> Response:
+    """Shows samples of the rows in which a rollout's build and the live build differ.
+
+    A `long` page has up to a hundred rows of each kind, and not five.
+    """
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
     view = rollout_view(state, _rollout_numbered(state, number), None, None)
-    found, trouble, underway = tuple[SampledRows, ...](), None, False
+    found, trouble, underway = tuple[SampledTable, ...](), None, False
     if view.comparable and view.live_build is not None:
         try:
-            compared = samples_of(desk, view.live_build, view.rollout.build)
-            found, underway = () if compared is None else sampled_rows(compared), compared is None
+            compared = samples_of(desk, view.live_build, view.rollout.build, is_long=long)
+            birth = desk.memory.birth(view.rollout.build)
+            # An overlay has the tables of another build.
+            tables = desk.memory.birth(birth.folded_by).tables
+            keys = {each.name: each.keys for each in tables}
+            found = () if compared is None else sampled_tables(compared, keys)
+            underway = compared is None
         except KappaError as error:
             trouble = error
     return render_page(
-        request, "samples", state, now, view=view, found=found, trouble=trouble, underway=underway
+        request,
+        "samples",
+        state,
+        now,
+        view=view,
+        found=found,
+        long=long,
+        trouble=trouble,
+        underway=underway,
     )
 
 

@@ -19,10 +19,12 @@ from kappa.replay.status.shared_looks import SharedLooks
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.reader import Limits
 from kappa.serving.query.render import json_value
+from kappa.state.journal.events import Difference
 
-_SAMPLES = 5
-# So many columns are seen at once.
-_NARROW_COLUMNS = 8
+# Rows of each kind beside a rollout, and on the page of samples.
+_SOME, _MOST = 5, 100
+# The kinds of differing rows, in the order of a page.
+_KINDS = ("changed", "added", "removed")
 # How long whoever looks waits for a build that rests.
 _TOGETHER_SECONDS = 10.0
 _KEPT = 8
@@ -35,35 +37,67 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class SampledRows:
-    """Sampled rows of a kind; a cell is the value, or (before, after) of a changed value.
+class SampledRow:
+    """A row that differs; a cell is the value, or (before, after) of a changed value.
 
-    `changes` counts the rows in which a column has changed. Of many columns, the columns that have
-    changed stand behind the first column.
+    `times` is how many more equal rows that side has, of a table without keys.
+    """
+
+    kind: str
+    cells: tuple[tuple[Any, ...], ...]
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KindCount:
+    """The number of rows of a kind: how many are shown, and how many there are."""
+
+    kind: str
+    shown: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTable:
+    """The sampled rows of a table: changed rows, then added and removed rows.
+
+    `keys` come first, then the columns that have changed. `changes` counts the sampled rows in
+    which a column has changed. `counts` has each kind of which there are rows.
     """
 
     table: str
-    kind: str
+    keys: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: tuple[tuple[tuple[Any, ...], ...], ...]
+    rows: tuple[SampledRow, ...]
     changes: Mapping[str, int]
+    counts: tuple[KindCount, ...]
+
+    @property
+    def is_part(self) -> bool:
+        """Returns True if there are more rows that differ."""
+        return any(each.shown < each.total for each in self.counts)
 
 
-def samples_of(desk: SharedLooks, before: str, after: str) -> Comparison | None:
+def samples_of(
+    desk: SharedLooks, before: str, after: str, *, is_long: bool = False
+) -> Comparison | None:
     """Compares two builds with samples, as `kappa diff` does; returns None during a comparison.
+
+    A long comparison has up to a hundred rows of each kind, and not five.
 
     Raises Conflict if the builds have no equal offsets that are kept, and TooMuch if the
     comparison takes too long.
     """
     here = desk.here
-    key = here.store.url, before, after
+    most = _MOST if is_long else _SOME
+    key = here.store.url, before, after, most
     if (known := _cached_comparison(key)) is None:
         if not _lock.acquire(blocking=False):
             return None
         try:
             # Another request may have been quicker.
             known = _cached_comparison(key) or _cache_comparison(
-                key, _compare_builds(desk, before, after)
+                key, _compare_builds(desk, before, after, most)
             )
         finally:
             _lock.release()
@@ -72,20 +106,24 @@ def samples_of(desk: SharedLooks, before: str, after: str) -> Comparison | None:
     return known
 
 
-def sampled_rows(found: Comparison) -> tuple[SampledRows, ...]:
-    """Lists the samples of a comparison by table and kind, changed rows first."""
+def sampled_tables(
+    found: Comparison, keys: Mapping[str, tuple[str, ...]]
+) -> tuple[SampledTable, ...]:
+    """Lists the samples of a comparison by table; `keys` has the keys of each table. Pure."""
+    differences = {each.table: each for each in found.differences}
     return tuple(
-        _sampled_kind(table, kind, shown)
+        _sampled_table(table, keys.get(table, ()), samples, differences[table])
         for table, samples in found.samples.items()
-        for kind in ("changed", "added", "removed")
-        if (shown := [s for s in samples if s.kind == kind])
+        if samples
     )
 
 
-_known: dict[tuple[str, str, str], tuple[float, Comparison | KappaError]] = {}
+# The root, both builds, and the number of rows of each kind.
+_Key = tuple[str, str, str, int]
+_known: dict[_Key, tuple[float, Comparison | KappaError]] = {}
 
 
-def _cached_comparison(key: tuple[str, str, str]) -> Comparison | KappaError | None:
+def _cached_comparison(key: _Key) -> Comparison | KappaError | None:
     at, known = _known.get(key, (0.0, None))
     return known if time.monotonic() - at < _true_seconds(known) else None
 
@@ -101,7 +139,7 @@ def _true_seconds(known: Comparison | KappaError | None) -> float:
 
 
 def _cache_comparison(
-    key: tuple[str, str, str], found: Comparison | KappaError
+    key: _Key, found: Comparison | KappaError
 ) -> Comparison | KappaError:
     while len(_known) >= _KEPT:
         _known.pop(next(iter(_known)))
@@ -109,7 +147,9 @@ def _cache_comparison(
     return found
 
 
-def _compare_builds(desk: SharedLooks, before: str, after: str) -> Comparison | KappaError:
+def _compare_builds(
+    desk: SharedLooks, before: str, after: str, most: int
+) -> Comparison | KappaError:
     here, seconds = desk.here, desk.here.settings.serve.compare_seconds
     try:
         with pin_equal(
@@ -125,7 +165,7 @@ def _compare_builds(desk: SharedLooks, before: str, after: str) -> Comparison | 
                 pinned,
                 log=desk.log(),
                 limits=Limits.of(here.settings.verify, here.store, seconds=seconds),
-                samples=_SAMPLES,
+                samples=most,
             )
     except TooMuch:
         return TooMuch(
@@ -138,19 +178,33 @@ def _compare_builds(desk: SharedLooks, before: str, after: str) -> Comparison | 
         return error
 
 
-def _sampled_kind(table: str, kind: str, samples: list[RowSample]) -> SampledRows:
+def _sampled_table(
+    table: str, keys: tuple[str, ...], samples: tuple[RowSample, ...], found: Difference
+) -> SampledTable:
+    ordered = sorted(samples, key=lambda each: _KINDS.index(each.kind))
     columns = tuple((samples[0].after or samples[0].before or {}).keys())
-    rows = [{column: _sample_cell(sample, column) for column in columns} for sample in samples]
+    rows = [{column: _sample_cell(each, column) for column in columns} for each in ordered]
     counted = {column: sum(len(row[column]) > 1 for row in rows) for column in columns}
     changes = {column: count for column, count in counted.items() if count}
-    if len(columns) > _NARROW_COLUMNS:
-        columns = tuple(dict.fromkeys((columns[0], *changes, *columns)))
-    return SampledRows(
+    known = tuple(each for each in keys if each in columns)
+    columns = tuple(dict.fromkeys((*known, *changes, *columns)))
+    totals = {"changed": found.changed, "added": found.added, "removed": found.removed}
+    return SampledTable(
         table,
-        kind,
+        known,
         columns,
-        tuple(tuple(row[column] for column in columns) for row in rows),
+        tuple(
+            SampledRow(each.kind, tuple(row[column] for column in columns), each.times)
+            for each, row in zip(ordered, rows, strict=True)
+        ),
         changes,
+        tuple(
+            KindCount(
+                kind, sum(each.times for each in samples if each.kind == kind), totals[kind]
+            )
+            for kind in _KINDS
+            if totals[kind]
+        ),
     )
 
 

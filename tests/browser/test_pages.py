@@ -45,7 +45,8 @@ from kappa.state.offsets import Offsets
 # Some of them are slow, and without a browser none can be run: `make check` leaves them out.
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATHS = (
-    *("/", "/rollouts/5", "/rollouts/5/samples", "/rollouts/3", "/history", "/generations/1"),
+    *("/", "/rollouts/5", "/rollouts/5/samples", "/rollouts/5/samples?long=1", "/rollouts/3"),
+    *("/history", "/generations/1"),
     *("/tables", "/tables/web/page_hits", "/query?sql=from+by_page", "/logs/web-2", "/alerts"),
     *("/logs/web-2?level=error&at=2026-01-01T00:00", "/rejects?at=visits:0:7"),
     "/topics/visits?value=script&order=oldest&partition=0",

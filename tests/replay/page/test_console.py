@@ -24,7 +24,7 @@ from kappa.replay.page.code_changes import changed_parts_shown
 from kappa.replay.page.overview import PipelineCard, health_of, pipeline_list
 from kappa.replay.page.queries import draw_rows
 from kappa.replay.page.rollout import stage_seconds, undo_action
-from kappa.replay.page.samples import sampled_rows
+from kappa.replay.page.samples import KindCount, sampled_tables
 from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.plan.code_diff import PartDiff
@@ -39,7 +39,14 @@ from kappa.serving.query.rejects import Reject, RejectFilter, newest_rejects
 from kappa.state.build_status import StepTimes, put_step_times
 from kappa.state.drift import Drift, DriftKind, put_drifts, read_drifts
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import CaughtUp, Event, PromoteAsked, Staged, VerifyAsked
+from kappa.state.journal.events import (
+    CaughtUp,
+    Difference,
+    Event,
+    PromoteAsked,
+    Staged,
+    VerifyAsked,
+)
 from kappa.state.journal.journal import JournalRecord
 from kappa.state.offsets import Offsets
 
@@ -532,22 +539,37 @@ def test_the_code_that_changed_is_beside_the_button(world: World) -> None:
     assert "Code that changed" not in again.text
 
 
-def test_changed_columns_are_marked_and_come_first() -> None:
-    """Of a wide table, the columns that have changed stand behind the first column."""
+def test_keys_and_changed_columns_come_first() -> None:
     wide = {f"c{each}": 0 for each in range(12)}
     rows = tuple(
         RowSample("changed", {**wide, "c9": each}, {**wide, "c9": each + 1, "c11": each})
         for each in range(3)
     )
-    narrow = RowSample("changed", {"k": 1, "a": 1, "v": 1}, {"k": 1, "a": 1, "v": None})
-    comparison = Comparison((), {"wide": rows, "narrow": (narrow,)}, (), ())
-    found, small = sampled_rows(comparison)
+    differences = (Difference("wide", 9, 9, changed=7),)
+    comparison = Comparison(differences, {"wide": rows, "same": ()}, (), ())
+    (found,) = sampled_tables(comparison, {"wide": ("c2",), "same": ("k",)})
 
-    assert found.columns[:4] == ("c0", "c9", "c11", "c1")
+    assert found.columns[:4] == ("c2", "c9", "c11", "c0")
     assert len(found.columns) == len({*found.columns}) == 12
     assert found.changes == {"c9": 3, "c11": 2}
-    assert found.rows[1][:3] == ((0,), (1, 2), (0, 1))
-    assert (small.columns, small.changes) == (("k", "a", "v"), {"v": 1})
+    assert found.rows[1].cells[:3] == ((0,), (1, 2), (0, 1))
+    assert (found.counts, found.is_part) == ((KindCount("changed", 3, 7),), True)
+
+
+def test_samples_have_added_and_removed_rows_marked() -> None:
+    """A row of a table without keys counts as often as a side has it more often."""
+    removed = RowSample("removed", {"k": 1}, None)
+    added = RowSample("added", None, {"k": 2}, times=3)
+    changed = RowSample("changed", {"k": 3}, {"k": 4})
+    differences = (Difference("t", 2, 4, added=3, removed=1, changed=1),)
+    comparison = Comparison(differences, {"t": (removed, added, changed)}, (), ())
+    (found,) = sampled_tables(comparison, {})
+
+    assert [(row.kind, row.times) for row in found.rows] == [
+        *(("changed", 1), ("added", 3), ("removed", 1))
+    ]
+    assert [each.shown for each in found.counts] == [1, 3, 1]
+    assert not found.is_part
 
 
 def test_a_long_diff_is_cut() -> None:

@@ -66,10 +66,12 @@ from kappa.state.journal.events import (
     CaughtUp,
     Event,
     Failed,
+    OutcomeCount,
     Paused,
     PipelineRetired,
     PromoteAsked,
     Staged,
+    Verified,
 )
 from kappa.state.journal.projections import Pause
 from kappa.state.kept_frontiers import read_kept_frontier
@@ -400,9 +402,36 @@ def test_waiting_candidate_offers_intents_and_diff(lived: Lived) -> None:
     assert {each["data-rollout"] for each in buttons} == {str(candidate)}
     assert "kappa promote web" in page.text
     assert [each["data-generation"] for each in page.all("body")] == ["2"]
+    assert "kappa undo web goes back to generation 2" in page.text
     samples = got(server, f"/rollouts/{candidate}/samples")
     assert len(samples.all("del")) == len(samples.all("ins")) == 5
-    assert "page_hits: changed" in samples.text
+    assert "page_hits 5 of 40 changed, 2 added · Show more" in samples.text
+    assert [each["class"] for each in samples.all("tr") if "class" in each] == [
+        *(*5 * ["changed"], *2 * ["added"])
+    ]
+    (more,) = [each["href"] for each in samples.all("a") if "long" in (each["href"] or "")]
+    shown = got(server, str(more))
+    assert len(shown.all("ins")) == 40
+    assert "page_hits 40 changed, 2 added" in shown.text
+
+
+def test_rejects_of_a_rollout_are_told_once() -> None:
+    counts = (
+        *(OutcomeCount("a", "duplicate", 1, 2), OutcomeCount("a", "rejected", 4, 3)),
+        OutcomeCount("b", "rejected", 1, 1),
+        *(OutcomeCount("a", "rejected as no_json", 4, 3), OutcomeCount("b", "rejected as x", 1, 1)),
+    )
+    events = (
+        structs.replace(each, counts=counts) if isinstance(each, Verified) else each
+        for each in READY
+    )
+    state = fold_records(numbered(*events))
+    view = rollout_view(state, state.rollout(9), None, None)
+
+    assert view.counts == (
+        "Rejects: 5 before, 4 now (a no_json 4 → 3)",
+        "a: duplicate: 1 before, 2 after",
+    )
 
 
 def test_past_generation_shows_its_way_back(lived: Lived) -> None:
