@@ -10,6 +10,7 @@ this order:
     samples      samples of the rows in which two builds differ
     timeline     generations, rollouts and proofs, newest first
     table        one table or view, with its files, writer and readers for `kappa tables TABLE`
+    table_rows   a table's rows in pages: sorted, filtered, and counted up to a bound
     topic        one topic's records: the newest, or by offset, time or key
     drawn_graph  the lineage as a picture: the places of nodes and edges
     queries      a query of a person: the answer, its chart, and as CSV

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -42,6 +43,8 @@ _MOST_BARS = 50
 _MOST_LINES = 5
 # The newest rows of a line are shown as a table, too.
 _LAST_ROWS = 50
+# Times of microseconds; Python would cut nanoseconds.
+_MOMENTS = re.compile("timestamp( with time zone)?|timestamp_m?s", re.IGNORECASE)
 _TIMES = re.compile(r"(timestamp|date\b).*", re.IGNORECASE)
 _NUMBERS = re.compile(
     r"u?(tiny|small|big|huge)?int(eger)?|float|double|real|decimal\([\d, ]+\)", re.IGNORECASE
@@ -313,8 +316,16 @@ def _draw_lines(
 
 
 def _typed_value(given: object, kind: str) -> object:
-    """Returns a value of JSON in the type of its column: decimals come as text."""
-    return Decimal(given) if isinstance(given, str) and _NUMBERS.fullmatch(kind) else given
+    """Returns a value of JSON in the type of its column: decimals and times come as text."""
+    if not isinstance(given, str):
+        return given
+    if _NUMBERS.fullmatch(kind):
+        return Decimal(given)
+    if _MOMENTS.fullmatch(kind):
+        # Infinite times, and years that Python does not have, stay text.
+        with suppress(ValueError):
+            return datetime.fromisoformat(given)
+    return given
 
 
 def _finite_number(value: object) -> float | None:
@@ -328,7 +339,7 @@ def _finite_number(value: object) -> float | None:
 def _unix_seconds(value: object) -> float | None:
     """Returns a date or time in seconds since 1970; without a zone, UTC is assumed."""
     try:
-        at = datetime.fromisoformat(str(value))
+        at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
         return None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

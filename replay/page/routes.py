@@ -38,7 +38,7 @@ from kappa.declare.options import REJECTS
 from kappa.records.redrive import parse_position
 from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
 from kappa.replay.page.api import desk_of
-from kappa.replay.page.boards import BoardAnswer, DrawnRows, answer_board, is_behind, typed_rows
+from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import BuildHistories
 from kappa.replay.page.code_changes import ChangedPart, code_changes
 from kappa.replay.page.drawn_graph import draw_graph
@@ -53,7 +53,14 @@ from kappa.replay.page.overview import (
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
 from kappa.replay.page.samples import SampledTable, sampled_tables, samples_of
-from kappa.replay.page.table import first_query, table_view
+from kappa.replay.page.table import (
+    TableView,
+    pending_change,
+    table_checks,
+    table_view,
+    typed_name,
+)
+from kappa.replay.page.table_rows import Match, RowsPage, RowsRequest, ask_rows
 from kappa.replay.page.timeline import timeline_moments, undo_to
 from kappa.replay.page.topic import (
     RecordSearch,
@@ -101,11 +108,11 @@ from kappa.serving.http.rights import asker, needs, rejects_asked, tables_in_pat
 from kappa.serving.http.stand import place_of, stand_of
 from kappa.serving.outlets.sinks.sink_status import sink_statuses
 from kappa.serving.query.pin.moments import AtGeneration, parse_time
+from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.reader.views import tables_named
 from kappa.serving.query.redrive import export_line, is_mendable
 from kappa.serving.query.rejects import Reject, RejectFilter, newest_rejects
-from kappa.serving.query.sandbox.question import Question
 from kappa.serving.query.tables import ServedTable, served_tables
 from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import read_view_costs
@@ -136,7 +143,6 @@ router = APIRouter(include_in_schema=False, route_class=_TimedRoute)
 ROUTERS = (router, static_router, login.router)
 # So many fit a screen or two; the API has all.
 _MOMENTS = 100
-_ROWS = 12
 _REJECTS = 50
 _ALERTS = 50
 _LETTERS = 20
@@ -534,7 +540,10 @@ def show_tables(request: Request, search: str = "") -> Response:
 @router.get("/tables/{pipeline}/{name}")
 @needs(Act.READ, tables_in_path)
 def show_table(request: Request, pipeline: str, name: str) -> Response:
-    """Shows a table with some rows, and a box for SQL."""
+    """Shows a table: its rows in pages, sorted and filtered, columns, checks, and a box for SQL.
+
+    The address says which rows are wanted (replay/page/table_rows.py).
+    """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status, here = desk.here.state(), desk.status(), desk.here
     readable = asker(request).tables
@@ -570,19 +579,11 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
     view = replace(
         view,
         views=tuple(each for each in view.views if readable.has(each)),
+        made_of=tuple(each for each in view.made_of if readable.has(each)),
         sql=view.sql if readable.is_all else "",
     )
-    rows: DrawnRows | None = None
-    trouble: KappaError | None = None
-    try:
-        rows = desk.shared_look(
-            f"rows of {view.whole} in {found.build}",
-            lambda: _sample_rows(request, view.whole),
-            generation=state.generation,
-            client=client_of(request.scope),
-        )
-    except KappaError as error:
-        trouble = error
+    wanted = RowsRequest.of(request.query_params)
+    rows, trouble = _rows_of(request, desk, state, view, wanted)
     live = next((each for each in status.builds if each.build == found.build), None)
     return render_page(
         request,
@@ -590,13 +591,46 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
         state,
         now,
         view=view,
+        wanted=wanted,
+        matches=tuple(Match),
         rows=rows,
         trouble=trouble,
         live=live,
-        sql=first_query(found, view.whole),
+        sql=f"select *\nfrom {typed_name(found, view.whole)}\nlimit 100",
         with_origins=readable.is_all,
+        checks=table_checks(view, state),
+        pending=pending_change(state, found),
         topics=birth.topic_ids,
+        rejects=desk.open_rejects(status).get(pipeline, 0) if readable.is_all else 0,
     )
+
+
+def _rows_of(
+    request: Request, desk: SharedLooks, state: State, view: TableView, wanted: RowsRequest
+) -> tuple[RowsPage | None, KappaError | None]:
+    """Returns the wanted rows of a table, or why they cannot be shown."""
+    table, client = view.table, client_of(request.scope)
+
+    def look() -> RowsPage | TooMuch:
+        try:
+            return ask_rows(
+                *(stand_of(request), wanted, typed_name(table, view.whole), view.whole),
+                *(dict(table.columns), table.rows, client),
+            )
+        except TooMuch as error:
+            # A result, so that rows that take long are not asked for again at once.
+            return error
+
+    try:
+        found = desk.shared_look(
+            f"rows of {view.whole} in {table.build}: {wanted}",
+            look,
+            generation=state.generation,
+            client=client,
+        )
+    except KappaError as error:
+        return None, error
+    return (None, found) if isinstance(found, TooMuch) else (found, None)
 
 
 def _origins_in(desk: SharedLooks, birth: Birth) -> Mapping[str, Mapping[str, ColumnOrigin]]:
@@ -922,19 +956,6 @@ def show_reject_line(request: Request, at: str = "") -> Response:
             hint="reload the page: /rejects lists the rejects",
         )
     return Response(export_line(found[0]), headers=dict(HEADERS), media_type="text/plain")
-
-
-def _sample_rows(request: Request, whole: str) -> DrawnRows:
-    """Returns some rows of a table from the sandbox: a view may be as slow as a query."""
-    stand = stand_of(request)
-    reply = stand.sandbox.ask_query(
-        stand.store,
-        Question(f"from {whole} limit {_ROWS}"),
-        lease_seconds=stand.lease_seconds,
-        client=client_of(request.scope),
-    )
-    with reply.body as body:
-        return typed_rows(json.loads(body.read()))
 
 
 def _topic_rates_of(request: Request) -> TopicRates:

@@ -138,9 +138,7 @@ def _true_seconds(known: Comparison | KappaError | None) -> float:
             return _FRESH_SECONDS
 
 
-def _cache_comparison(
-    key: _Key, found: Comparison | KappaError
-) -> Comparison | KappaError:
+def _cache_comparison(key: _Key, found: Comparison | KappaError) -> Comparison | KappaError:
     while len(_known) >= _KEPT:
         _known.pop(next(iter(_known)))
     _known[key] = time.monotonic(), found
@@ -199,9 +197,7 @@ def _sampled_table(
         ),
         changes,
         tuple(
-            KindCount(
-                kind, sum(each.times for each in samples if each.kind == kind), totals[kind]
-            )
+            KindCount(kind, sum(each.times for each in samples if each.kind == kind), totals[kind])
             for kind in _KINDS
             if totals[kind]
         ),

@@ -13,6 +13,8 @@ from msgspec import to_builtins
 from kappa.base.sql import quoted
 from kappa.base.units import count_of, size
 from kappa.declare.board import Board, boards_in
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.state import State
 from kappa.replay.status.column_graph import ColumnOrigin, column_origins
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.reader.reader import open_reader
@@ -21,6 +23,7 @@ from kappa.serving.query.render import Listing
 from kappa.serving.query.tables import ServedTable, StoredFiles, served_table
 from kappa.state.build import Birth
 from kappa.state.build_status import ViewCost, read_view_costs
+from kappa.state.journal.events import Check
 from kappa.state.lease import Lease, sorted_leases
 from kappa.state.store import Store
 
@@ -51,8 +54,8 @@ class ReaderProcess:
 class TableView:
     """All values that the page of a table shows.
 
-    `sql` makes a view, maintained or not, as declared except for the indentation; `views` are the
-    views of the same pipeline that read the table.
+    `sql` makes a view, maintained or not, as declared except for the indentation. `views` are the
+    views of the same pipeline that read the table, and a view is `made_of` tables and views.
     """
 
     table: ServedTable
@@ -64,6 +67,13 @@ class TableView:
     readers: tuple[ReaderProcess, ...]
     whole: str
     cost: ViewCost | None
+    made_of: tuple[str, ...] = ()
+
+    @property
+    def why_no_origins(self) -> str:
+        """Returns why the origins of all columns are not known, if there is one reason for all."""
+        reasons = {each.origin.why_not for each in self.columns}
+        return reasons.pop() if len(reasons) == 1 else ""
 
 
 def table_view(
@@ -113,13 +123,79 @@ def table_view(
         _reader_processes(leases, birth.folded_by),
         whole,
         costs.get(table.name),
+        _made_of(table.name, birth, queries, names_in),
     )
 
 
-def first_query(table: ServedTable, whole: str) -> str:
-    """Returns the first text of the box for SQL: all columns, by the public name if any."""
+def _made_of(
+    name: str,
+    birth: Birth,
+    queries: Mapping[str, str],
+    names_in: Callable[[str], frozenset[str]],
+) -> tuple[str, ...]:
+    if name not in queries:
+        return ()
+    read, there = names_in(queries[name]), dict.fromkeys(each.name for each in birth.tables)
+    return tuple(each for each in (there | dict.fromkeys(queries)) if each in read and each != name)
+
+
+def typed_name(table: ServedTable, whole: str) -> str:
+    """Returns the name that a person types in SQL: the public name, if the table has one."""
     plain = table.name.isidentifier() and table.name.islower() and table.name != "rejects"
-    return f"select *\nfrom {table.name if plain else whole}\nlimit 100"
+    return table.name if plain else whole
+
+
+@dataclass(frozen=True, slots=True)
+class TableChecks:
+    """The declared checks of a table, and their last results.
+
+    `results` are of the last verification of the build that serves, in rollout `number`; there are
+    none if the build was never verified.
+    """
+
+    conditions: tuple[str, ...]
+    results: Mapping[str, Check]
+    number: int | None
+
+
+def table_checks(view: TableView, state: State) -> TableChecks:
+    """Returns the checks of a table with their last results. Pure."""
+    rollout = next(
+        (
+            each
+            for each in reversed(state.rollouts)
+            if each.build == view.table.build and each.verified is not None
+        ),
+        None,
+    )
+    if rollout is None or rollout.verified is None:
+        return TableChecks(view.checks, {}, None)
+    results = {
+        each.condition: each for each in rollout.verified.checks if each.table == view.table.name
+    }
+    return TableChecks(view.checks, results, rollout.number)
+
+
+def pending_change(state: State, table: ServedTable) -> tuple[Rollout, str] | None:
+    """Returns the active rollout of a table's pipeline, and what it changes of the table. Pure.
+
+    Returns None if there is no such rollout, or if it leaves the table as it is.
+    """
+    rollout = state.active(table.pipeline)
+    if rollout is None or rollout.build == table.build:
+        return None
+    if rollout.verified is None:
+        return rollout, "has not compared the rows of this table yet"
+    found = next((each for each in rollout.verified.differences if each.table == table.name), None)
+    if found is None or found.equal:
+        return None
+    if found.rows_after is None:
+        return rollout, "would remove this table"
+    if found.incomparable:
+        return rollout, "would change this table; the rows cannot be compared"
+    counts = (("change", found.changed), ("add", found.added), ("remove", found.removed))
+    parts = [f"{verb} {count_of(rows, 'row')}" for verb, rows in counts if rows]
+    return rollout, f"would {' and '.join(parts) or 'change the columns of this table'}"
 
 
 def _reader_processes(leases: Iterable[Lease], build: str) -> tuple[ReaderProcess, ...]:

@@ -189,8 +189,9 @@ class World:
     ) -> str:
         """Makes a build with its tables, and an hour of frontiers.
 
-        The table has so many `rows`. `code` is the file of its pipeline. Of the rejects, those at the offsets `redriven` are
-        mended. The table of another pipeline than `web` has another name, and no view.
+        The table has so many `rows`. `code` is the file of its pipeline. Of the rejects, those at
+        the offsets `redriven` are mended. The table of another pipeline than `web` has another
+        name, and no view.
         """
         table = HITS if pipeline == "web" else replace(HITS, name=f"hits_{name}")
         view = {"by_page": by_page or BY_PAGE} if pipeline == "web" else {}
@@ -271,7 +272,7 @@ class World:
         self.append(Staged(pipeline, build, self.version_of(build), reasons), ago=ago + 75)
         rollout = max(record.number for record in self.journal.after(0))
         self.append(CaughtUp(rollout, self._offsets(1000)), ago=ago + 15)
-        self.append(self.verified(rollout, before), ago=ago + 3)
+        self.append(self.verified(rollout, before, rows=ROWS), ago=ago + 3)
         self.switches(
             rollout, build, generation, before, reasons=reasons, ago=ago, pipeline=pipeline
         )
@@ -312,15 +313,15 @@ class World:
         self.append(self.verified(rollout, live), ago=ago)
         return len(reduce(begun_after, self.journal.after(0), tuple[int, ...]()))
 
-    def verified(self, rollout: int, live: str | None) -> Verified:
-        """The verdict on a candidate with two rows more than the live build, if there is one."""
-        rows = ROWS + 2 if live else ROWS
+    def verified(self, rollout: int, live: str | None, *, rows: int = ROWS + 2) -> Verified:
+        """Returns the verdict on a candidate of so many rows, compared with the live build."""
         checks = (
             Check("page_hits", "hits > 0", rows, 0),
             Check("page_hits", f"page <> '{EVIL}'", rows, 0),
         )
+        more = rows - ROWS
         changed = {"hits": ROWS}
-        difference = Difference("page_hits", ROWS, ROWS + 2, 2, 0, ROWS, changed, {"hits": 0.5})
+        difference = Difference("page_hits", ROWS, rows, more, 0, ROWS, changed, {"hits": 0.5})
         return Verified(
             *(rollout, "passed", self._offsets(1000), checks, "", live),
             (difference,) if live else (),

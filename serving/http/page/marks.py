@@ -164,11 +164,27 @@ def value(found: object) -> str:
             shown = str(found).lower()
         case int() | float() | Decimal():
             shown = f"{found:,}" if not isinstance(found, int) or abs(found) > 9999 else str(found)
+        case datetime():
+            shown = time_text(found)
         case dict() | list():
             shown = json.dumps(json_value(found), ensure_ascii=False)
         case _:
             shown = cell_text(found)
     return shown if len(shown) <= _MOST_CHARACTERS else f"{shown[:_MOST_CHARACTERS]}…"
+
+
+def time_text(at: datetime) -> str:
+    """Returns `2026-01-31 14:05:09 UTC`, with the fraction of the second, if there is one.
+
+    A time without a zone has no zone.
+    """
+    if at.tzinfo is None:
+        return _without_zeros(at.isoformat(sep=" "))
+    return f"{_without_zeros(at.astimezone(UTC).isoformat(sep=' ').removesuffix('+00:00'))} UTC"
+
+
+def _without_zeros(text: str) -> str:
+    return text.rstrip("0") if "." in text else text
 
 
 def is_number(found: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from kappa.base.errors import UsageError
 from kappa.declare.board import ChartKind
 from kappa.replay.page.boards import DrawnBars, DrawnLines, DrawnNumber, DrawnRows, draw_answer
+from kappa.serving.http.page import marks
 
 NUMBER, LINE, BARS, TABLE = ChartKind.NUMBER, ChartKind.LINE, ChartKind.BARS, ChartKind.TABLE
 
@@ -79,7 +81,21 @@ def test_lines_are_in_the_order_of_time_in_utc_and_nulls_have_no_place() -> None
         "time": True,
         "where": "at",
     }
-    assert shown.last.rows[-1] == ("2026-01-01T00:01:00Z", 2, Decimal("2.5"))
+    assert shown.last.rows[-1] == (datetime(2026, 1, 1, 0, 1, tzinfo=UTC), 2, Decimal("2.5"))
+
+
+def test_times_are_written_for_people() -> None:
+    """Times that Python does not have, and texts that look like times, stay as they are."""
+    columns = "z TIMESTAMP WITH TIME ZONE, t TIMESTAMP, n TIMESTAMP_NS, s VARCHAR, d DATE"
+    given = ["2026-01-31T14:05:09.120Z", "2026-01-31T14:05:09"]
+    given += ["2026-01-31T14:05:09.123456789", "2026-01-31T14:05:09Z", "2026-01-31"]
+    shown, _ = draw_answer(TABLE, answer(columns, given, ["infinity", *4 * [None]]))
+
+    assert isinstance(shown, DrawnRows)
+    assert [marks.value(each) for each in shown.rows[0]] == [
+        *("2026-01-31 14:05:09.12 UTC", "2026-01-31 14:05:09", *given[2:])
+    ]
+    assert shown.rows[1][0] == "infinity"
 
 
 def test_a_line_over_days_or_numbers_is_one_too() -> None:

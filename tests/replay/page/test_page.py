@@ -524,14 +524,21 @@ def test_what_was_kept_is_read_once(world: World, monkeypatch: pytest.MonkeyPatc
     assert [each.args[2] for each in look.call_args_list] == [40]
 
 
-def test_sample_rows_are_those_of_a_query(lived: Lived) -> None:
-    server, _ = lived
-    rows = server.query("from page_hits limit 12").document["rows"]
+def test_a_table_leads_to_all_around_it(lived: Lived) -> None:
+    server, candidate = lived
     page = got(server, "/tables/web/page_hits")
 
-    assert all(f"{row['minute']}" in page.text and row["page"] in page.text for row in rows)
-    assert "by_page" in page.text
+    hrefs = {each["href"] for each in page.all("a")}
+    assert {"/graph?pipeline=web", "/topics/visits", "/rejects?pipeline=web"} <= hrefs
+    assert {"/tables/web/by_page", f"/rollouts/{candidate}"} <= hrefs
     assert "one row for each page, minute" in page.text
+    assert "which waits for a yes, would change 40 rows and add 2 rows." in page.text
+    assert "hits > 0 Passed 40 rows" in page.text
+    # Said once, and not in each row.
+    assert page.text.count("not known before the next deploy") == 1
+    view = got(server, "/tables/web/by_page")
+    assert "Made of page_hits" in view.text
+    assert "would change" not in view.text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,208 @@
+"""The rows of a table or view, page by page: in an order, and those that a filter finds.
+
+The sandbox answers, within the limits of every query. Rows are counted and turned up to a bound: of
+a table of millions of rows, people sort, filter or ask a query, and do not turn pages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from urllib.parse import urlencode
+
+from kappa.base.errors import UsageError, near_or_all
+from kappa.base.sql import quoted, text
+from kappa.replay.page.boards import DrawnRows, typed_rows
+from kappa.serving.http.stand import Stand
+from kappa.serving.query.reader.client import Client
+from kappa.serving.query.sandbox.question import Question
+
+# Rows of a page; fewer of a table with very many columns.
+_ROWS, _CELLS, _LEAST_ROWS = 50, 20_000, 10
+# So many rows are counted, and can be reached by turning pages.
+_MOST = 10_000
+# A time as the page writes it.
+_ZONE = " UTC"
+
+
+class Match(StrEnum):
+    """The way in which a filter compares a column with a text."""
+
+    IS = "is"
+    CONTAINS = "contains"
+    AT_LEAST = "at least"
+    AT_MOST = "at most"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRequest:
+    """The rows that a person wants: the order, the filter and the number of the page.
+
+    `order` is a column, or "" for the order in which the rows are stored. The filter compares
+    `column` with the text `value`; there is no filter if either is "".
+    """
+
+    order: str = ""
+    down: bool = False
+    column: str = ""
+    match: Match = Match.IS
+    value: str = ""
+    page: int = 1
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> RowsRequest:
+        """Reads a request of an address. What cannot be read has its default."""
+        page, match = given.get("page", ""), given.get("match", "")
+        return cls(
+            given.get("order", ""),
+            given.get("down", "") == "1",
+            given.get("column", ""),
+            Match(match) if match in {*Match} else Match.IS,
+            given.get("value", "").strip(),
+            max(1, int(page)) if page.isascii() and page.isdecimal() and len(page) < 6 else 1,
+        )
+
+    @property
+    def has_filter(self) -> bool:
+        """Returns True if only some rows are wanted."""
+        return bool(self.column and self.value)
+
+    @property
+    def address(self) -> str:
+        """The address of these rows, relative to the page of the table."""
+        given = {
+            "order": self.order,
+            "down": "1" if self.order and self.down else "",
+            **(
+                {"column": self.column, "match": self.match, "value": self.value}
+                if self.has_filter
+                else {}
+            ),
+            "page": self.page if self.page > 1 else "",
+        }
+        return f"?{urlencode({name: each for name, each in given.items() if each})}#rows"
+
+    @property
+    def unfiltered(self) -> RowsRequest:
+        """The request for all rows, in the same order."""
+        return replace(self, column="", value="", page=1)
+
+    def turned(self, page: int) -> RowsRequest:
+        """Returns the request for another page."""
+        return replace(self, page=page)
+
+    def sorted_by(self, column: str) -> RowsRequest:
+        """Returns the request after a click on a column: up, then down, then as stored."""
+        if self.order != column:
+            return replace(self, order=column, down=False, page=1)
+        return (
+            replace(self, order="", down=False, page=1)
+            if self.down
+            else replace(self, down=True, page=1)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPage:
+    """A page of rows: its number, and `first`, the number of the first row; both from 1.
+
+    `count` counts all rows that are wanted, or is None if there are more than are counted. `query`
+    is the SQL for the same rows. `last` is the number of the last page that can be turned to.
+    """
+
+    rows: DrawnRows
+    number: int
+    first: int
+    count: int | None
+    last: int
+    query: str
+
+    @property
+    def most(self) -> int:
+        """Returns how many rows can be reached by turning pages."""
+        return _MOST
+
+    @property
+    def is_all(self) -> bool:
+        """Returns True if all rows can be reached by turning pages."""
+        return self.count is not None and self.count <= _MOST
+
+    @property
+    def place(self) -> str:
+        """Returns which rows the page has: `Rows 1 to 50 of 1,234`."""
+        until = self.first + len(self.rows.rows) - 1
+        whole = f"more than {_MOST:,}" if self.count is None else f"{self.count:,}"
+        return f"Rows {self.first:,} to {until:,} of {whole}"
+
+
+def ensure_columns(wanted: RowsRequest, columns: Mapping[str, str]) -> None:
+    """Raises UsageError for a column that a relation does not have. Pure."""
+    for column in (wanted.order, wanted.column if wanted.has_filter else ""):
+        if column and column not in columns:
+            raise UsageError(
+                f"there is no column {column[:80]}", hint=near_or_all(column[:80], tuple(columns))
+            )
+
+
+def filter_sql(wanted: RowsRequest, columns: Mapping[str, str]) -> str:
+    """Returns the `where` of a request, or "" without a filter. Pure.
+
+    `columns` has DuckDB's type of each column.
+    """
+    return f"\nwhere {_condition(wanted, columns[wanted.column])}" if wanted.has_filter else ""
+
+
+def order_sql(wanted: RowsRequest) -> str:
+    """Returns the `order by` of a request, or "" for the order in which rows are stored. Pure."""
+    way = " desc" if wanted.down else ""
+    return f"\norder by {quoted(wanted.order)}{way} nulls last" if wanted.order else ""
+
+
+def _condition(wanted: RowsRequest, kind: str) -> str:
+    column, value = quoted(wanted.column), wanted.value
+    if wanted.match is Match.CONTAINS:
+        return f"contains(lower({column}::varchar), lower({text(value)}))"
+    if kind.upper().startswith("TIMESTAMP") and value.endswith(_ZONE):
+        value = f"{value.removesuffix(_ZONE)}Z"
+    sign = {Match.IS: "=", Match.AT_LEAST: ">=", Match.AT_MOST: "<="}[wanted.match]
+    return f"{column} {sign} cast({text(value)} as {kind})"
+
+
+def ask_rows(
+    stand: Stand,
+    wanted: RowsRequest,
+    typed: str,
+    whole: str,
+    columns: Mapping[str, str],
+    known: int | None,
+    client: Client,
+) -> RowsPage:
+    """Asks for a page of the rows of a relation, whose quoted name is `whole`.
+
+    `typed` is the name that people type, and `known` the number of all rows, if known.
+
+    Raises UsageError for a wrong request, and the errors of the sandbox.
+    """
+
+    def ask(sql: str) -> DrawnRows:
+        reply = stand.sandbox.ask_query(
+            stand.store, Question(sql), lease_seconds=stand.lease_seconds, client=client
+        )
+        with reply.body as body:
+            return typed_rows(json.loads(body.read()))
+
+    ensure_columns(wanted, columns)
+    size = max(_LEAST_ROWS, min(_ROWS, _CELLS // max(1, len(columns))))
+    where, count = filter_sql(wanted, columns), known
+    if wanted.has_filter or count is None:
+        some = f"select 1 from {whole}{where}\nlimit {_MOST + 1}"
+        ((counted,),) = ask(f"select count(*) from ({some})").rows
+        count = counted if isinstance(counted, int) and counted <= _MOST else None
+    last = max(1, -(-min(_MOST, _MOST if count is None else count) // size))
+    page = min(wanted.page, last)
+    rest, first = f"{where}{order_sql(wanted)}", (page - 1) * size
+    found = ask(f"from {whole}{rest}\nlimit {size} offset {first}")
+    query = f"select *\nfrom {typed}{rest}\nlimit 100"
+    return RowsPage(found, page, first + 1, count, last, query)

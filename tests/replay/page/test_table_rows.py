@@ -1,0 +1,149 @@
+"""Laws of the rows of a table on its page: sorted, filtered, and in pages, by addresses alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from asking import Server
+from page_world import EVIL, World
+from test_page import Page, got, serving
+
+from kappa.replay.page import routes, table_rows
+from kappa.replay.page.table_rows import Match, RowsRequest
+from kappa.serving.query.reader.errors import TooMuch
+
+pytestmark = pytest.mark.slow
+
+TABLE = "/tables/web/page_hits"
+WILD = "we\"ird' name</script>"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A table of 130 rows, and a view with a wild name of a column."""
+    world = World(tmp_path_factory.mktemp("world"))
+    wild = WILD.replace('"', '""')
+    view = f'select page as "{wild}", hits, null::bigint as gone from page_hits'
+    world.goes_live(world.build("web-1", rows=130, evil=EVIL, by_page=view), 1, ago=60)
+    world.be_up()
+    with serving(world) as running:
+        yield running
+
+
+def hits(page: Page) -> list[str]:
+    """Returns the cells of the last column of the page's rows."""
+    place = page.words.index("Open as a query")
+    cells = [each.strip() for each in page.words[place:] if each.strip()]
+    return [each for each in cells[: cells.index("Columns")] if each.isdecimal()]
+
+
+@pytest.mark.parametrize(
+    ("asked", "place", "first", "last"),
+    [
+        ("", "Rows 1 to 50 of 130", "1", "50"),
+        ("?page=3", "Rows 101 to 130 of 130", "101", "130"),
+        ("?page=99", "Rows 101 to 130 of 130", "101", "130"),
+        ("?page=x", "Rows 1 to 50 of 130", "1", "50"),
+        ("?order=hits&down=1", "Rows 1 to 50 of 130, by hits, largest first", "130", "81"),
+        ("?order=hits&down=1&page=3", "Rows 101 to 130 of 130", "30", "1"),
+        ("?column=hits&match=at+least&value=100", "Rows 1 to 31 of 31", "100", "130"),
+        ("?column=hits&match=at+most&value=7&order=hits", "Rows 1 to 7 of 7", "1", "7"),
+        ("?column=page&value=/page/1&order=hits", "Rows 1 to 17 of 17", "2", "130"),
+        ("?column=page&match=contains&value=PAGE/1&order=hits", "of 17", "2", "130"),
+        (
+            "?column=minute&value=2026-01-01+00:04:00+UTC",
+            "Rows 1 to 1 of 1",
+            "5",
+            "5",
+        ),
+    ],
+)
+def test_rows_are_those_of_the_address(
+    server: Server, asked: str, place: str, first: str, last: str
+) -> None:
+    page = got(server, f"{TABLE}{asked}")
+
+    assert place in page.text
+    found = hits(page)
+    assert (found[0], found[-1]) == (first, last)
+
+
+def test_a_click_on_a_column_sorts_and_keeps_the_filter(server: Server) -> None:
+    """Up, then down, then as stored, from the first page on; an order survives a new filter."""
+    wanted = RowsRequest(column="page", value="/page/1", page=2)
+    up = wanted.sorted_by("hits")
+    assert (up, up.sorted_by("hits").down) == (
+        RowsRequest("hits", column="page", value="/page/1"),
+        True,
+    )
+    assert up.sorted_by("hits").sorted_by("hits").order == ""
+    page = got(server, f"{TABLE}?column=page&value=/page/1&order=hits")
+    hrefs = [each["href"] for each in page.all("a")]
+    assert "?order=hits&down=1&column=page&match=is&value=%2Fpage%2F1#rows" in hrefs
+    assert {"type": "hidden", "name": "order", "value": "hits"} in page.all("input")
+    sorts = [each["aria-sort"] for each in page.all("th") if "aria-sort" in each]
+    assert sorts == ["ascending"]
+    (query,) = [each or "" for each in hrefs if (each or "").startswith("/query?sql=")]
+    rows = got(server, query)
+    assert "17 rows" in rows.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("?order=hitz", "there is no column hitz did you mean hits?"),
+        ("?column=pages&value=1", "there is no column pages"),
+        ("?column=hits&value=many", "many"),
+        ("?column=page&value=nowhere", "No row is so."),
+    ],
+)
+def test_a_wrong_address_says_what_is_wrong(server: Server, asked: str, told: str) -> None:
+    page = got(server, f"{TABLE}{asked}")
+
+    assert page.status == 200
+    assert told in page.text
+
+
+def test_wild_names_and_values_are_only_text(server: Server) -> None:
+    column, value = quote(WILD), quote(EVIL)
+    page = got(server, f"/tables/web/by_page?order={column}&column={column}&value=/{value}")
+
+    assert page.status == 200
+    assert "Rows 1 to 1 of 1" in page.text
+    assert EVIL in page.text
+    assert {"id": "value", "name": "value", "value": f"/{EVIL}", "autocomplete": "off"} in page.all(
+        "input"
+    )
+    assert "Rows 1 to 50 of 130" in got(server, "/tables/web/by_page?order=gone").text
+
+
+def test_rows_are_counted_up_to_a_bound(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody turns the pages of a table of ten million rows."""
+    monkeypatch.setattr(table_rows, "_MOST", 100)
+    page = got(server, f"{TABLE}?column=page&match=contains&value=/page&page=9")
+    assert "Rows 51 to 100 of more than 100" in page.text
+    assert "Sort or filter to see others." in page.text
+    assert "Row 100" in got(server, f"{TABLE}?column=page&match=contains&value=/page&page=1").text
+
+
+def test_what_takes_too_long_is_not_asked_again_at_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def slow(*_: object) -> None:
+        asked.append("once")
+        raise TooMuch("the query took too long", hint="ask for less")
+
+    monkeypatch.setattr(routes, "ask_rows", slow)
+    for _ in range(3):
+        assert "the query took too long" in got(server, f"{TABLE}?order=minute&down=1").text
+    assert asked == ["once"]
+
+
+@pytest.mark.parametrize("given", [{}, {"page": "0"}, {"page": "-1"}, {"match": "like"}])
+def test_what_cannot_be_read_has_its_default(given: dict[str, str]) -> None:
+    assert RowsRequest.of(given) == RowsRequest()
+    assert RowsRequest.of({"match": "at most"}).match is Match.AT_MOST
