@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 from kappa.base.errors import KappaError, UsageError
+from kappa.base.sql import quoted, text
 from kappa.declare.board import Board, Chart, ChartKind
 from kappa.serving.access.roles import THIS_MACHINE, Identity, TableGrant
 from kappa.serving.query.pin.catalog import pin_served
@@ -41,6 +42,7 @@ MOST_ROWS = 1_000
 # More bars, or more lines, nobody tells apart.
 _MOST_BARS = 50
 _MOST_LINES = 5
+_ROWS_IN_SIGHT = 10
 # The newest rows of a line are shown as a table, too.
 _LAST_ROWS = 50
 # Times of microseconds; Python would cut nanoseconds.
@@ -71,10 +73,11 @@ class DrawnBar:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBars:
-    """Bars, with the names of both columns."""
+    """Bars, with the names of both columns; `zero` is where zero is, in percent of the width."""
 
     columns: tuple[str, ...]
     bars: tuple[DrawnBar, ...]
+    zero: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,13 @@ class BoardAnswer:
     reads: tuple[Read, ...]
     frontiers: Mapping[str, Frontier]
 
+    @property
+    def has_times(self) -> bool:
+        """Returns True if a chart is over times, so that a range of time can be chosen."""
+        return any(
+            isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"] for each in self.charts
+        )
+
 
 def answer_board(
     store: Store,
@@ -131,12 +141,13 @@ def answer_board(
     lease_seconds: float,
     client: Client | None = None,
     reader: Identity = THIS_MACHINE,
+    since: datetime | None = None,
 ) -> BoardAnswer:
     """Answers the queries of a board like queries over HTTP, all from one snapshot.
 
-    If a query fails, or names a table that the `reader` may not read, only its chart shows the
-    error. Raises Conflict if no snapshot was kept until the end, and ClientLeft if the `client`
-    leaves before.
+    With `since`, lines over times begin at that time. If a query fails, or names a table that the
+    `reader` may not read, only its chart shows the error. Raises Conflict if no snapshot was kept
+    until the end, and ClientLeft if the `client` leaves before.
     """
     attempt = 0
     while True:
@@ -145,7 +156,8 @@ def answer_board(
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 charts = tuple(
                     pool.map(
-                        partial(_answer_chart, store, sandbox, pinned, client, reader), board.charts
+                        partial(_answer_chart, store, sandbox, pinned, client, reader, since),
+                        board.charts,
                     )
                 )
             if attempt == _ATTEMPTS:
@@ -169,17 +181,56 @@ def _answer_chart(
     pinned: PinnedSnapshot,
     client: Client | None,
     reader: Identity,
+    since: datetime | None,
     chart: Chart,
 ) -> ChartAnswer:
-    try:
+    def ask(sql: str) -> dict[str, Any]:
         reply = sandbox.ask_pinned(
-            store, pinned, Question(chart.sql, rows=MOST_ROWS, reader=reader), client=client
+            store, pinned, Question(sql, rows=MOST_ROWS, reader=reader), client=client
         )
         with reply.body as body:
-            shown, note = draw_answer(chart.kind, json.loads(body.read()))
+            found: dict[str, Any] = json.loads(body.read())
+            return found
+
+    try:
+        answer = ask(chart.sql)
+        if since is not None and chart.kind is ChartKind.LINE and _is_over_times(answer):
+            # The first thousand rows may all be older.
+            answer = (
+                ask(since_sql(chart.sql, answer["columns"][0], since))
+                if answer["truncated"]
+                else rows_since(answer, since)
+            )
+        shown, note = draw_answer(chart.kind, answer)
     except KappaError as error:
         return ChartAnswer(chart, None, trouble=error)
     return ChartAnswer(chart, shown, note)
+
+
+def _is_over_times(answer: Mapping[str, Any]) -> bool:
+    return bool(answer["columns"]) and bool(_TIMES.fullmatch(answer["columns"][0]["type"]))
+
+
+def since_sql(sql: str, column: Mapping[str, str], since: datetime) -> str:
+    """Returns a query for the rows of another query from a time on, by its first column. Pure."""
+    at = text(since.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"))
+    value = (
+        f"cast({at} || '+00' as timestamptz)"
+        if "TIME ZONE" in column["type"].upper()
+        else f"cast({at} as timestamp)"
+    )
+    # The query has its own lines: a comment at its end must not reach the bracket.
+    return (
+        f"select * from (\n{sql.rstrip().rstrip(';')}\n) where {quoted(column['name'])} >= {value}"
+    )
+
+
+def rows_since(answer: Mapping[str, Any], since: datetime) -> dict[str, Any]:
+    """Returns an answer without the rows before a time, by the first column. Pure."""
+    name = answer["columns"][0]["name"]
+    least = since.timestamp()
+    rows = [row for row in answer["rows"] if (_unix_seconds(row[name]) or 0.0) >= least]
+    return {**answer, "rows": rows}
 
 
 def _board_answer(
@@ -209,8 +260,8 @@ def _board_answer(
 def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
     """Returns the drawing of an answer by the kind of the chart. Pure.
 
-    The second value is a note if rows are left out, else "". Raises UsageError if the chart
-    cannot draw the query's columns or rows.
+    The second value is a note if rows are left out or out of sight, else "". Raises UsageError if
+    the chart cannot draw the query's columns or rows.
     """
     names, rows = (shown := typed_rows(answer)).columns, shown.rows
     types = tuple(column["type"] for column in answer["columns"])
@@ -222,10 +273,12 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]
             return _draw_lines(names, types, rows), note
         case ChartKind.BARS:
             if len(rows) > _MOST_BARS:
-                note = f"The first {_MOST_BARS} bars are shown."
+                whole = "" if answer["truncated"] else f" of {len(rows):,}"
+                note = f"The first {_MOST_BARS}{whole} bars are shown."
             return _draw_bars(names, types, rows[:_MOST_BARS]), note
         case ChartKind.TABLE:
-            return shown, note
+            # A longer table scrolls, so its end is not in sight.
+            return shown, note or (f"{len(rows):,} rows" if len(rows) > _ROWS_IN_SIGHT else "")
 
 
 def typed_rows(answer: Mapping[str, Any]) -> DrawnRows:
@@ -273,6 +326,7 @@ def _draw_bars(
             )
             for (label, value), length in zip(rows, lengths, strict=True)
         ),
+        round(-low * percent, 2),
     )
 
 

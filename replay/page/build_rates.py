@@ -23,8 +23,10 @@ from kappa.state.kept_frontiers import (
 from kappa.state.read_memory import ReadMemory
 from kappa.state.store import Store
 
-_HOUR = timedelta(hours=1)
-_RATE_OVER = timedelta(minutes=1)
+# Rates and their curves are of the same time, which has one name on a page.
+WINDOW = timedelta(minutes=10)
+# A point before the window says where the window begins.
+_KEPT_FOR = 2 * WINDOW
 # More frontiers than this lie between two runs of maintenance only where slices are very small.
 _MOST = 300
 _POINTS = 120
@@ -53,13 +55,13 @@ class BuildHistories:
         self._walked: dict[str, int] = {}
 
     def points_of(self, build: str, now: datetime) -> tuple[HistoryPoint, ...]:
-        """Returns the known points of the last hour, oldest first."""
+        """Returns the known points of the window and some time before, oldest first."""
         with self._lock:
             known = self._known.setdefault(build, {})
             known |= {each.number: _history_point(each) for each in self._newly_kept(build)}
             known |= {each.number: _history_point(each) for each in self._new_frontiers(build)}
             self._known[build] = {
-                number: step for number, step in known.items() if now - step.at < _HOUR
+                number: step for number, step in known.items() if now - step.at < _KEPT_FOR
             }
             return tuple(step for _, step in sorted(self._known[build].items()))
 
@@ -113,20 +115,18 @@ def joined_points(
 
 
 def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
-    """Returns offsets a second over the last minute, or since the first point. Pure.
+    """Returns offsets a second over the window, or since the first point. Pure.
 
     Returns None if too little is known.
     """
     if not steps:
         return None
-    recent = [step for step in steps if now - step.at <= _RATE_OVER]
-    before = [step for step in steps if now - step.at > _RATE_OVER]
+    recent = [step for step in steps if now - step.at <= WINDOW]
+    before = [step for step in steps if now - step.at > WINDOW]
     if not recent:
         return 0.0
-    # The offset a minute ago is the offset of the last frontier before.
-    since, start = (
-        (now - _RATE_OVER, before[-1].offset) if before else (recent[0].at, recent[0].offset)
-    )
+    # The offset at the beginning of the window is that of the last frontier before.
+    since, start = (now - WINDOW, before[-1].offset) if before else (recent[0].at, recent[0].offset)
     seconds = (now - since).total_seconds()
     return growth(start, recent[-1].offset, seconds) if seconds >= 1 else None
 
@@ -134,15 +134,17 @@ def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
 def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[int], list[float]]:
     """Returns times (seconds since 1970) and the rates (offsets a second) before each time. Pure.
 
-    All pieces between two times are equally long.
+    All pieces between two times are equally long. What came after the newest frontier is not known
+    before the next one, unless the build stands still.
     """
     if not steps:
         return [], []
-    begin = max(steps[0].at, now - _HOUR)
-    piece = max(5.0, max(60.0, (now - begin).total_seconds()) / _POINTS)
+    begin = max(steps[0].at, now - WINDOW)
+    end = steps[-1].at if now - steps[-1].at < _KEPT_EVERY else now
+    piece = max(5.0, max(60.0, (end - begin).total_seconds()) / _POINTS)
     edges = [
         begin + timedelta(seconds=piece * place)
-        for place in range(int((now - begin).total_seconds() / piece) + 1)
+        for place in range(int((end - begin).total_seconds() / piece) + 1)
     ]
     offsets = list(_offsets_at(edges, steps))
     return [int(edge.timestamp()) for edge in edges[1:]], [

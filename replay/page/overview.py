@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kappa.replay.page.build_rates import (
+    WINDOW,
     HistoryPoint,
     joined_points,
     rate_of,
     rates_over_time,
 )
-from kappa.replay.rollout.rollout import Phase
+from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.state.journal.events import GenerationMade
@@ -22,7 +23,8 @@ from kappa.state.kept_frontiers import parse_moment
 
 # A job that has published within this time is at work on the missing records.
 _AT_WORK_SECONDS = 10.0
-_HOUR = timedelta(hours=1)
+# A failed rollout is news for so long, unless a later rollout of its pipeline begins.
+_NEWS = timedelta(days=1)
 # So many pipelines are shown as cards; more are rows of a list.
 _MOST_CARDS = 3
 # The order of states in the list: what needs a person comes first.
@@ -55,8 +57,8 @@ class Health:
 class PipelineCard:
     """A pipeline with its builds.
 
-    `rate` is the number of offsets that served builds fold per second. `chart` has the rates over
-    the last hour or a shorter `span_seconds`, across promotes too.
+    `rate` is the number of offsets that served builds fold per second, and `chart` has the rates
+    over time, across promotes too: both over the same last `span_seconds`.
     """
 
     pipeline: str
@@ -132,6 +134,44 @@ def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> Pipe
     )
 
 
+@dataclass(frozen=True, slots=True)
+class StoppedBuild:
+    """A build whose job does not run, with the reason."""
+
+    build: BuildStatus
+    why: str
+
+
+def stopped_builds(cards: Sequence[PipelineCard]) -> tuple[StoppedBuild, ...]:
+    """Lists the builds whose job has stopped or is in trouble: builds that serve first. Pure."""
+    builds = [
+        build
+        for role in ("live", "candidate", "idle")
+        for build in (getattr(card, role) for card in cards)
+        if build is not None
+    ]
+    found = {
+        build.build: StoppedBuild(
+            build, build.trouble if build.stopped is None else build.stopped.text
+        )
+        for build in builds
+        if build.stopped is not None or build.trouble
+    }
+    return tuple(found.values())
+
+
+def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
+    """Lists the rollouts of a day that failed, and that no later one followed. Pure.
+
+    The newest comes first.
+    """
+    last = {each.pipeline: each for each in state.rollouts}
+    found = sorted(last.values(), key=lambda each: -each.id)
+    return tuple(
+        each for each in found if each.phase is Phase.FAILED and now - parse_moment(each.at) < _NEWS
+    )
+
+
 def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> Health:
     """Returns the health of a build."""
     age = build.age_seconds(now)
@@ -201,7 +241,7 @@ def _pipeline_card(
         None if live is None else health_of(live, now),
         rate_of(steps, now),
         {"x": times, "y": rates},
-        0.0 if not steps else min(3600.0, (now - steps[0].at).total_seconds()),
+        0.0 if not steps else min(WINDOW, now - steps[0].at).total_seconds(),
         generation,
         record,
         0 if live is None else open_rejects.get(pipeline, live.rejected),
@@ -216,7 +256,7 @@ def _served_spans(
 ) -> list[tuple[datetime, Sequence[HistoryPoint]]]:
     """Returns since when each build of a pipeline served, with the history of the build.
 
-    Builds that served before the last hour, or before a retirement, are left out.
+    Builds that served before the window, or before a retirement, are left out.
     """
     begun: list[tuple[datetime, str]] = []
     for record in reversed(state.served):
@@ -227,7 +267,7 @@ def _served_spans(
         if begun and begun[-1][1] == build:
             begun.pop()
         begun.append((at, build))
-        if now - at > _HOUR:
+        if now - at > WINDOW:
             break
     return [(at, trails(build)) for at, build in reversed(begun)]
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs, quote, urlencode
@@ -39,16 +39,18 @@ from kappa.records.redrive import parse_position
 from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
-from kappa.replay.page.build_rates import BuildHistories
+from kappa.replay.page.build_rates import WINDOW, BuildHistories
 from kappa.replay.page.code_changes import ChangedPart, code_changes
 from kappa.replay.page.drawn_graph import draw_graph
 from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.overview import (
     Health,
+    failed_rollouts,
     health_of,
     phase_health,
     pipeline_cards,
     pipeline_list,
+    stopped_builds,
 )
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
@@ -179,6 +181,13 @@ _TONES = {
     "bad": "stopped or failing",
     "unknown": "nothing new",
 }
+# By the word in the address: the range of time of a board, with its name.
+_RANGES = {
+    "1h": ("hour", timedelta(hours=1)),
+    "24h": ("24 hours", timedelta(hours=24)),
+    "7d": ("7 days", timedelta(days=7)),
+    "30d": ("30 days", timedelta(days=30)),
+}
 # A board is there to be watched: queries may take up to a third of the time.
 _REST = 2
 
@@ -204,6 +213,7 @@ def render_page(
         name,
         place=place_of(request),
         now=now,
+        counts=_open_counts(request, desk),
         generation=state.generation,
         supervised=supervised,
         with_token=request.app.state.accounts.is_guarded,
@@ -217,6 +227,18 @@ def render_page(
     took = f"page;dur={1000 * (time.thread_time() - _begun.get()):.0f}"
     headers = {**HEADERS, "Server-Timing": took}
     return Response(html, status_code, headers=headers, media_type="text/html")
+
+
+def _open_counts(request: Request, desk: SharedLooks) -> Mapping[str, int]:
+    """Counts what is open on pages of the navigation: rejects, and alerts that cannot send.
+
+    Without a recent status nothing is counted: no page waits for a broker because of a number.
+    """
+    status = desk.seen_status()
+    if status is None or not may(asker(request), Act.LOOK):
+        return {}
+    failing = sum(each.shown_by == "kappa alerts list" for each in status.failing)
+    return {"/alerts": failing, "/rejects": sum(desk.open_rejects(status).values())}
 
 
 @router.get("/")
@@ -238,6 +260,9 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         state,
         now,
         cards=found,
+        stopped=stopped_builds(found),
+        failed=failed_rollouts(state, now),
+        window=WINDOW.total_seconds(),
         pipelines=pipeline_list(found, search.strip(), sort),
         status=status,
         broker=desk.here.bootstrap_servers,
@@ -981,8 +1006,11 @@ def show_boards(request: Request) -> Response:
 
 @router.get("/boards/{name}")
 @needs(Act.READ)
-def show_board(request: Request, name: str, *, kiosk: bool = False) -> Response:
-    """Shows a board with all charts; `kiosk`: alone, in large letters, for a wall screen."""
+def show_board(request: Request, name: str, *, kiosk: bool = False, last: str = "") -> Response:
+    """Shows a board with all charts; `kiosk`: alone, in large letters, for a wall screen.
+
+    With `last`, lines over times are those of a last hour, day, week or month.
+    """
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     found = boards_in(here.settings.project).get(board_name(name))
@@ -1001,9 +1029,11 @@ def show_board(request: Request, name: str, *, kiosk: bool = False) -> Response:
         reader = asker(request)
         readable = reader.tables
         whose = "all" if readable.names is None else sorted(readable.names)
+        since = now - _RANGES[last][1] if last in _RANGES else None
+        which = f"{asked} of the last {last if last in _RANGES else 'rows'}"
         try:
             answer = desk.shared_look(
-                f"board {asked} for {'all' if readable.is_all else reader.name} of {whose}",
+                f"board {which} for {'all' if readable.is_all else reader.name} of {whose}",
                 lambda: answer_board(
                     here.store,
                     stand.sandbox,
@@ -1011,6 +1041,7 @@ def show_board(request: Request, name: str, *, kiosk: bool = False) -> Response:
                     lease_seconds=stand.lease_seconds,
                     client=client,
                     reader=reader,
+                    since=since,
                 ),
                 generation=state.generation,
                 rest=_REST,
@@ -1026,6 +1057,8 @@ def show_board(request: Request, name: str, *, kiosk: bool = False) -> Response:
         title=name if isinstance(found, DeclarationError) else found.title,
         address=f"/boards/{quote(name)}",
         kiosk=kiosk,
+        last=last if last in _RANGES else "",
+        ranges={key: name for key, (name, _) in _RANGES.items()},
         answer=answer,
         trouble=trouble,
         behind=answer is not None and is_behind(here.store, answer),

@@ -203,6 +203,11 @@ class SharedLooks:
         """Returns the status that `kappa status` shows."""
         return self.shared_look("status", self._observe_status)
 
+    def seen_status(self) -> Status | None:
+        """Returns the last status that was looked up, or None; nothing is looked up."""
+        found, trouble = self._cached_look(None, "status").outcome
+        return found if trouble is None else None
+
     def topics(self) -> Listing:
         """Returns the rows of `kappa topics list`, without topics that are only declared.
 

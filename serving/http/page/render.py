@@ -70,12 +70,13 @@ def page_html(
     place: ProjectPlace | None = None,
     now: datetime | None = None,
     asker: Identity | None = None,
+    counts: Mapping[str, int] | None = None,
     **values: object,
 ) -> str:
     """Renders the template of a name with values, as of the time `now`.
 
     Each page names the project of `place`, and offers what `asker` may do: nothing if nobody is
-    known to ask.
+    known to ask. `counts` says how much is open on pages of the navigation, by address.
     """
 
     def may_do(act: str) -> bool:
@@ -92,6 +93,7 @@ def page_html(
         place=place,
         now=now or datetime.now(UTC),
         asker=asker,
+        counts=counts or {},
         may=may_do,
         refused=refused,
         **values,

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from page_world import EVIL, ROWS, World
 
 from kappa.declare.board import Board, Chart, ChartKind
 from kappa.replay.page import api, routes
-from kappa.replay.page.boards import DrawnNumber, answer_board, is_behind, tables_read
+from kappa.replay.page.boards import DrawnLines, DrawnNumber, answer_board, is_behind, tables_read
 from kappa.serving.http import events
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.reader import open_reader
@@ -108,6 +109,43 @@ def test_a_board_shows_each_chart_in_its_kind(lived: tuple[World, Server]) -> No
     assert "Generation 2 · web as of <time" in page
 
 
+def test_lines_are_of_the_range_of_the_address(lived: tuple[World, Server]) -> None:
+    """All rows of the world are old. A range that nobody knows is none; a kiosk keeps the range."""
+    _, page = got(lived[1], "/boards/pages?last=24h")
+    assert "No rows of the last 24 hours." in tile(page, "By minute")
+    assert f">{ROWS * (ROWS + 1) // 2}</p>" in tile(page, "Hits")
+    assert '<a href="/boards/pages?last=24h" aria-current="true">24 hours</a>' in page
+    assert 'href="/boards/pages?kiosk=1&amp;last=24h"' in page
+    assert "data-chart" in tile(got(lived[1], "/boards/pages?last=never")[1], "By minute")
+
+
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date"])
+@pytest.mark.parametrize("rows", [900, 5_000])
+def test_a_range_has_the_newest_rows_of_any_query(world: World, kind: str, rows: int) -> None:
+    """Of a query with more rows than a chart takes, too, of which the first ones are old."""
+    at = f"({kind} '2026-01-01' + to_{'days' if kind == 'date' else 'hours'}(n::int))::{kind}"
+    sql = f'select {at} as "at ""it""", n from range({rows}) of(n) order by n -- as they are\n'
+    step = timedelta(days=1) if kind == "date" else timedelta(hours=1)
+    since = datetime(2026, 1, 1, tzinfo=UTC) + (rows - 10) * step
+    board = Board("Hits", (Chart("All", ChartKind.LINE, sql, 1),))
+    with Sandbox(Allowance(at_once=2)) as sandbox:
+        answer = answer_board(world.store, sandbox, board, lease_seconds=60, since=since)
+
+    (chart,) = answer.charts
+    assert chart.trouble is None
+    assert isinstance(chart.drawn, DrawnLines)
+    assert chart.drawn.chart["series"][0]["values"] == [*map(float, range(rows - 10, rows))]
+    assert answer.has_times
+
+
+def test_each_chart_leads_to_its_query(lived: tuple[World, Server]) -> None:
+    _, page = got(lived[1], "/boards/pages")
+    (address,) = re.findall(r'class="ask" href="([^"]+)"', tile(page, "Rows"))
+    status, found = got(lived[1], address)
+
+    assert (status, "from page_hits limit 3" in found) == (200, True)
+
+
 def test_a_query_that_fails_is_explained_in_its_own_tile(lived: tuple[World, Server]) -> None:
     _, page = got(lived[1], "/boards/pages")
 
@@ -176,7 +214,10 @@ def test_a_kiosk_has_neither_frame_nor_rows_to_open(lived: tuple[World, Server])
     assert "<nav" not in page
     assert "<details" not in page
     assert 'id="line"' in page
-    assert tile(page, "Hits") == tile(framed, "Hits")
+    assert "Open query" in framed
+    assert "Open query" not in page
+    figure = f">{ROWS * (ROWS + 1) // 2}</p>"
+    assert (figure in tile(page, "Hits"), figure in tile(framed, "Hits")) == (True, True)
 
 
 def test_a_kiosk_asks_for_the_token_once_and_is_led_back(tmp_path: Path) -> None:

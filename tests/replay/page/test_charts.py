@@ -50,6 +50,7 @@ def test_bars_share_one_room_from_the_least_value_to_the_largest() -> None:
         ("b", 0.0, 25.0),
         ("c", 25.0, 0.0),
     ]
+    assert shown.zero == 25.0
 
 
 @pytest.mark.parametrize("rows", [[], [["a", 0]], [["a", "NaN"]], [["a", "Infinity"]]])
@@ -141,10 +142,13 @@ def test_rows_that_are_left_out_are_noted() -> None:
     whole = answer("who VARCHAR, n BIGINT", *rows)
 
     assert draw_answer(TABLE, cut)[1] == "The first 60 rows are shown."
-    assert draw_answer(TABLE, whole)[1] == ""
+    # A table scrolls, so its length is not in sight.
+    assert draw_answer(TABLE, whole)[1] == "60 rows"
+    assert draw_answer(TABLE, answer("n BIGINT", [1]))[1] == ""
     shown, note = draw_answer(BARS, whole)
     assert isinstance(shown, DrawnBars)
-    assert (len(shown.bars), note) == (50, "The first 50 bars are shown.")
+    assert (len(shown.bars), note) == (50, "The first 50 of 60 bars are shown.")
+    assert draw_answer(BARS, cut)[1] == "The first 50 bars are shown."
 
 
 def test_a_table_has_all_rows_in_the_order_of_its_columns() -> None:

@@ -58,7 +58,7 @@ from kappa.serving.query.render import Form
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state import disk_space
 from kappa.state.build import folder_of_build, put_birth, read_birth
-from kappa.state.build_status import ViewCost, put_view_costs
+from kappa.state.build_status import ViewCost, put_stopped, put_view_costs
 from kappa.state.drift import Drift, DriftKind, put_drifts
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
@@ -265,6 +265,43 @@ def test_overview_begins_with_what_is_wrong(world: World) -> None:
     assert "open" not in drift
     assert EVIL in page.text
     assert "/rollouts/5" in {each["href"] for each in page.all("a") if each.get("class")}
+
+
+def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
+    """A failed rollout is told until another one of its pipeline begins."""
+    world.lives()
+    put_stopped(world.store, "web-2", Conflict(f"no memory {EVIL}", hint="give it more"))
+    world.append(Staged("shop", "shop-1", "v", ("new",)))
+    number = max(record.number for record in world.journal.after(0))
+    world.append(Failed(number, f"check failed {EVIL}", "mend it"))
+    with serving(world) as server:
+        page = got(server, "/")
+        world.append(Staged("shop", "shop-2", "v", ("new",)))
+        later = got(server, "/")
+
+    told = (
+        f"the job has stopped: no memory {EVIL} (give it more)",
+        "Alert late cannot be delivered",
+        "of shop failed",
+        f": check failed {EVIL}",
+        "On the way",
+    )
+    places = [page.text.index(each) for each in told]
+    assert places == sorted(places)
+    assert "/logs/web-2" in {each["href"] for each in page.all("a")}
+    # Rollout 3 of web failed too, and rollout 5 came after.
+    assert page.text.count(" failed ") == 2
+    assert "of shop failed" not in later.text
+
+
+def test_the_navigation_counts_what_is_open(world: World) -> None:
+    world.lives()
+    with serving(world) as server:
+        before, _, after = (got(server, path) for path in ("/history", "/", "/history"))
+
+    # No page looks for a count.
+    assert "Rejects 2" not in before.text
+    assert "Rejects 2 Alerts 1 History" in after.text
 
 
 def test_many_failing_outlets_are_one_notice(world: World) -> None:
@@ -796,10 +833,10 @@ def steps(*points: tuple[float, int]) -> list[HistoryPoint]:
     return [HistoryPoint(NOW - timedelta(seconds=ago), offset) for ago, offset in points]
 
 
-def test_a_rate_is_over_the_last_minute() -> None:
+def test_a_rate_is_over_the_window_of_its_curve() -> None:
     assert rate_of([], NOW) is None
-    assert rate_of(steps((600, 0), (300, 900)), NOW) == 0
-    assert rate_of(steps((600, 0), (30, 600)), NOW) == 10
+    assert rate_of(steps((6000, 0), (3000, 900)), NOW) == 0
+    assert rate_of(steps((900, 0), (300, 6000)), NOW) == 10
     assert rate_of(steps((20, 0), (10, 100)), NOW) == 5
     assert rate_of(steps((0.1, 100)), NOW) is None
     assert rate_of(steps((20, 100), (10, 0)), NOW) == 0
@@ -814,6 +851,16 @@ def test_chart_adds_up_to_what_was_folded() -> None:
     assert times == sorted(times)
     assert all(rate == pytest.approx(10, abs=0.5) for rate in found[1:-2])
     assert rates_over_time([], NOW) == ([], [])
+
+
+def test_a_curve_falls_only_if_the_build_stands_still() -> None:
+    """Between two frontiers nothing is known, so nothing is drawn."""
+    at_work = steps(*((ago, 6000 - 10 * ago) for ago in range(600, 30, -10)))
+    _, found = rates_over_time(at_work, NOW)
+    assert min(found) == pytest.approx(10, abs=0.5)
+    still = steps(*((ago, 6000 - 10 * ago) for ago in range(600, 190, -10)))
+    _, found = rates_over_time(still, NOW)
+    assert found[-1] == 0
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 const drawn = new WeakMap();
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-// As many digits as tell two ticks apart: rates of a quiet topic are far below one.
-const ticks = (at, step) => (step >= 1 ? at.map((each) => compact.format(each)) : at.map((each) => each.toLocaleString("en", { maximumFractionDigits: Math.min(9, Math.ceil(-Math.log10(step))) })));
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 3 });
+// As many digits as a tick has: rates of a quiet topic are far below one, and a tick between 0 and
+// 0.5 is at 0.25.
+const digits = (step) => { let count = 0; while (count < 9 && Math.abs(step * 10 ** count - Math.round(step * 10 ** count)) > 1e-6) count++; return count; };
+const ticks = (at, step) => (step >= 1 ? at.map((each) => compact.format(each)) : at.map((each) => each.toLocaleString("en", { maximumFractionDigits: digits(step) })));
 // All times are UTC, as everywhere.
 const utc = (seconds) => new Date(seconds * 1000).toISOString();
 // Pixels between two labels: a date is wider than an hour.
@@ -14,6 +16,24 @@ const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(ea
 
 // The value at the pointer, or the newest value while nobody points.
 const pointed = (plot, value, series) => value ?? (plot.cursor?.idx == null ? plot.data?.[series]?.at(-1) : null);
+
+// More points than this are a line without marks.
+const MOST_MARKED = 24;
+
+// Values on both sides of zero: the line between them.
+function drawZero(plot) {
+  const { min, max } = plot.scales.y;
+  if (!(min < 0 && max > 0)) return;
+  const { ctx, bbox } = plot, at = Math.round(plot.valToPos(0, "y", true)) + 0.5;
+  ctx.save();
+  ctx.strokeStyle = colour("--strong");
+  ctx.lineWidth = devicePixelRatio;
+  ctx.beginPath();
+  ctx.moveTo(bbox.left, at);
+  ctx.lineTo(bbox.left + bbox.width, at);
+  ctx.stroke();
+  ctx.restore();
+}
 
 // Draws a chart. series: [{label, values}]; x: numbers (times in seconds, if `time`);
 // labels: names in place of the numbers; where: the name of x.
@@ -29,7 +49,8 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
     height: small ? 92 : parseInt(own.getPropertyValue("--chart-height"), 10) || 260,
     padding: small ? [6, 28, 0, 0] : [10, 34, 0, 0],
     // On a wall nobody points at a value.
-    legend: { show: !small, live: !document.body.classList.contains("kiosk") },
+    legend: { show: !small, live: !document.body.classList.contains("kiosk"), markers: { width: 0, fill: (_, at) => strokes[(at - 1) % strokes.length] } },
+    hooks: { drawAxes: [drawZero] },
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     cursor: small ? { show: false } : { drag: { x: true, y: false } },
     scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
@@ -39,7 +60,7 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
     ],
     series: [
       { label: where, value: (plot, found, series, __, at = pointed(plot, found, series)) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
-      ...series.map(({ label }, at) => ({ label, stroke: strokes[at % strokes.length], width: bars ? 0 : 1.6, fill: bars ? strokes[at % strokes.length] : small ? colour("--tint") : undefined, paths: shape, points: { show: !small && !bars && x.length < 60 }, value: (plot, found, series, __, v = pointed(plot, found, series)) => (v == null ? "—" : v.toLocaleString("en")) })),
+      ...series.map(({ label }, at) => ({ label, stroke: strokes[at % strokes.length], width: bars ? 0 : 1.6, fill: bars ? strokes[at % strokes.length] : small ? colour("--tint") : undefined, paths: shape, points: { show: !small && !bars && x.length <= MOST_MARKED, size: 6, fill: strokes[at % strokes.length] }, value: (plot, found, series, __, v = pointed(plot, found, series)) => (v == null ? "—" : v.toLocaleString("en")) })),
     ],
   };
   drawn.get(place)?.destroy();

@@ -61,6 +61,9 @@ function take(page) {
     const there = page.getElementById(here.id);
     if (there) become(here, there);
   }
+  // The counts of the navigation.
+  const nav = document.querySelector("nav"), other = page.querySelector("nav");
+  if (nav && other) become(nav, other);
   load();
   drawCharts();
   // The server has not yet asked a board's queries of the newest rows.
@@ -191,7 +194,7 @@ function listen(wait = 1000) {
   if (!stream) { events = null; return; }
   const { from, kinds } = stream;
   const mine = (events = new EventSource(from));
-  mine.onopen = () => { wait = 1000; lost = false; say("live", "Live"); refresh(); };
+  mine.onopen = () => { wait = 1000; lost = false; say("live", "Page live"); refresh(); };
   mine.onerror = () => {
     lost = true;
     tick();
