@@ -126,7 +126,7 @@ def take(browser: Browser, origin: str, pages: dict[str, str], into: Path, *size
             if path != "/nowhere":
                 page.locator("#line[data-state=live]").wait_for()
             # Samples of rows come after the page.
-            page.wait_for_function("!document.querySelector('[data-load] > p:only-child > a')")
+            page.locator("[data-load] > p:only-child > a").wait_for(state="detached")
             page.wait_for_timeout(300)
             ending = "" if into == HERE else f"-{size}"
             page.screenshot(path=into / f"page-{name}{ending}.png", full_page=into != HERE)

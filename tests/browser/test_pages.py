@@ -698,6 +698,21 @@ def test_stages_of_a_rollout_move_nothing(chromium: Browser, tmp_path: Path) -> 
             assert [each.bounding_box() for each in what_stays] == before
 
 
+def test_on_a_phone_a_replay_shows_its_progress_first(chromium: Browser, tmp_path: Path) -> None:
+    """Once the rows were compared, they come first."""
+    world = lived(tmp_path)
+    begun = Staged("web", world.build("web-4"), "v4", ("function web changed",))
+    world.append(Abandoned(14, "for another one"), begun)
+    with serving(world) as server, opened(chromium, at(server), viewport=NARROW) as (page, _):
+        page.goto("/rollouts/6")
+        tops = [page.locator(each).bounding_box()["y"] for each in ("#progress-part", "#found")]
+        assert tops[0] < tops[1]
+        world.append(CaughtUp(18, Offsets()), world.verified(18, "web-2"))
+        expect(page.locator("#found table")).to_have_count(2)
+        tops = [page.locator(each).bounding_box()["y"] for each in ("#found", "#progress-part")]
+        assert tops[0] < tops[1]
+
+
 @pytest.mark.long
 def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) -> None:
     """The page says the command to type."""
@@ -711,6 +726,13 @@ def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) ->
         page.get_by_role("link", name="Show some of each kind").click()
         expect(page.locator("ins")).to_have_count(5)
         page.goto("/tables/web/page_hits")
+        for largest in ("1", "40"):
+            page.locator(".sorted th a", has_text="hits").click()
+            expect(page.locator(".sorted tbody td").nth(2)).to_have_text(largest)
+        page.get_by_label("Column", exact=True).select_option("page")
+        page.get_by_label("Value", exact=True).fill("/page/3")
+        page.get_by_role("button", name="Filter").click()
+        expect(page.locator(".pages")).to_contain_text("Rows 1 to 5 of 5, by hits, largest first")
         page.locator("#query").fill("select 40 + 2 as n")
         page.get_by_role("button", name="Run").click()
         expect(page.locator("#answer .scroll tbody")).to_contain_text("42")
