@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from asking import Server
+from msgspec.structs import replace
 from page_world import EVIL, World
 from test_page import Page, got, serving
 
 from kappa.replay.page import routes, table_rows
 from kappa.replay.page.table_rows import Match, RowsRequest
 from kappa.serving.query.reader.errors import TooMuch
+from kappa.state.journal.events import CaughtUp, Staged
+from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.slow
 
@@ -147,3 +151,16 @@ def test_what_takes_too_long_is_not_asked_again_at_once(
 def test_what_cannot_be_read_has_its_default(given: dict[str, str]) -> None:
     assert RowsRequest.of(given) == RowsRequest()
     assert RowsRequest.of({"match": "at most"}).match is Match.AT_MOST
+
+
+def test_a_check_without_a_result_is_not_checked_yet(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    begun = Staged("web", world.build("web-1"), "version", ("new",))
+    unchecked = replace(world.verified(1, None), checks=())
+    world.append(begun, CaughtUp(1, Offsets()), unchecked)
+    world.switches(1, "web-1", 1, None)
+    with serving(world) as running:
+        page = got(running, TABLE)
+
+    assert page.status == 200
+    assert "hits > 0 not checked yet" in page.text
