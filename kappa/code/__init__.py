@@ -12,7 +12,6 @@ topic and no table. Read the files in this order:
 - mistakes.py: all mistakes in the declarations of a file that cannot be imported.
 - misused.py: errors of Python in such a file, as errors that say what to write.
 - fingerprint.py: hashes the code and the declarations into a version, and a rows version.
-- declaration.py: a pipeline's declarations as lines, for a diff.
 - code_snapshot.py: the code snapshot that a build runs from.
 - task.py: a task for a process that has Spark ready, and the way to find the process.
 - spark_child.py: a child process with Spark that answers requests.
@@ -21,7 +20,6 @@ topic and no table. Read the files in this order:
 
 __all__ = [
     "code_snapshot",
-    "declaration",
     "fingerprint",
     "importer",
     "names",

@@ -8,19 +8,24 @@ The rows version is the part of a version that decides rows. Views are computed 
 unless they are maintained, and checks, sinks and alerts only look at rows. Versions that differ in
 nothing else have the same rows version, and can use the same tables. The rows version is computed
 from the contents of a birth certificate, so builds that are older than rows versions have one, too.
+
+All declarations that count are also written as comparable lines, so that every change of a version
+can be shown as a diff. A birth certificate keeps the lines, since values that code computes cannot
+be read from the code's source. A declaration's text for the hash and its lines stand together.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kappa.code.declaration import declaration_lines, without_checks
+from kappa.base.units import exact_duration
 from kappa.code.reach import reached_parts
 from kappa.code.sources import Find
-from kappa.declare.alert import Alert
+from kappa.declare.alert import OPS, Alert
+from kappa.declare.folds.exactness import Exactness
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table
@@ -33,6 +38,8 @@ _VERSION_DIGITS = 10
 _PART_DIGITS = 16
 _SEMANTICS = "semantics"
 _ON_ERROR = "on_error"
+_IDENTITY = "identity "
+_CHANGES = "format debezium-"
 # Kappa's rules since when a pipeline that says nothing of `on_error` rejects.
 _REJECTING = 3
 # 3: a sum that does not fit is null and says so by a column of its own. A record that a function
@@ -77,6 +84,22 @@ def compute_fingerprint(pipeline: Pipeline, module: str, attribute: str, find: F
     return Fingerprint(version_of(parts), parts)
 
 
+def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
+    """Returns the lines of each declared part, by the part's name: `table delays` -> lines."""
+    topics = {
+        f"topic {topic.name}": "\n".join(_topic_lines(topic, pipeline)) for topic in pipeline.topics
+    }
+    tables = {f"table {table.name}": "\n".join(_table_lines(table)) for table in pipeline.tables}
+    views = {view.part_name: "\n".join(_view_lines(view)) for view in pipeline.views}
+    outlets = {each.part_name: "\n".join(_outlet_lines(each)) for each in pipeline.outlets}
+    policy = (
+        {}
+        if pipeline.on_error is OnError.REJECT
+        else {"on_error": f"what the function fails on: {pipeline.on_error}"}
+    )
+    return {**topics, **tables, **views, **outlets, **policy}
+
+
 def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
     """Returns a pipeline with the version's treatment of records that the function fails on.
 
@@ -91,6 +114,38 @@ def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) ->
 def version_of(parts: Mapping[str, str]) -> str:
     """Returns the version of these parts."""
     return _short_hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
+
+
+def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
+    """Returns the rows version of a declared pipeline whose version has these parts."""
+    checks = {table.name: table.checks for table in pipeline.tables}
+    checks |= {view.name: view.checks for view in pipeline.views}
+    return _rows_version(parts, declaration_lines(pipeline), checks)
+
+
+def born_rows_version(birth: Birth) -> str:
+    """Returns the rows version of a build.
+
+    A build that was born before declarations were kept shares a rows version only with builds of
+    the same version.
+    """
+    checks = {table.name: table.checks for table in birth.tables}
+    return _rows_version(birth.parts, birth.declarations, checks)
+
+
+def _rows_version(
+    parts: Mapping[str, str],
+    declared: Mapping[str, str],
+    checks: Mapping[str, tuple[str, ...]],
+) -> str:
+    deciding = {}
+    for part, hashed in parts.items():
+        kind, name = part.split(" ")[0], part.split(" ")[-1]
+        if kind in {"table", "maintained"} and part in declared:
+            deciding[part] = without_checks(declared[part], checks.get(name, ()))
+        elif kind not in _DECIDING_NO_ROWS:
+            deciding[part] = hashed
+    return version_of(deciding)
 
 
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
@@ -130,6 +185,50 @@ def part_name(part: str) -> str:
     return f"{kind} {name} in {path}" if colon else f"{kind} {rest}"
 
 
+def _part_rank(part: str) -> tuple[int, str]:
+    # The user's own edits first: code, then declarations, then what the platform changed.
+    order = (
+        "function",
+        "class",
+        "value",
+        "statements",
+        "module",
+        "topic",
+        "table",
+        "maintained",
+        "view",
+        "sink",
+        "alert",
+        _ON_ERROR,
+        _SEMANTICS,
+    )
+    kind = part.partition(" ")[0]
+    return order.index(kind) if kind in order else len(order), part
+
+
+def has_identity(lines: str) -> bool:
+    """Returns True if a topic's lines declare an identity.
+
+    The records that are folded of this topic depend on the remembered identities, too.
+    """
+    return any(line.startswith(_IDENTITY) for line in lines.splitlines())
+
+
+def has_key_format(lines: str) -> bool:
+    """Returns True if a topic's lines declare a format of keys, as formats of changes do."""
+    return any(line.startswith(("key format ", _CHANGES)) for line in lines.splitlines())
+
+
+def has_changes(lines: str) -> bool:
+    """Returns True if a topic's lines declare records that are changes of a database."""
+    return any(line.startswith(_CHANGES) for line in lines.splitlines())
+
+
+def without_checks(lines: str, checks: Sequence[str]) -> str:
+    """Returns a table's lines without the lines of checks, which decide no row."""
+    return lines.removesuffix("\n".join(_check_lines(checks))).rstrip("\n")
+
+
 def _topic_text(topic: Topic, pipeline: Pipeline) -> str:
     # The topic's config is left out: it decides how Kafka keeps records, not their meaning.
     # The parameters count: they decide which argument gets the topic's rows.
@@ -155,6 +254,29 @@ def _topic_text(topic: Topic, pipeline: Pipeline) -> str:
     return json.dumps(decided)
 
 
+def _topic_lines(topic: Topic, pipeline: Pipeline) -> Iterator[str]:
+    yield f"kind {topic.kind}"
+    yield f"partitions {topic.partitions}"
+    yield f"key {topic.key or '(none)'}"
+    yield from (f"key {line}" for line in topic.key_lines())
+    yield from topic.format.declared_lines()
+    for column in topic.columns:
+        yield f"column {column}"
+    if topic.schema is not None:
+        yield from topic.schema.place_lines()
+    if topic.lateness_ms is not None:
+        yield (
+            f"late where {topic.event_time} lies more than {exact_duration(topic.lateness_ms)} back"
+        )
+    if topic.identity:
+        yield (
+            f"{_IDENTITY}{', '.join(topic.identity)} "
+            f"within {exact_duration(topic.identity_horizon_ms)}"
+        )
+    for parameter in pipeline.parameters_of(topic):
+        yield f"given to the function as {parameter}"
+
+
 def _table_text(table: Table) -> str:
     # Checks count: they bind the rows for as long as the version serves. Thresholds do not: they
     # compare a candidate with its predecessor once, which is no reason to replay.
@@ -173,10 +295,45 @@ def _table_text(table: Table) -> str:
     return json.dumps([*means, later] if later else means)
 
 
+def _table_lines(table: Table) -> Iterator[str]:
+    if table.latest is not None:
+        yield f"latest of topic {table.latest.name}"
+    elif table.file is not None:
+        yield str(table.file)
+    elif table.emitted:
+        yield f"rows are emitted: {', '.join(map(str, table.emitted))}"
+    elif table.is_append_only:
+        yield "rows are appended"
+    if table.keys:
+        yield f"keys {', '.join(table.keys)}"
+    for column, fold in table.fold.items():
+        # Whether a sum is exact depends on its type, which is not declared.
+        exactness = fold.value_exactness(column, {})
+        yield (
+            f"{column} = {fold.declared_text(column)}"
+            if exactness is Exactness.EXACT
+            else f"{column} = {fold.declared_text(column)}, {exactness}"
+        )
+    if table.ordered is not None:
+        yield str(table.ordered)
+    if table.expiry is not None:
+        yield str(table.expiry)
+    yield from _check_lines(table.checks)
+
+
 def _view_text(view: View) -> str:
     return json.dumps(
         [view.sql, view.keys, view.by, view.checks] if view.is_maintained else view.sql
     )
+
+
+def _view_lines(view: View) -> Iterator[str]:
+    if view.keys:
+        yield f"keys {', '.join(view.keys)}"
+    if view.by != view.keys:
+        yield f"rows belong together by {', '.join(view.by)}"
+    yield view.sql
+    yield from _check_lines(view.checks)
 
 
 def _outlet_text(outlet: Sink | Alert) -> str:
@@ -184,58 +341,26 @@ def _outlet_text(outlet: Sink | Alert) -> str:
     return json.dumps([outlet.of, more, outlet.columns, outlet.where])
 
 
-def _part_rank(part: str) -> tuple[int, str]:
-    # The user's own edits first: code, then declarations, then what the platform changed.
-    order = (
-        "function",
-        "class",
-        "value",
-        "statements",
-        "module",
-        "topic",
-        "table",
-        "maintained",
-        "view",
-        "sink",
-        "alert",
-        _ON_ERROR,
-        _SEMANTICS,
-    )
-    kind = part.partition(" ")[0]
-    return order.index(kind) if kind in order else len(order), part
+def _outlet_lines(outlet: Sink | Alert) -> Iterator[str]:
+    yield f"of {outlet.of}"
+    if isinstance(outlet, Sink):
+        yield f"partitions {outlet.partitions}"
+        if outlet.format.text is not None:
+            yield f"format {outlet.format.text}"
+    else:
+        yield f"to {outlet.to}"
+        if outlet.on != OPS:
+            yield f"on {', '.join(outlet.on)}"
+    if outlet.columns is not None:
+        yield f"columns {', '.join(outlet.columns)}"
+    if outlet.where is not None:
+        yield f"where {outlet.where}"
+
+
+def _check_lines(checks: Sequence[str]) -> Iterator[str]:
+    # Checks are a table's last lines.
+    yield from (f"check {check}" for check in checks)
 
 
 def _short_hash(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
-
-
-def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
-    """Returns the rows version of a declared pipeline whose version has these parts."""
-    checks = {table.name: table.checks for table in pipeline.tables}
-    checks |= {view.name: view.checks for view in pipeline.views}
-    return _rows_version(parts, declaration_lines(pipeline), checks)
-
-
-def born_rows_version(birth: Birth) -> str:
-    """Returns the rows version of a build.
-
-    A build that was born before declarations were kept shares a rows version only with builds of
-    the same version.
-    """
-    checks = {table.name: table.checks for table in birth.tables}
-    return _rows_version(birth.parts, birth.declarations, checks)
-
-
-def _rows_version(
-    parts: Mapping[str, str],
-    declared: Mapping[str, str],
-    checks: Mapping[str, tuple[str, ...]],
-) -> str:
-    deciding = {}
-    for part, hashed in parts.items():
-        kind, name = part.split(" ")[0], part.split(" ")[-1]
-        if kind in {"table", "maintained"} and part in declared:
-            deciding[part] = without_checks(declared[part], checks.get(name, ()))
-        elif kind not in _DECIDING_NO_ROWS:
-            deciding[part] = hashed
-    return version_of(deciding)

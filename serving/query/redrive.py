@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kappa.base.errors import Conflict, KappaError, UsageError
-from kappa.code.declaration import has_changes
+from kappa.code.fingerprint import has_changes
 from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import FOLDED_REASONS, Reason
 from kappa.kafka.cluster import TopicFacts

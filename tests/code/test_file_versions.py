@@ -10,10 +10,10 @@ from births import make_birth
 
 from kappa.base.errors import Broken
 from kappa.code.code_snapshot import ensure_snapshot, hash_files, load_snapshot, snapshot_files
-from kappa.code.declaration import declaration_lines
 from kappa.code.fingerprint import (
     Fingerprint,
     compute_fingerprint,
+    declaration_lines,
     declared_rows_version,
     version_differences,
 )

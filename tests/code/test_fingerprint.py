@@ -35,13 +35,14 @@ from kappa import (
 )
 from kappa.base.errors import DeclarationError
 from kappa.code import fingerprint as fingerprints
-from kappa.code.declaration import declaration_lines, without_checks
 from kappa.code.fingerprint import (
     SEMANTICS,
     born_rows_version,
     compute_fingerprint,
+    declaration_lines,
     version_differences,
     version_of,
+    without_checks,
 )
 from kappa.code.reach import imported_files, reached_parts
 from kappa.code.sources import Find, SourceFile

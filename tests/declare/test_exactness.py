@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kappa import Table, Topic, avg_, count, count_distinct, hll, kll, pipeline, sum_
 from kappa.base.errors import KappaError
-from kappa.code.declaration import declaration_lines
+from kappa.code.fingerprint import declaration_lines
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.registry import KINDS
 from kappa.declare.values.columns import parse_type

@@ -12,8 +12,7 @@ import pytest
 
 from kappa import Table, Topic, pipeline
 from kappa.base.errors import DeclarationError
-from kappa.code.declaration import declaration_lines
-from kappa.code.fingerprint import compute_fingerprint
+from kappa.code.fingerprint import compute_fingerprint, declaration_lines
 from kappa.declare.values.json_schema import read_schema
 from kappa.declare.values.reason import Reason, Rejected
 from kappa.records.record import RecordReader

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from plans import birth
 
 from kappa import Alert, Sink, Table, Topic, View, count, pipeline
-from kappa.code.declaration import declaration_lines
-from kappa.code.fingerprint import compute_fingerprint
+from kappa.code.fingerprint import compute_fingerprint, declaration_lines
 from kappa.code.sources import SourceFile
 from kappa.declare.values.columns import parse_columns
 from kappa.replay.rollout.plan.facts import Declared

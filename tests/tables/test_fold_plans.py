@@ -37,7 +37,7 @@ from kappa import (
     top_k,
 )
 from kappa.base.sql import quoted, spark_quote
-from kappa.code.declaration import declaration_lines
+from kappa.code.fingerprint import declaration_lines
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.values.columns import parse_columns, parse_type
 from kappa.engine.fold.combine import aggregates, combinations, combined_columns

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kappa.base.errors import UsageError
-from kappa.code.declaration import declaration_lines, has_identity
-from kappa.code.fingerprint import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS, declaration_lines, has_identity
 from kappa.declare.topic_options import TopicKind
 from kappa.records.tombstones import may_be_missed
 from kappa.replay.rollout.plan.facts import Declared, LogFacts

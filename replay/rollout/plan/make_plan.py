@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from kappa.base.errors import UsageError, near_or_all
 from kappa.base.units import count_of
-from kappa.code.declaration import declaration_lines
-from kappa.code.fingerprint import version_differences
+from kappa.code.fingerprint import declaration_lines, version_differences
 from kappa.declare.topic import Topic
 from kappa.replay.rollout.libraries import changed_libraries
 from kappa.replay.rollout.plan.branch import Branching, branch_of

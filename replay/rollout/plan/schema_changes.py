@@ -3,7 +3,7 @@
 Tables, columns, types, keys and views are compared. A change breaks readers if a query that ran may
 fail or mean something else. A type that holds all values of the type before (type widening of Delta
 and Spark) breaks no reader. Fields of events may be renamed, widened, narrowed, new or gone; the
-declaration before is known from the lines in a birth certificate (kappa/code/declaration.py).
+declaration before is known from the lines in a birth certificate (kappa/code/fingerprint.py).
 """
 
 from __future__ import annotations

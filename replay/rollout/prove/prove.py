@@ -39,8 +39,7 @@ from kappa.code.code_snapshot import (
     load_with_place,
     snapshot_sources,
 )
-from kappa.code.declaration import has_identity
-from kappa.code.fingerprint import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS, has_identity
 from kappa.declare.options import REJECTS
 from kappa.declare.topic_options import TopicKind
 from kappa.engine.read.archived import Archives

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kappa.base.errors import Conflict, Unreachable
 from kappa.code.code_snapshot import load_snapshot
-from kappa.code.declaration import has_key_format
+from kappa.code.fingerprint import has_key_format
 from kappa.declare.topic import Topic
 from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import Rejected

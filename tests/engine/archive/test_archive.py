@@ -25,8 +25,7 @@ from confluent_kafka import Producer as KafkaProducer
 from kappa import Table, Topic, pipeline
 from kappa.base.errors import Broken, DeclarationError, ExitCode, KappaError
 from kappa.base.failpoint import acting
-from kappa.code.declaration import declaration_lines
-from kappa.code.fingerprint import _topic_text
+from kappa.code.fingerprint import _topic_text, declaration_lines
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive

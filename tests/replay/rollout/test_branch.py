@@ -13,8 +13,7 @@ from plans import A_SERVES, V1, V2, birth, declared, log, observed
 
 from kappa import Topic
 from kappa.base.errors import KappaError, UsageError
-from kappa.code.declaration import declaration_lines
-from kappa.code.fingerprint import SEMANTICS
+from kappa.code.fingerprint import SEMANTICS, declaration_lines
 from kappa.declare.table import Expiry
 from kappa.replay.rollout.plan.branch import Branching, branch_of
 from kappa.replay.rollout.plan.facts import Declared, Observed

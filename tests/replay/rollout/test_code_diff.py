@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kappa import Table, Topic, View, count, pipeline, sum_
 from kappa.code.code_snapshot import snapshot_files
-from kappa.code.declaration import declaration_lines
-from kappa.code.fingerprint import compute_fingerprint
+from kappa.code.fingerprint import compute_fingerprint, declaration_lines
 from kappa.code.project import load_project
 from kappa.code.sources import Find, SourceFile
 from kappa.replay.rollout.plan.code_diff import CodeSide, PartDiff, part_diffs

@@ -13,7 +13,7 @@ from msgspec import structs
 from plans import A_SERVES, birth, declared, observed
 
 from kappa import Topic
-from kappa.code.declaration import declaration_lines
+from kappa.code.fingerprint import declaration_lines
 from kappa.declare.values.columns import parse_type
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan_text import plan_text

@@ -17,7 +17,7 @@ from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 from kappa.base.errors import Conflict, Unreachable, UsageError
 from kappa.base.sealed import encoded
 from kappa.code.code_snapshot import ensure_snapshot, hash_files
-from kappa.code.declaration import has_key_format
+from kappa.code.fingerprint import has_key_format
 from kappa.declare.options import Thresholds
 from kappa.declare.values.tally import Tally
 from kappa.replay.rollout.fold import fold_records
