@@ -128,7 +128,6 @@ DOOR_MODULES = {
     "kappa.state.files.disk",
     "kappa.state.store",
     "kappa.kafka.client",
-    "kappa.kafka.cluster",
     "kappa.kafka.producer",
     "kappa.tables.delta",
     "kappa.tables.stored_archive",

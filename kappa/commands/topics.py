@@ -182,7 +182,7 @@ def alter_topic(
     yes: Yes = False,
 ) -> None:
     """Change a topic's settings or partitions: to the given values, else to the declared."""
-    from kappa.kafka.cluster import set_config
+    from kappa.kafka.client import set_config
     from kappa.replay.status.topics.alter import change_of, change_text, parse_settings
 
     here = here_of(context)

@@ -3,8 +3,7 @@
 This package knows offsets and bytes. No module may decode an event, or wait without a limit. Read
 the files in this order:
 
-- client: the log of a cluster, which all other packages use
-- cluster: topics, their settings and offsets
+- client: the log of a cluster, its topics, settings and offsets; all other packages use it
 - producer: records that are sent and acknowledged; live_producer: records of many senders at once
 - transactions: records and a position that are sent together, or not at all
 - reader: small ranges, record by record
@@ -26,7 +25,6 @@ __all__ = [
     "answers",
     "client",
     "client_options",
-    "cluster",
     "headers",
     "java_options",
     "live_producer",

@@ -1,16 +1,42 @@
 """The log of a Kafka cluster: topics and offsets, and the topics' records.
 
-Topics and offsets are in cluster.py; this file produces records and reads records back.
+Nothing here waits forever: a broker that does not answer becomes Unreachable.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kappa.kafka.answers import Options, making
-from kappa.kafka.cluster import Cluster
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by name
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from kappa.base.errors import Conflict, UsageError, did_you_mean
+from kappa.base.units import count_of
+from kappa.declare.topic import KAFKAS_OWN, Topic, declared_config
+from kappa.declare.topic_options import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
+from kappa.kafka.acl import topic as acl
+from kappa.kafka.answers import NOT_YET, Answers, Options, code_of, making, wait_until
 from kappa.kafka.log_end import last_before, lost_ends
 from kappa.kafka.producer import Acknowledged, ProducedRecord, Producer
 from kappa.kafka.reader import LogReader, Record
@@ -21,12 +47,73 @@ from kappa.state.witness import LostEnd, Witness, Witnesses
 if TYPE_CHECKING:
     from kappa.kafka.bulk import Columns
 
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
 # The pause before brokers are asked once more whether a log has lost its end.
 _PAUSE_SECONDS = 2.0
+# librdkafka also prints its reports; only the reports are wanted.
+_QUIET = {"log_level": "0"}
+
+# With three replicas, of which two have every acknowledged record, one broker may be away or lost.
+# A broker that is away counts as one of the cluster, so only the cluster knows how many replicas
+# there may be.
+_REPLICATED = (3, 2)
+_IN_SYNC = {"min.insync.replicas": "2"}
+# A single broker has its own default.
+_ALONE = (-1,)
+# The controller fences a broker whose heartbeats stop for a moment (StripedReplicaPlacer of Kafka).
+_FENCED = "brokers are currently fenced"
 
 
-class Log(Cluster):
+def ensure_not_kafkas_own(name: str) -> None:
+    """Raises UsageError for one of Kafka's own topics, which nobody may change."""
+    if name.startswith(KAFKAS_OWN):
+        raise UsageError(
+            f"topic {name} is one of Kafka's own, which it keeps itself",
+            hint="kappa topics list shows the others",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """The broker's report of a topic; a re-created topic has another id.
+
+    `replicas` is the least number of brokers that keep a partition of the topic, or 0 if it is not
+    known.
+    """
+
+    name: str
+    id: str
+    partitions: int
+    replicas: int = 0
+
+
+class Log:
     """A Kafka cluster, with the records of its topics."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        patience_seconds: float | None = None,
+    ) -> None:
+        """Takes librdkafka's `options`. The first request connects, not this call.
+
+        `patience_seconds` is the longest wait for an answer, as in Answers.
+        """
+        self.bootstrap_servers = bootstrap_servers
+        self._options: dict[str, str | int | float | bool] = {
+            **_QUIET,
+            **(options or {}),
+            "bootstrap.servers": bootstrap_servers,
+        }
+        self.answers = Answers(bootstrap_servers, self._options, patience_seconds)
+
+    @property
+    def admin(self) -> AdminClient:
+        """Returns the admin client, which is a new client after Unreachable."""
+        return self.answers.admin
 
     @property
     def options(self) -> Options:
@@ -38,6 +125,164 @@ class Log(Cluster):
         """Returns the greatest size of a record to send, key and value together, in bytes."""
         # The default is librdkafka's.
         return int(self._options.get("message.max.bytes", 1_000_000))
+
+    def brokers(self) -> int:
+        """Counts the brokers that are up."""
+        # librdkafka's own question (DescribeCluster) ends the process while all are fenced.
+        return len(self._metadata("the brokers could not be counted").brokers)
+
+    def topics(self) -> Mapping[str, TopicFacts]:
+        """Returns all topics by name, without Kafka's own topics (`__...`)."""
+        return {
+            name: facts for name, facts in self._facts(self._names()).items() if facts is not None
+        }
+
+    def facts(self, name: str) -> TopicFacts | None:
+        """Returns a topic, or None if the broker has no topic of that name."""
+        return self._facts((name,))[name]
+
+    def must_have(self, name: str) -> TopicFacts:
+        """Returns a topic. Raises UsageError if the broker has no topic of that name."""
+        if (facts := self.facts(name)) is None:
+            raise UsageError(
+                f"there is no topic {name} on the broker at {self.bootstrap_servers}",
+                hint=f"{did_you_mean(name, self._names())} see: kappa topics list; make the "
+                "declared topics with: kappa topics create, and another topic with: kappa topics "
+                f"create {name} --partitions N".lstrip(),
+            )
+        return facts
+
+    def create(self, topic: Topic, *, brokers_time: bool = False) -> TopicFacts:
+        """Makes sure that a declared topic exists, and is ready to be produced to.
+
+        An existing topic with the same number of partitions stays as it is, whatever its settings
+        (`config` shows the settings). Raises Conflict if the topic has another number of
+        partitions, or if the topic has its producers' time and the declaration needs the broker's.
+
+        A history is kept forever (`retention.ms=-1`): the broker's default would delete events with
+        old timestamps at once. A cluster keeps the topic so that one broker may be lost. With
+        `brokers_time`, a pipeline needs the broker's time, even if the topic does not.
+        """
+        brokers_time |= topic.needs_brokers_time
+        config = declared_config(topic, brokers_time=brokers_time)
+        self._ensure_topic(topic.name, topic.partitions, config)
+        facts = self._settled(topic.name)
+        if facts.partitions != topic.partitions:
+            raise Conflict(
+                f"topic {topic.name} is there with {facts.partitions} partitions, and is declared "
+                f"with {topic.partitions}",
+                hint=f"declare it with partitions={facts.partitions}, or give it another name",
+            )
+        found = self.config(topic.name).get(TIMESTAMP_TYPE) if brokers_time else BROKERS_TIME
+        if found != BROKERS_TIME:
+            raise Conflict(
+                f"topic {topic.name} is there with {TIMESTAMP_TYPE}={found}, and its lateness, its "
+                "identity or rows that expire go by the broker's time",
+                hint=SET_BROKERS_TIME.format(topic.name),
+            )
+        return facts
+
+    def create_undeclared(self, name: str, partitions: int) -> TopicFacts:
+        """Makes a topic that no pipeline declares; the topic's records are kept forever.
+
+        Raises Conflict if the topic exists.
+        """
+        ensure_not_kafkas_own(name)
+        if (there := self.facts(name)) is not None:
+            raise Conflict(
+                f"topic {name} is there already, with {count_of(there.partitions, 'partition')}",
+                hint=f"give another name; kappa topics describe {name} shows the topic",
+            )
+        # The broker's default would delete imported records with old timestamps at once.
+        self._ensure_topic(name, partitions, {"retention.ms": "-1"})
+        return self._settled(name)
+
+    def delete(self, name: str) -> None:
+        """Makes sure that a topic does not exist, which deletes all of the topic's records."""
+        ensure_not_kafkas_own(name)
+        self.answers.but(
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            self.admin.delete_topics([name], request_timeout=self.answers.patience_seconds)[name],
+            f"topic {name} could not be deleted",
+            acl(name, "Delete"),
+        )
+        wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
+
+    def add_partitions(self, name: str, total: int) -> TopicFacts:
+        """Makes sure that a topic has at least `total` partitions; Kafka can remove none."""
+        ensure_not_kafkas_own(name)
+        if self.must_have(name).partitions < total:
+            self.answers.of(
+                self.admin.create_partitions([NewPartitions(name, total)])[name],
+                f"topic {name} could not be given {total} partitions",
+                acl(name, "Alter"),
+            )
+            wait_until(
+                lambda: self.must_have(name).partitions >= total,
+                f"topic {name} to have {total} partitions",
+            )
+        return self._settled(name)
+
+    def config(self, name: str) -> Mapping[str, str]:
+        """Returns all settings of a topic that are in force, including defaults."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = self.answers.of(
+            self.admin.describe_configs([resource])[resource],
+            f"the settings of topic {name} could not be read",
+            acl(name, "DescribeConfigs"),
+        )
+        return {
+            str(key): str(entry.value) for key, entry in entries.items() if entry.value is not None
+        }
+
+    def beginning(self, topics: Iterable[str]) -> Offsets:
+        """Returns the earliest offsets that still exist."""
+        return self._offsets(topics, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def end(self, topics: Iterable[str]) -> Offsets:
+        """Returns the present end offsets for a reader of committed records.
+
+        The offsets are after the last record that no open transaction holds back.
+        """
+        return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
+        """Returns each partition's first offset since a time, or the partition's end.
+
+        The time is compared with record timestamps.
+        """
+        names = tuple(topics)
+        since, ends = (
+            self._offsets(
+                names, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
+            ),
+            self.high_watermark(names),
+        )
+        # Kafka returns -1 if no record is that late.
+        return Offsets(
+            {
+                name: {
+                    part: offset if offset >= 0 else ends.at(name, part)
+                    for part, offset in parts.items()
+                }
+                for name, parts in since.next.items()
+            }
+        )
+
+    def high_watermark(self, topics: Iterable[str]) -> Offsets:
+        """Returns the end of the log, records of open transactions included."""
+        return self._offsets(topics, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def wait_until_ready(self, patience_seconds: float) -> bool:
+        """Returns True as soon as the cluster answers, and False after the time.
+
+        Raises AccessRefused if the cluster does not let this client in.
+        """
+        try:
+            self.answers.listed(patience_seconds)
+        except KafkaException:
+            return False
+        return True
 
     def producer(self) -> Producer:
         """Returns a producer to keep open: a context manager that flushes at the end."""
@@ -135,18 +380,6 @@ class Log(Cluster):
         again = self._lost_ends(end, witnesses)
         return tuple(each for each in again if (each.topic, each.partition) in parts)
 
-    def _lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
-        names = sorted(end.next)
-        with making("a consumer"):
-            return lost_ends(
-                self._options,
-                self.answers.refuse,
-                end,
-                witnesses,
-                beginning=self.beginning(names),
-                high_watermark=self.high_watermark(names),
-            )
-
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
         """Yields the keys of a topic's committed records from `start` to the present end.
 
@@ -159,3 +392,168 @@ class Log(Cluster):
             for record in self.records([topic], start, self.end([topic]))
             if record.key is not None
         )
+
+    def _names(self) -> tuple[str, ...]:
+        found = self._metadata("the topics could not be listed")
+        return tuple(sorted(name for name in found.topics if not name.startswith("__")))
+
+    def _metadata(self, otherwise: str) -> ClusterMetadata:
+        """Lists topics and brokers. `otherwise` says what failed."""
+        try:
+            return self.answers.listed(self.answers.patience_seconds)
+        except KafkaException as error:
+            self.answers.refuse(error, otherwise)
+
+    def _facts(self, names: Sequence[str]) -> dict[str, TopicFacts | None]:
+        facts: dict[str, TopicFacts | None] = {}
+        if not names:
+            return facts
+        asked = self.admin.describe_topics(
+            TopicCollection(list(names)), request_timeout=self.answers.patience_seconds
+        )
+        for name, future in asked.items():
+            found = self.answers.but(
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                future,
+                f"topic {name} could not be described",
+                acl(name, "Describe"),
+            )
+            facts[name] = found and TopicFacts(
+                name=name,
+                id=str(found.topic_id),
+                partitions=len(found.partitions),
+                replicas=min((len(each.replicas) for each in found.partitions), default=0),
+            )
+        return facts
+
+    def _offsets(
+        self, topics: Iterable[str], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Offsets:
+        names = tuple(topics)
+        answers: list[dict[str, dict[int, int]]] = []
+
+        def answered() -> bool:
+            # The broker is asked for the topics each time: librdkafka remembers its last answer,
+            # and would go on without a leader that was away for a moment.
+            found = self._ask([self.must_have(name) for name in names], spec, isolation)
+            answers.extend([found] if found is not None else [])
+            return bool(answers)
+
+        wait_until(answered, "the leaders of its partitions", self.answers.patience_seconds)
+        return Offsets(answers[0])
+
+    def _ask(
+        self, topics: Sequence[TopicFacts], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[str, dict[int, int]] | None:
+        """Returns offsets of topics, or None if no leader of a partition answers at the moment."""
+        found: dict[str, dict[int, int]] = {}
+        asked = {
+            TopicPartition(each.name, n): spec for each in topics for n in range(each.partitions)
+        }
+        if not asked:
+            return found
+        for part, future in self.admin.list_offsets(
+            asked, isolation_level=isolation, request_timeout=self.answers.patience_seconds
+        ).items():
+            try:
+                offset = int(self.answers.waited(future).offset)
+                # librdkafka raises no error if a leader that it knew goes away without an answer.
+                if offset == OFFSET_INVALID:
+                    return None
+                found.setdefault(part.topic, {})[part.partition] = offset
+            except KafkaException as error:
+                if code_of(error) in NOT_YET:
+                    return None
+                self.answers.refuse(
+                    error,
+                    f"the offsets of {part.topic} partition {part.partition} could not be read",
+                    acl(part.topic, "Describe"),
+                )
+        return found
+
+    def _ensure_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Makes a topic that does not exist yet.
+
+        In a cluster, the topic gets replicas on three brokers, or else on two. `config` may declare
+        another `min.insync.replicas`.
+        """
+
+        def is_made() -> bool:
+            factors = _REPLICATED if self.brokers() > 1 else _ALONE
+            for factor in factors:
+                replicated = {**(_IN_SYNC if factor > 1 else {}), **config}
+                new = NewTopic(name, partitions, replication_factor=factor, config=replicated)
+                asked = self.admin.create_topics(
+                    [new], request_timeout=self.answers.patience_seconds
+                )
+                try:
+                    self.answers.waited(asked[name])
+                    break
+                except KafkaException as error:
+                    code = code_of(error)
+                    if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                        break
+                    too_many = code == KafkaError.INVALID_REPLICATION_FACTOR
+                    if too_many and _FENCED in error.args[0].str():
+                        return False
+                    if not too_many or factor == factors[-1]:
+                        refused = f"topic {name} could not be created"
+                        self.answers.refuse(error, refused, acl(name, "Create"))
+            return True
+
+        wait_until(is_made, "a broker to be ready: all are fenced", self.answers.patience_seconds)
+
+    def _settled(self, name: str) -> TopicFacts:
+        """Waits until every partition of a topic has a leader that answers."""
+        found: list[TopicFacts] = []
+        uncommitted = IsolationLevel.READ_UNCOMMITTED
+
+        def answers() -> bool:
+            facts = self.facts(name)
+            if facts is None or self._ask([facts], _LATEST, uncommitted) is None:
+                return False
+            found.append(facts)
+            return True
+
+        wait_until(answers, f"topic {name} to answer")
+        return found[-1]
+
+    def _lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
+        names = sorted(end.next)
+        with making("a consumer"):
+            return lost_ends(
+                self._options,
+                self.answers.refuse,
+                end,
+                witnesses,
+                beginning=self.beginning(names),
+                high_watermark=self.high_watermark(names),
+            )
+
+
+def own_config(log: Log, topic: str) -> dict[str, str]:
+    """Returns the settings that a topic itself has; all others are the broker's defaults."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    entries = log.answers.of(
+        log.admin.describe_configs([resource])[resource],
+        f"the settings of topic {topic} could not be read",
+    )
+    return {
+        str(name): str(entry.value)
+        for name, entry in entries.items()
+        if ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    }
+
+
+def set_config(log: Log, topic: str, config: Mapping[str, str]) -> None:
+    """Sets some settings of a topic; others stay. Raises KappaError for a refused setting."""
+    ensure_not_kafkas_own(topic)
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    log.answers.of(
+        log.admin.incremental_alter_configs([resource])[resource],
+        f"the settings of topic {topic} could not be set",
+    )

@@ -44,7 +44,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
-    from kappa.kafka.cluster import TopicFacts
+    from kappa.kafka.client import TopicFacts
 
 
 class LogView(Protocol):

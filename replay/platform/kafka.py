@@ -14,9 +14,8 @@ from kappa.base.java.jars import ensure_jars
 from kappa.base.java.java import find_java
 from kappa.base.settings import Settings
 from kappa.kafka.broker.broker import Broker
-from kappa.kafka.client import Log
+from kappa.kafka.client import Log, TopicFacts
 from kappa.kafka.client_options import client_options
-from kappa.kafka.cluster import TopicFacts
 from kappa.replay.platform.child import BackOff
 from kappa.replay.platform.messages import warning
 from kappa.replay.platform.stop_request import StopRequest

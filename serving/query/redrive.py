@@ -19,7 +19,7 @@ from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.code.fingerprint import has_changes
 from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.reason import FOLDED_REASONS, Reason
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.records.lines.envelope import envelope_line, envelope_record
 from kappa.records.redrive import HEADER, Position, named_original

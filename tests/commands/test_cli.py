@@ -33,7 +33,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, VerificationFailed
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.state import State

@@ -17,7 +17,7 @@ from typing_in import Ended, Kappa, pretend_up, typist
 
 from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
 from kappa.code.project import load_project
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Phase, Rollout

@@ -11,7 +11,7 @@ from typing_in import Kappa
 
 from kappa.declare.sink import SinkBirth
 from kappa.declare.topic import Topic
-from kappa.kafka.cluster import Cluster, TopicFacts
+from kappa.kafka.client import Log, TopicFacts
 from kappa.replay.status.context import ProjectContext
 from kappa.state.build import TopicBirth, put_birth
 from kappa.state.journal.events import Staged
@@ -173,8 +173,8 @@ def test_the_doctor_asks_a_lost_cluster_once(
     kappa: Kappa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "kappa.toml").write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
-    monkeypatch.setattr(Cluster, "topics", lambda _: pytest.fail("it was asked"))
-    monkeypatch.setattr(Cluster, "brokers", lambda _: pytest.fail("it was asked"))
+    monkeypatch.setattr(Log, "topics", lambda _: pytest.fail("it was asked"))
+    monkeypatch.setattr(Log, "brokers", lambda _: pytest.fail("it was asked"))
 
     ended = kappa("doctor")
 

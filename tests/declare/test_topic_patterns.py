@@ -20,7 +20,7 @@ from kappa.declare.topic_patterns import (
     matching_topics,
     put_joined,
 )
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.replay.status.status import Unread, unread_topics
 from kappa.replay.status.topics.join import Joining, join_topics
 from kappa.state.build import Birth, TopicBirth

@@ -13,7 +13,7 @@ from victims import standing_still
 
 from kappa import Topic
 from kappa.base.errors import Unreachable
-from kappa.kafka import cluster
+from kappa.kafka import client
 from kappa.kafka.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.witness import NO_EPOCH, LostEnd, Witness, Witnesses
@@ -122,7 +122,7 @@ def test_a_leader_without_an_answer_gives_no_offset(kafka: Restarted) -> None:
     log = Log(kafka.broker.bootstrap_servers)
     log.answers.patience_seconds = 2.0
     facts = log.must_have("unanswered")
-    asked = [facts], cluster._LATEST, IsolationLevel.READ_UNCOMMITTED
+    asked = [facts], client._LATEST, IsolationLevel.READ_UNCOMMITTED
     assert log._ask(*asked) == {"unanswered": {0: 2, 1: 0}}
 
     with standing_still(kafka.broker.pid):

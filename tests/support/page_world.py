@@ -26,7 +26,7 @@ from kappa.declare.alert import KAPPA, AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.current import current_state

@@ -37,7 +37,7 @@ from kappa.engine.slice import SliceRunner
 from kappa.engine.spark.session import booting_session
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher, Stopping
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.records.decode.raw import RawRange, RawRecord, raw_table
 from kappa.records.redrive import Headers
 from kappa.state.build import Birth, TopicBirth

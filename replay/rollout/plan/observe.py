@@ -27,7 +27,7 @@ from kappa.declare.topic import Topic
 from kappa.declare.topic_patterns import matching_topics
 from kappa.engine.spark.cluster import cluster_of
 from kappa.kafka.broker.broker import partition_bytes
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.libraries import installed_libraries
 from kappa.replay.rollout.plan.cost import last_replays

@@ -43,8 +43,7 @@ from kappa.code.fingerprint import SEMANTICS, has_identity
 from kappa.declare.options import REJECTS
 from kappa.declare.topic_options import TopicKind
 from kappa.engine.read.archived import Archives
-from kappa.kafka.client import Log
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import Log, TopicFacts
 from kappa.records.tombstones import may_be_missed
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries

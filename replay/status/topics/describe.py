@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kappa.base.errors import Conflict
 from kappa.base.units import count_of, size
 from kappa.declare.topic import Topic, declared_config
-from kappa.kafka.cluster import TopicFacts, own_config
+from kappa.kafka.client import TopicFacts, own_config
 from kappa.replay.rollout.state import State
 from kappa.serving.query.render import Listing
 from kappa.state.build import Birth

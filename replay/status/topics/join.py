@@ -9,7 +9,7 @@ from enum import StrEnum
 from kappa.base.errors import UsageError
 from kappa.declare.topic import Topic
 from kappa.declare.topic_patterns import JoinedTopic, JoinedTopics, matching_topics
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 
 
 class Joining(StrEnum):

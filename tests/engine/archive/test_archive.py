@@ -33,8 +33,7 @@ from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.archive.archiver import Archiver
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.read.archived import Archives, archive_fingerprint
-from kappa.kafka.client import Log
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import Log, TopicFacts
 from kappa.kafka.producer import ProducedRecord
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.fate import counts_in, decoded_columns

@@ -48,7 +48,7 @@ from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import acting
 from kappa.declare.options import REJECTS
 from kappa.declare.values.tally import Tally
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.tables.versions import FileLists, files

@@ -33,7 +33,7 @@ from kappa.base.failpoint import acting
 from kappa.base.settings import Settings
 from kappa.code.code_snapshot import ensure_snapshot, hash_files
 from kappa.code.fingerprint import SEMANTICS
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.history import proof_records, rollout_entries
 from kappa.replay.rollout.prove.cutting import Cutting, cut_as, parse_cutting

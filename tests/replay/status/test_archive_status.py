@@ -20,7 +20,7 @@ from kappa.base.settings import Settings, load_settings
 from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archiver import LOCK
 from kappa.engine.read.archived import archive_fingerprint
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.records.decode.fate import decoded_columns
 from kappa.replay.platform.services import ArchiverService
 from kappa.replay.status.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status

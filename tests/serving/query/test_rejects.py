@@ -22,7 +22,7 @@ from kappa.base.clock import now
 from kappa.base.errors import Conflict, KappaError, UsageError
 from kappa.commands.app import run_command
 from kappa.declare.values.arrow import arrow_schema
-from kappa.kafka.cluster import TopicFacts
+from kappa.kafka.client import TopicFacts
 from kappa.kafka.producer import ProducedRecord
 from kappa.records.lines.envelope import envelope_line, envelope_record
 from kappa.records.redrive import Position, named_original
