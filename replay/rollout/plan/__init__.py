@@ -9,7 +9,7 @@ plan. A fact that cannot be obtained is absent, and refuses nothing. Read in thi
     declared_pipelines   the pipelines as the project's files declare them, without a broker
     validate             refusals by the files alone
     make_plan            makes a plan from the facts, with notes on its steps
-    preflight            findings that refuse a step, or should be known before it
+    preflight            findings that refuse a step, or should be known before it; circles
     finding              a finding, and the allowances of the operator
     branch               where a branch may begin
     overlay              whether the tables that serve have the rows of a new version already
@@ -22,7 +22,6 @@ What preflight and notes look into:
     cost                 records, bytes, disk and time of a replay
     log_sample           a sample of a log, and whether its records can be read as declared
     determinism          the lint: code that may give other rows in a replay
-    circles              pipelines that read, through sinks, what they change themselves
     code_diff            changes of the code, as a diff
     schema_changes       changes of tables for readers, and of the fields of events
 """

@@ -14,14 +14,20 @@ from kappa.code.fingerprint import declaration_lines, version_differences
 from kappa.declare.topic import Topic
 from kappa.replay.rollout.libraries import changed_libraries
 from kappa.replay.rollout.plan.branch import Branching, branch_of
-from kappa.replay.rollout.plan.circles import circle_refusals, topic_uses
 from kappa.replay.rollout.plan.code_diff import CodeSide, PartDiff, part_diffs
 from kappa.replay.rollout.plan.cost import Cost, cost_of
 from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
 from kappa.replay.rollout.plan.finding import GAP, Allowances
 from kappa.replay.rollout.plan.overlay import has_its_rows
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep, Refusal
-from kappa.replay.rollout.plan.preflight import conflicts_of, findings_of, judge_step, refusals_of
+from kappa.replay.rollout.plan.preflight import (
+    circle_refusals,
+    conflicts_of,
+    findings_of,
+    judge_step,
+    refusals_of,
+    topic_uses,
+)
 from kappa.replay.rollout.plan.schema_changes import ReaderChange, event_changes, reader_changes
 from kappa.replay.rollout.rollout import Rollout
 from kappa.state.build import Birth, TopicBirth

@@ -24,12 +24,12 @@ from kappa.base.settings import Settings, find_project
 from kappa.code.project import load_files
 from kappa.declare.board import FOLDER, Board, boards_in
 from kappa.declare.topic_patterns import NothingJoined, before_joining
-from kappa.replay.rollout.plan.circles import TopicUse, declared_uses, refused_circle
 from kappa.replay.rollout.plan.declared_pipelines import declare_each
 from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Allowances, allowing_flag
 from kappa.replay.rollout.plan.make_plan import refuse_unknown
 from kappa.replay.rollout.plan.plan import Refusal
+from kappa.replay.rollout.plan.preflight import TopicUse, declared_uses, refused_circle
 from kappa.replay.rollout.state import State
 from kappa.serving.query.reader.reader import Reader, open_reader
 from kappa.serving.query.reader.relations import empty_relations, put_relations

@@ -17,10 +17,10 @@ from kappa import Sink, Table, Topic, count, pipeline
 from kappa.base.errors import DeclarationError
 from kappa.base.settings import load_settings
 from kappa.declare.sink import SinkBirth
-from kappa.replay.rollout.plan.circles import TopicUse, circle_through
 from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.plan.plan import Plan
+from kappa.replay.rollout.plan.preflight import TopicUse, circle_through
 from kappa.replay.rollout.plan.validate import validate_project
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.store import Store
