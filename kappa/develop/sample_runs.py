@@ -25,9 +25,8 @@ from kappa.develop.row_changes import Row, TableChange, table_change
 from kappa.develop.sample import Sample, Samples
 from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.plan.declared_pipelines import declare_each
-from kappa.replay.rollout.plan.facts import Declared
+from kappa.replay.rollout.plan.facts import Declared, has_its_rows
 from kappa.replay.rollout.plan.finding import Allowances
-from kappa.replay.rollout.plan.overlay import has_its_rows
 from kappa.replay.rollout.plan.plan import Refusal
 from kappa.replay.rollout.plan.schema_changes import reader_changes
 from kappa.replay.rollout.plan.validate import validate_boards, validate_pipelines

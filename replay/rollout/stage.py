@@ -22,7 +22,6 @@ from kappa.replay.rollout.fold import check_may_follow
 from kappa.replay.rollout.libraries import installed_libraries
 from kappa.replay.rollout.plan.branch import Branch, Branching, branch_of
 from kappa.replay.rollout.plan.facts import Declared
-from kappa.replay.rollout.plan.overlay import overlay_birth
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep
 from kappa.replay.rollout.rollout_numbers import build_in_words
 from kappa.replay.rollout.state import State
@@ -150,12 +149,38 @@ def _ensure_born(
         lineage=declared.lineage,
     )
     if step.live is not None:
-        put_birth(store, overlay_birth(birth, step.live))
+        put_birth(store, _overlay_birth(birth, step.live))
         return None
     if step.branch is None:
         put_birth(store, birth)
         return None
     return _ensure_branched(store, birth, step.branch)
+
+
+def _overlay_birth(birth: Birth, live: Birth) -> Birth:
+    """Returns an overlay's birth certificate, made of the declared and the live certificate.
+
+    Everything about rows comes from the live build: tables, topics, origin, base and libraries.
+    """
+    declared = {table.name: table for table in birth.tables}
+    return replace(
+        birth,
+        tables_of=live.folded_by,
+        topics=live.topics,
+        tables=tuple(
+            replace(
+                table,
+                checks=declared[table.name].checks,
+                thresholds=declared[table.name].thresholds,
+            )
+            for table in live.tables
+        ),
+        origin=live.origin,
+        base=live.base,
+        libraries=live.libraries,
+        semantics=live.semantics,
+        accepted=tuple(dict.fromkeys((*live.accepted, *birth.accepted))),
+    )
 
 
 def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:

@@ -4,7 +4,7 @@ Planning changes only caches, and appends nothing to the journal; stage.py begin
 plan. A fact that cannot be obtained is absent, and refuses nothing. Read in this order:
 
     plan                 a plan, its steps and its refusals: values
-    facts                the facts that a plan is made on: values
+    facts                the facts that a plan is made on: values; whether a build has the rows
     observe              gathers the facts: files, journal, log and disk
     declared_pipelines   the pipelines as the project's files declare them, without a broker
     validate             refusals by the files alone
@@ -12,7 +12,6 @@ plan. A fact that cannot be obtained is absent, and refuses nothing. Read in thi
     preflight            findings that refuse a step, or should be known before it; circles
     finding              a finding, and the allowances of the operator
     branch               where a branch may begin
-    overlay              whether the tables that serve have the rows of a new version already
     retry                the plan that begins an ended rollout again
     plan_text            a plan for people and machines
     saved_plan           a plan in a file, refused if stale
@@ -35,7 +34,6 @@ __all__ = [
     "log_sample",
     "make_plan",
     "observe",
-    "overlay",
     "plan",
     "plan_text",
     "preflight",

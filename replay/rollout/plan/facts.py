@@ -6,11 +6,12 @@ all facts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kappa.base.errors import DeclarationError
-from kappa.code.fingerprint import declared_rows_version
+from kappa.code.fingerprint import born_rows_version, declared_rows_version
+from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.replay.rollout.plan.finding import Finding
 from kappa.replay.rollout.plan.log_sample import TopicSample
@@ -45,6 +46,24 @@ class Declared:
     def rows_version(self) -> str:
         """Returns the part of the version that decides rows."""
         return declared_rows_version(self.pipeline, self.parts)
+
+
+# Views are computed at each reading, and checks, sinks and alerts only look at rows, so they decide
+# no rows. A version that differs only in these is an overlay: it needs no replay and no job. The new
+# build serves the tables of the live build, or, if the live build is an overlay, of the build below.
+def has_its_rows(declared: Declared, born: Birth) -> bool:
+    """Returns True if a declared pipeline has the rows of a build, so that no replay is needed.
+
+    A replay is needed if libraries have made other columns of the same code since the birth.
+    """
+    return declared.rows_version == born_rows_version(born) and _served_columns(
+        declared.tables
+    ) == _served_columns(born.tables)
+
+
+def _served_columns(tables: Iterable[TableBirth]) -> dict[str, tuple[tuple[str, str], ...]]:
+    # The rejects table has more columns in newer versions of Kappa, and is not the user's.
+    return {table.name: table.served for table in tables if table.name != REJECTS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from kappa.replay.rollout.libraries import changed_libraries
 from kappa.replay.rollout.plan.branch import Branching, branch_of
 from kappa.replay.rollout.plan.code_diff import CodeSide, PartDiff, part_diffs
 from kappa.replay.rollout.plan.cost import Cost, cost_of
-from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
+from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed, has_its_rows
 from kappa.replay.rollout.plan.finding import GAP, Allowances
-from kappa.replay.rollout.plan.overlay import has_its_rows
 from kappa.replay.rollout.plan.plan import Change, Plan, PlanStep, Refusal
 from kappa.replay.rollout.plan.preflight import (
     circle_refusals,

@@ -32,9 +32,8 @@ from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.libraries import installed_libraries
 from kappa.replay.rollout.plan.cost import last_replays
 from kappa.replay.rollout.plan.declared_pipelines import declare_each
-from kappa.replay.rollout.plan.facts import Declared, DiskFacts, LogFacts, Observed
+from kappa.replay.rollout.plan.facts import Declared, DiskFacts, LogFacts, Observed, has_its_rows
 from kappa.replay.rollout.plan.log_sample import read_samples
-from kappa.replay.rollout.plan.overlay import has_its_rows
 from kappa.replay.rollout.plan.preflight import least_brokers
 from kappa.replay.rollout.state import State
 from kappa.serving.outlets.sinks.sink_status import read_sink_state
