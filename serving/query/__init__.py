@@ -4,13 +4,13 @@ This package writes no file but the files of answers. Read in this order:
 
 - pin/: the choice of the builds and frontiers that a reader reads, pinned by a lease
 - reader/: a DuckDB in memory over the files of some builds, and the SQL that DuckDB runs
-- query.py: one question to one snapshot, and its answer as values or as a file
+- query.py: one question to one snapshot, and its answer as values or as a file; two builds side by
+  side
 - statements.py: the statements of a text
 - session.py: many queries of one person over a snapshot that stays pinned
 - render.py: the text of values, in a table, JSON or CSV
 - overflows.py: the rows whose folded values do not fit
 - tables.py: the catalogue of the served tables and views
-- pair.py: two builds side by side
 - rejects.py: the rejects of the live builds, or of a single build
 - redrive.py: the export of rejects as lines, and the plan that produces fixed lines again
 - postgres/: rows and the catalogue for a Postgres client
@@ -19,7 +19,6 @@ This package writes no file but the files of answers. Read in this order:
 
 __all__ = [
     "overflows",
-    "pair",
     "query",
     "redrive",
     "rejects",

@@ -1,4 +1,11 @@
-"""Queries: SQL over exactly the files of a pinned snapshot."""
+"""Queries: SQL over exactly the files of a pinned snapshot.
+
+Two builds are opened side by side, too. The tables of the first build are in schema `before`, those
+of the second in schema `after`. The reader has exactly the served rows of both builds, at the
+versions of two pinned frontiers. The reader also has the hidden columns with the error ranges of
+approximate values, and no views. Keys that a comparison sets aside are stored beside the tables
+(law 5).
+"""
 
 from __future__ import annotations
 
@@ -23,14 +30,18 @@ from kappa.serving.query.reader.reader import Limits, Reader, Rows, open_reader
 from kappa.serving.query.reader.relations import (
     data_files,
     put_relations,
+    put_tables,
     relations_of,
     retired_relations,
 )
 from kappa.serving.query.render import csv_line, object_line
 from kappa.serving.query.statements import SqlStatement
+from kappa.state.build import Birth
 from kappa.state.file_sums import are_checked
+from kappa.state.frontier import Frontier
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
+from kappa.state.table import TableBirth
 
 _Found = TypeVar("_Found")
 
@@ -39,6 +50,9 @@ _ATTEMPTS = 3
 _HINT = "give --out a file that ends with {}"
 # The mark of a connection that shows relations without their public names.
 _SCHEMAS_ALONE = "schemas alone"
+# The schemas of the two builds of a pair.
+BEFORE = "before"
+AFTER = "after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +255,32 @@ def open_snapshot(
         reader.close()
         raise
     return reader
+
+
+def connect_pair(
+    store: Store,
+    before: tuple[Birth, Frontier],
+    after: tuple[Birth, Frontier],
+    *,
+    limits: Limits | None,
+    after_store: Store | None = None,
+) -> Reader:
+    """Opens a reader of two builds; the caller keeps both builds pinned meanwhile.
+
+    `after_store` is the store of the second build, if that build is in another store.
+    """
+    reader = open_reader(limits, served=True)
+    try:
+        put_tables(reader, BEFORE, *before, store, columns=_compared)
+        put_tables(reader, AFTER, *after, after_store or store, columns=_compared)
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+def _compared(table: TableBirth) -> tuple[tuple[str, str], ...]:
+    return table.compared
 
 
 @dataclass(frozen=True, slots=True)

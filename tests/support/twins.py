@@ -17,7 +17,7 @@ from kappa.declare.options import Thresholds
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.replay.rollout.verify.diff import Comparison, Side, compare_builds
-from kappa.serving.query.pair import connect_pair
+from kappa.serving.query.query import connect_pair
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import TopicBirth, put_birth, table_path

@@ -49,8 +49,9 @@ class Declared:
 
 
 # Views are computed at each reading, and checks, sinks and alerts only look at rows, so they decide
-# no rows. A version that differs only in these is an overlay: it needs no replay and no job. The new
-# build serves the tables of the live build, or, if the live build is an overlay, of the build below.
+# no rows. A version that differs only in these is an overlay: it needs no replay and no job. The
+# new build serves the tables of the live build, or, if the live build is an overlay, of the build
+# below.
 def has_its_rows(declared: Declared, born: Birth) -> bool:
     """Returns True if a declared pipeline has the rows of a build, so that no replay is needed.
 

@@ -76,10 +76,9 @@ from kappa.replay.rollout.verify.unsettled_keys import (
 )
 from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
-from kappa.serving.query.pair import AFTER, BEFORE, connect_pair
 from kappa.serving.query.pin.catalog import pin_build
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
-from kappa.serving.query.query import connect_reader
+from kappa.serving.query.query import AFTER, BEFORE, connect_pair, connect_reader
 from kappa.serving.query.reader.reader import Limits, Reader
 from kappa.state.build import Birth
 from kappa.state.build_status import SliceProgress, read_progress, read_stopped

@@ -3,7 +3,7 @@
 Each table is a query over the files of both sides: a full join by key, or, without keys, the rows
 themselves, grouped and counted. Both queries spill, so settings bound the memory, and not the size
 of tables. Keys match null-safely. A null, a NaN and both zeros equal themselves; the fold decides
-which other values count as equal (kappa/declare/table.py). serving/query/pair.py opens both sides,
+which other values count as equal (kappa/declare/table.py). serving/query/query.py opens both sides,
 and unsettled_keys.py finds keys to set aside. A proof compares by the same queries
 (replay/rollout/prove/prove.py).
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from kappa.declare.options import REJECTS
 from kappa.declare.values.columns import INTEGERS, Decimal, Scalar, parse_type
 from kappa.replay.rollout.verify.unsettled_keys import KeyTexts, plain_texts
 from kappa.replay.rollout.verify.verification_progress import table_step
-from kappa.serving.query.pair import AFTER, BEFORE, put_keys
+from kappa.serving.query.query import AFTER, BEFORE
 from kappa.serving.query.reader.reader import Reader
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier
@@ -218,6 +219,8 @@ def count_rows(reader: Reader, source: str) -> int:
     return int(reader.rows(f"select count(*) from {source}").rows[0][0])
 
 
+# The keys in one statement. The table of all keys is in DuckDB, which spills.
+_KEYS_BATCH = 20_000
 _UNSETTLED, _REJECTED = "unsettled", "rejected_twice"
 
 
@@ -364,7 +367,7 @@ def settled_relations(
         return whole, 0
     (key,) = table.keys
     own = f"cast(t.{quoted(key)} as varchar)"
-    put_keys(reader, _UNSETTLED, keys)
+    _put_keys(reader, _UNSETTLED, keys)
     if not _put_rejected(reader, table, own, whole, texts_of(table)):
         return whole, 0
     written = f"{_UNSETTLED} u on {own} = u.key"
@@ -394,7 +397,7 @@ def _put_rejected(
     # Plain keys stay in DuckDB, which spills; only JSON objects may have further texts.
     read = f"{theirs} and starts_with(try(decode(key)), '{{')" if plain else theirs
     found = reader.rows(f"select distinct key from {read}").rows
-    put_keys(reader, _REJECTED, texts(key for (key,) in found))
+    _put_keys(reader, _REJECTED, texts(key for (key,) in found))
     rejected = f"from {_REJECTED}"
     if plain:
         rejected += f" union select try(decode(key)) from {theirs}"
@@ -405,6 +408,24 @@ def _put_rejected(
     )
     reader.run_command(f"insert into {_UNSETTLED} {apart}")
     return count_rows(reader, _UNSETTLED)
+
+
+def _put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:
+    """Makes a table of distinct keys, and returns how many keys the table has.
+
+    The table replaces an earlier table of the same name. Its only column is `key`.
+    """
+    staged = quoted(f"{name}_all")
+    reader.run_command(f"create or replace temp table {staged} (key varchar)")
+    keys = iter(keys)
+    # A key that is written all the time repeats; most of that ends in this set.
+    while batch := set(islice(keys, _KEYS_BATCH)):
+        reader.run_command(f"insert into {staged} select unnest(?::varchar[])", [sorted(batch)])
+    reader.run_command(
+        f"create or replace temp table {quoted(name)} as select distinct key from {staged}"
+    )
+    reader.run_command(f"drop table {staged}")
+    return int(reader.rows(f"select count(*) from {quoted(name)}").rows[0][0])
 
 
 def _incomparable_reason(

@@ -19,10 +19,10 @@ from kappa.replay.rollout.rollout_numbers import build_named, ensure_served, rol
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.diff import Comparison, Side, compare_builds
 from kappa.replay.rollout.verify.unsettled_keys import texts_for, unsettled_keys
-from kappa.serving.query.pair import connect_pair
 from kappa.serving.query.pin.catalog import pin_pair
 from kappa.serving.query.pin.look import newest_frontier
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
+from kappa.serving.query.query import connect_pair
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.alignment import Alignments
 from kappa.state.build import comparable_topics, folded_by, read_birth

@@ -31,7 +31,7 @@ from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.rollout.prove.prove import Compared, compare_tables, hash_before
-from kappa.serving.query.pair import connect_pair
+from kappa.serving.query.query import connect_pair
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets

@@ -53,7 +53,7 @@ from kappa.replay.rollout.prove.row_hash import hash_of_all, hash_sql, table_has
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.view_texts import IS_ITS_TEXT
 from kappa.replay.status.listings import history_listing
-from kappa.serving.query.pair import connect_pair
+from kappa.serving.query.query import connect_pair
 from kappa.serving.query.reader.reader import Reader, open_reader
 from kappa.state.build import Base, Birth, TopicBirth
 from kappa.state.build_status import SliceProgress
