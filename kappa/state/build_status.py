@@ -12,6 +12,7 @@
   mistake, so a restart would not help. Once a job has started well, the job deletes the reason. A
   process that finds a reason does not start the job again by itself. The next `kappa up` does so,
   once. A candidate that stopped has failed.
+- The progress of a verification is in words for people: no decision uses the progress.
 - The check of a serving build's maintained views leaves the findings.
 - A job leaves the cost of each maintained view in the last slice that computed the view.
 """
@@ -242,6 +243,44 @@ def _stopped_record(error: KappaError) -> Stopped:
 
 def _stopped_name(build: str) -> str:
     return f"{folder_of_build(build)}/stopped.json"
+
+
+class VerificationProgress(Struct, frozen=True):
+    """The step of a verification that began last, as text."""
+
+    text: str
+    format: int = 1
+
+
+_VERIFICATIONS = Documents(VerificationProgress, derived=True, synced=False)
+
+
+def table_step(doing: str, table: str, number: int, of: int) -> str:
+    """Returns the text of a step on table `number`, counted from 1, of `of` tables."""
+    return f"{doing} table {table} ({number} of {of})"
+
+
+def putting_progress(store: Store, build: str) -> Callable[[str], None]:
+    """Returns a function that puts the text of each step of a candidate's verification."""
+
+    def put(text: str) -> None:
+        # A verification continues if its progress cannot be written.
+        with contextlib.suppress(KappaError, OSError):
+            _VERIFICATIONS.put(store.local, _verification_name(build), VerificationProgress(text))
+
+    return put
+
+
+def verification_progress(store: Store, build: str) -> str:
+    """Returns the step that a candidate's verification began last, or "" if nobody knows."""
+    found = _VERIFICATIONS.get(
+        store.local, _verification_name(build), "the progress of a verification"
+    )
+    return "" if found is None else found.text
+
+
+def _verification_name(build: str) -> str:
+    return f"{folder_of_build(build)}/verification.json"
 
 
 class ViewCheck(Struct, frozen=True):

@@ -32,9 +32,8 @@ from kappa.replay.rollout.verify.diff_listing import (
     differing_counts,
     rejects_line,
 )
-from kappa.replay.rollout.verify.verification_progress import verification_progress
 from kappa.state.build import read_birth
-from kappa.state.build_status import SliceProgress, read_progress
+from kappa.state.build_status import SliceProgress, read_progress, verification_progress
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import Verified
 from kappa.state.offsets import Offsets

@@ -74,14 +74,13 @@ from kappa.replay.rollout.verify.unsettled_keys import (
     texts_for,
     unsettled_keys,
 )
-from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
 from kappa.serving.query.pin.catalog import pin_build
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
 from kappa.serving.query.query import AFTER, BEFORE, connect_pair, connect_reader
 from kappa.serving.query.reader.reader import Limits, Reader
 from kappa.state.build import Birth
-from kappa.state.build_status import SliceProgress, read_progress, read_stopped
+from kappa.state.build_status import SliceProgress, read_progress, read_stopped, table_step
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Check, Difference, OutcomeCount, Proved
 from kappa.state.journal.journal import Journal, JournalRecord

@@ -10,7 +10,6 @@ only if the verification reached that verdict. Read in this order:
     diff_listing           a comparison for people and machines
     view_texts             maintained views compared with their queries
     view_check             the same for a serving build, once after a deploy; a process of its own
-    verification_progress  the current step of a verification, for people who wait
 """
 
-__all__ = ["diff", "diff_listing", "pairs", "verification_progress"]
+__all__ = ["diff", "diff_listing", "pairs"]

@@ -23,10 +23,10 @@ from kappa.declare.folds.exactness import Exactness
 from kappa.declare.options import REJECTS
 from kappa.declare.values.columns import INTEGERS, Decimal, Scalar, parse_type
 from kappa.replay.rollout.verify.unsettled_keys import KeyTexts, plain_texts
-from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.serving.query.query import AFTER, BEFORE
 from kappa.serving.query.reader.reader import Reader
 from kappa.state.build import Birth
+from kappa.state.build_status import table_step
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import Difference, OutcomeCount
 from kappa.state.table import TableBirth

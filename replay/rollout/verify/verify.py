@@ -36,7 +36,6 @@ from kappa.replay.rollout.current import current_state
 from kappa.replay.rollout.plan.schema_changes import table_in_words
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.verify.pairs import aligned_pair, compare_pair
-from kappa.replay.rollout.verify.verification_progress import putting_progress, table_step
 from kappa.replay.rollout.verify.view_texts import compare_view_texts
 from kappa.serving.query.pin.catalog import pin_build, pin_pair
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
@@ -45,7 +44,7 @@ from kappa.serving.query.reader.reader import Limits, Reader
 from kappa.serving.query.reader.table_sql import check_sql
 from kappa.serving.query.reader.views import view_refusals
 from kappa.state.build import Birth, read_birth
-from kappa.state.build_status import comparable_now
+from kappa.state.build_status import comparable_now, putting_progress, table_step
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import Check, Difference, Failed, Verified
 from kappa.state.journal.journal import Journal

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from kappa.base.errors import KappaError
 from kappa.base.sql import quoted, text
-from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.serving.query.reader.table_sql import schema_of
+from kappa.state.build_status import table_step
 from kappa.state.journal.events import Check
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import casts_sql, duck_type

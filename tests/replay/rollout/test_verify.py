@@ -28,7 +28,6 @@ from kappa.replay.rollout.verify.pairs import (
     pin_equal,
 )
 from kappa.replay.rollout.verify.unsettled_keys import texts_for, unsettled_keys
-from kappa.replay.rollout.verify.verification_progress import verification_progress
 from kappa.replay.rollout.verify.verify import (
     VerificationMeans,
     ensure_verified,
@@ -37,7 +36,7 @@ from kappa.replay.rollout.verify.verify import (
     unmeasured_tables,
     verify_candidate,
 )
-from kappa.state.build_status import turns_asked
+from kappa.state.build_status import turns_asked, verification_progress
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
     Abandoned,

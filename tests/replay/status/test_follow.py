@@ -14,10 +14,9 @@ from kappa.base.errors import Unreachable
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.supervisor_report import RolloutWait
-from kappa.replay.rollout.verify.verification_progress import table_step
 from kappa.replay.status.follow import RolloutProgress, progress_lines, rollout_news, show_progress
 from kappa.state.build import Base
-from kappa.state.build_status import SliceProgress
+from kappa.state.build_status import SliceProgress, table_step
 from kappa.state.journal.events import CaughtUp, Check, Event
 from kappa.state.offsets import Offsets
 
