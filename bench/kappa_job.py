@@ -49,7 +49,8 @@ from kappa.tables.views.births import build_tables
 
 BUILD = "bench"
 _FILE = "pipelines/bench.py"
-# What a job prints of each slice (engine/job/catch_up.py): how many offsets, and how many a second.
+# What a job prints of each slice (engine/job/bounded_legs.py): how many offsets, and how many a
+# second.
 _SLICE = re.compile(
     r"^\S+ INFO kappa: "
     r"slice \d+ of \d+: (?P<offsets>\d+) offsets in [\d.]+ s, (?P<rate>[\d,]+)/s",

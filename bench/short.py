@@ -32,7 +32,7 @@ _TARGETS = {
     "the same replayed": 8.0,
     "deploy of a correction": 15.0,
 }
-# What a job prints of each slice (engine/job/catch_up.py).
+# What a job prints of each slice (engine/job/bounded_legs.py).
 _SLICE = re.compile(
     r"^\S+ INFO kappa: "
     r"slice \d+ of \d+: (?P<offsets>\d+) offsets in (?P<s>[\d.]+) s, ",

@@ -4,8 +4,8 @@
 limit is in the birth certificate and not in the version: another limit replays nothing, and counts
 from the next build on. A candidate is stopped as soon as it is certain to exceed the limit, and is
 not verified. A serving build continues, since stale tables help nobody, and `kappa status` warns.
-engine/job/catch_up.py and replay/rollout/verify/verify.py apply the limit. If no limit is declared,
-a function that fails on many more records than before is not verified.
+engine/job/bounded_legs.py and replay/rollout/verify/verify.py apply the limit. If no limit is
+declared, a function that fails on many more records than before is not verified.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from kappa.base.clock import Stopwatch
 from kappa.base.errors import Broken
 from kappa.base.sections import EngineSettings
 from kappa.code.fingerprint import version_of
-from kappa.engine.job.align import Aligner
-from kappa.engine.job.catch_up import CatchUp
+from kappa.engine.job.bounded_legs import Aligner, CatchUp
 from kappa.engine.job.legs import LegKind, Legs
 from kappa.engine.job.legwork import Job as LegJob
 from kappa.engine.read.source import KafkaAccess, LogSource

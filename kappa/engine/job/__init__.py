@@ -6,9 +6,9 @@ a release of its own hold. Read in this order:
 - job.py: the program, with few imports
 - legs.py: a leg, its planned slices, and the records of a build's legs
 - splits.py: the record that cuts a slice into pieces after two jobs died in the slice
-- align.py: the frontier of the live build that a candidate is brought to
 - legwork.py: a leg, from the build's code to the last slice; the parts that legs share
-- catch_up.py, tail.py: the bounded legs, and the unbounded leg
+- bounded_legs.py: the catch-up, and the alignment with a frontier of the live build
+- tail.py: the unbounded leg
 - slice_limit.py: the time and memory that a slice may take
 - ordered_steps.py: the user's steps on a slice
 - next_mark.py: the mark that each table's commit of the slice records

@@ -22,8 +22,7 @@ from kappa.base.settings import Settings
 from kappa.base.units import parse_memory
 from kappa.code.code_snapshot import load_snapshot
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.job.align import Aligner, live_beside
-from kappa.engine.job.catch_up import CatchUp
+from kappa.engine.job.bounded_legs import Aligner, CatchUp, live_beside
 from kappa.engine.job.drift_watch import DriftWatch
 from kappa.engine.job.legs import LegKind, Legs
 from kappa.engine.job.rejected import ensure_within

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from kappa.base.errors import Broken
 from kappa.base.sections import EngineSettings
-from kappa.engine.job.align import Aligner
-from kappa.engine.job.catch_up import CatchUp
+from kappa.engine.job.bounded_legs import Aligner, CatchUp
 from kappa.engine.read.archived import Archives
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth

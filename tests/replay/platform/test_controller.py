@@ -27,7 +27,7 @@ from kappa.base.errors import (
 )
 from kappa.base.sections import RolloutSettings
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.job.align import Aligner
+from kappa.engine.job.bounded_legs import Aligner
 from kappa.engine.job.legs import Legs, tail
 from kappa.replay.platform.controller import Controller
 from kappa.replay.rollout.operator_requests import (
