@@ -3,8 +3,8 @@
 The argument is a folder that has request.json (rollout/plan/declared_pipelines.py writes it) and
 gets answer.json: for each pipeline the columns of the tables, or a sentence that refuses the
 pipeline. The function is run on empty frames in a real Spark session. No row is read and no row is
-computed: calls that would look at rows are refused (watch.py). engine/spark/rowlocal.py judges the
-plan.
+computed: calls that would look at rows are refused (watch.py). engine/spark/function_plan.py judges
+the plan.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from kappa.declare.table import Table
 from kappa.declare.values.columns import parse_type
 from kappa.engine.children.large_slices import shape_of
 from kappa.engine.children.watch import Watch
-from kappa.engine.spark.frame_sources import frame_sources
-from kappa.engine.spark.rowlocal import changing, not_row_local
+from kappa.engine.spark.function_plan import changing, frame_sources, not_row_local
 from kappa.engine.spark.session import booted_ahead
 
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")

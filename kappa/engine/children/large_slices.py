@@ -20,7 +20,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from kappa.base.scratch import user_cache
-from kappa.engine.spark.rowlocal import class_of, nested
+from kappa.engine.spark.function_plan import class_of, nested
 from kappa.engine.spark.shipped import kappa_digest
 
 if TYPE_CHECKING:

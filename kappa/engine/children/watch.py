@@ -13,7 +13,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from kappa.base.errors import DeclarationError
-from kappa.engine.spark.rowlocal import TELLING_CALLS
+from kappa.engine.spark.function_plan import TELLING_CALLS
 
 # Calls that run a job, or keep something: the answer would depend on a single slice.
 _LOOKING = (

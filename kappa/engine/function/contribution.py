@@ -36,7 +36,7 @@ from kappa.engine.fold.combine import aggregates
 from kappa.engine.fold.leaf import Leaf, session_of_leaves
 from kappa.engine.function.expired import EXPIRED, EXPIRED_COLUMNS, expired_rows
 from kappa.engine.function.failure import REPLAY, raised_here
-from kappa.engine.spark.rowlocal import changing, class_of, nested
+from kappa.engine.spark.function_plan import changing, class_of, nested
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import table_births

@@ -8,8 +8,8 @@ This package knows no slice and no table. Read in this order:
 - `jvm.py`, `spark_settings.py`: the JVM's command line, and Spark's settings.
 - `workers.py`: the start of Spark's Python workers, and the modules that workers import.
 - `cds.py`: the class archives of a quick start; `recording.py` lists the archived classes.
-- `rowlocal.py`: the parts of a plan that look beyond a row, or change from run to run.
-- `frame_sources.py`: the fields from which a plan computes each column.
+- `function_plan.py`: the parts of a plan that look beyond a row, or change from run to run, and the
+  fields from which a plan computes each column.
 - `compiled.py`: Java sources of ours, compiled in a session's JVM.
 - `s3a.py`: Spark's name for a file of a bucket, settings for buckets, and the store of Delta's
   logs.

@@ -2,8 +2,8 @@
 
 A pipeline's rows must follow from its records alone. The lint looks at all code that the function
 reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs at the import of modules, and
-SQL in strings. Spark finds more in the plan of the function (kappa/engine/spark/rowlocal.py); a
-finding of Spark is named with the function's line. The lint knows names, and does not follow
+SQL in strings. Spark finds more in the plan of the function (kappa/engine/spark/function_plan.py);
+a finding of Spark is named with the function's line. The lint knows names, and does not follow
 values. The lint ignores views and checks: each read computes them again, and no row of a table
 follows from them.
 """
