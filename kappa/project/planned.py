@@ -150,9 +150,6 @@ def observed_for(
         )
 
 
-# ruff: noqa: PLC0415  # importing the package imports what a call needs, and nothing else
-
-
 def follow_to_end(
     here: ProjectContext,
     id_: int,
