@@ -43,7 +43,7 @@ def main() -> None:
         event = f'{{"visitor":"{key}","page":{page},"happened_at":"2026-01-31T{time}:00Z"}}'
         log.add("visits", 0, event.encode(), key=key.encode())
     piece = Slice(1, 0, Offsets.zero({"visits": 1}), log.end)
-    raw = log.here(piece)
+    raw = log.read_records(piece)
     print("kafka    ", f"{raw.num_rows} records, offsets 0 to {log.end.at('visits', 0)}")
 
     # records: bytes become events, or rejects with a reason.

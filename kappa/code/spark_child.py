@@ -126,7 +126,7 @@ def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
     coming.replace(scratch / "answer.json")
 
 
-def begin_with(name: str) -> None:
+def begin_pipeline_limits(name: str) -> None:
     """Begins the time limit of a pipeline in a program, and the limit on memory.
 
     The JVM, which has a limit of its own, and Spark's Python workers are other processes.

@@ -11,7 +11,12 @@ import typer
 from typer.exceptions import Exit
 
 from kappa.base.errors import ExitCode, SettingsError, Unreachable, UsageError
-from kappa.commands.terminal.follow import RolloutOptions, bring_on, follow_each, rollouts_printed
+from kappa.commands.terminal.follow import (
+    RolloutOptions,
+    follow_each,
+    follow_until_approved,
+    rollouts_printed,
+)
 from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
     AcceptGap,
@@ -132,7 +137,7 @@ def plan(
     else:
         print_listing(output, plan_listing(made), document=planned.document)
     if is_text:
-        made.ensure_possible_as_shown()
+        made.raise_shown_refusal()
     made.ensure_possible()
     if out is not None:
         planned.save(out)
@@ -338,7 +343,7 @@ def stage(
         _refuse_beside_plan("stage", saved, pipelines or (), accepted)
     with rollouts_printed(here, options) as begun:
         ids = (
-            begin_planned(
+            plan_and_begin(
                 here, "stage", pipelines or (), options, _plan_of(pipelines or (), accepted)
             )
             if saved is None
@@ -377,12 +382,12 @@ def roll_out(
 ) -> None:
     """Plans and begins rollouts with a yes, and follows each rollout until its build serves."""
     with rollouts_printed(here, options) as begun:
-        ids = begin_planned(here, command, pipelines, options, plan_with)
+        ids = plan_and_begin(here, command, pipelines, options, plan_with)
         begun(ids)
-        bring_on(here, ids, options)
+        follow_until_approved(here, ids, options)
 
 
-def begin_planned(
+def plan_and_begin(
     here: ProjectContext,
     command: str,
     pipelines: Sequence[str],
@@ -399,7 +404,7 @@ def begin_planned(
     with one_child(here.settings):
         planned = plan_with(Project(here))
         print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)
-        planned.made.ensure_possible_as_shown()
+        planned.made.raise_shown_refusal()
         if not planned.has_changes:
             return ()
         ask_consent(typed(command, " ".join(pipelines) or None), yes=options.yes)
@@ -422,7 +427,7 @@ def begin_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> tu
     here.must_run()
     planned = Project(here).read_plan(file, showing=moving)
     print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)
-    planned.made.ensure_possible_as_shown()
+    planned.made.raise_shown_refusal()
     return _begun(planned, options)
 
 

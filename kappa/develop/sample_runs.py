@@ -24,7 +24,7 @@ from kappa.develop.child import has_root, settings_below
 from kappa.develop.row_changes import Row, TableChange, table_change
 from kappa.develop.sample import Sample, Samples
 from kappa.replay.rollout.current import current_state
-from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.declared_pipelines import describe_declared_pipelines
 from kappa.replay.rollout.plan.facts import Declared, has_its_rows
 from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.plan import Refusal
@@ -121,7 +121,7 @@ class SampleRuns:
         settings = load_settings(self.settings.project, root=self.settings.root)
         scratched = settings_below(settings, self.scratch)
         store = Store(scratched.root, syncs=False)
-        project = declare_each(scratched, store)
+        project = describe_declared_pipelines(scratched, store)
         found = project.found
         # A file that cannot be loaded may declare the pipelines that are missed.
         gone = () if project.unloadable else tuple(sorted(self._declared - project.names))

@@ -384,7 +384,9 @@ class SliceRunner:
             except SPARK_ERRORS as error:
                 if function.is_to_judge(error):
                     raise _ToJudge from error
-                raise function.culprits(records, spark).first(error, work.source.here) from error
+                raise function.culprits(records, spark).first(
+                    error, work.source.read_records
+                ) from error
             else:
                 if self._drift is not None:
                     self._drift.see_slice(records.counts(), records.reject_examples, last.tally)

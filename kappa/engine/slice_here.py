@@ -79,7 +79,7 @@ def decode_here(
     if few:
         names = {topic.name for topic in few}
         # A reader that is given all topics goes on where the slice before ended.
-        raw = source.here(
+        raw = source.read_records(
             replace(piece, start=piece.start.only(names), end=piece.end.only(names))
             if many
             else piece

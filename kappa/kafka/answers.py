@@ -81,7 +81,7 @@ NOT_YET = frozenset(
 class Answers:
     """The answers of a cluster, or the errors that its refusals mean.
 
-    librdkafka tries again forever, whatever the reason. Only `ears` gets the reason.
+    librdkafka tries again forever, whatever the reason. Only `error_option` gets the reason.
     """
 
     def __init__(
@@ -112,12 +112,12 @@ class Answers:
         admin = self._admin
         if admin is None:
             with making("the client"):
-                admin = AdminClient({**_FOUND_AGAIN, **self._options, **self.ears})
+                admin = AdminClient({**_FOUND_AGAIN, **self._options, **self.error_option})
             self._admin = admin
         return admin
 
     @property
-    def ears(self) -> dict[str, Any]:
+    def error_option(self) -> dict[str, Any]:
         """Returns the client's option that passes on errors which no answer carries."""
         return {"error_cb": self._hear}
 
@@ -143,17 +143,17 @@ class Answers:
                 if time.monotonic() > began + self.patience_seconds + 1:
                     raise self.unreachable() from None
 
-    def of(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
+    def result(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
         """Returns an answer. Raises Unreachable without an answer, and the errors of `refuse`."""
         try:
             return self.waited(future)
         except KafkaException as error:
             self.refuse(error, otherwise, *needed)
 
-    def but(
+    def result_unless(
         self, code: int, future: Future[_Answer], otherwise: str, *needed: Acl
     ) -> _Answer | None:
-        """Returns an answer as `of` does, or None for an error of this code."""
+        """Returns an answer as `result` does, or None for an error of this code."""
         try:
             return self.waited(future)
         except KafkaException as error:
@@ -161,7 +161,7 @@ class Answers:
                 self.refuse(error, otherwise, *needed)
             return None
 
-    def asked(
+    def retried(
         self, ask: Callable[[float], _Answer], patience_seconds: float = PATIENCE_SECONDS
     ) -> _Answer:
         """Repeats a question that takes a time-out, until an answer comes.
@@ -180,7 +180,7 @@ class Answers:
                 # Some errors are found at once.
                 time.sleep(_NAP_SECONDS)
 
-    def ended(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
+    def bounded_call(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
         """Makes a call that may never end in librdkafka after an absence of the broker.
 
         In that case the call ignores its time-out, and also the broker's return. So `ask` asks the
@@ -201,7 +201,7 @@ class Answers:
         thread.join(_STUCK_SECONDS)
         while thread.is_alive():
             with suppress(KafkaException, KappaError):
-                self.asked(ask, _LOOK_SECONDS)
+                self.retried(ask, _LOOK_SECONDS)
                 if thread.is_alive():
                     return False
             if time.monotonic() > deadline:
@@ -211,10 +211,10 @@ class Answers:
             raise error
         return True
 
-    def listed(self, patience_seconds: float) -> ClusterMetadata:
+    def metadata(self, patience_seconds: float) -> ClusterMetadata:
         """Lists the topics and brokers. Raises AccessRefused, and the last KafkaException."""
         admin = self.admin
-        return self.asked(lambda seconds: admin.list_topics(timeout=seconds), patience_seconds)
+        return self.retried(lambda seconds: admin.list_topics(timeout=seconds), patience_seconds)
 
     def refuse(self, error: KafkaException, otherwise: str, *needed: Acl) -> NoReturn:
         """Raises the error that an error of the broker means.

@@ -200,7 +200,7 @@ class Log:
     def delete(self, name: str) -> None:
         """Makes sure that a topic does not exist, which deletes all of the topic's records."""
         ensure_not_kafkas_own(name)
-        self.answers.but(
+        self.answers.result_unless(
             KafkaError.UNKNOWN_TOPIC_OR_PART,
             self.admin.delete_topics([name], request_timeout=self.answers.patience_seconds)[name],
             f"topic {name} could not be deleted",
@@ -212,7 +212,7 @@ class Log:
         """Makes sure that a topic has at least `total` partitions; Kafka can remove none."""
         ensure_not_kafkas_own(name)
         if self.must_have(name).partitions < total:
-            self.answers.of(
+            self.answers.result(
                 self.admin.create_partitions([NewPartitions(name, total)])[name],
                 f"topic {name} could not be given {total} partitions",
                 acl(name, "Alter"),
@@ -226,7 +226,7 @@ class Log:
     def config(self, name: str) -> Mapping[str, str]:
         """Returns all settings of a topic that are in force, including defaults."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self.answers.of(
+        entries = self.answers.result(
             self.admin.describe_configs([resource])[resource],
             f"the settings of topic {name} could not be read",
             acl(name, "DescribeConfigs"),
@@ -279,7 +279,7 @@ class Log:
         Raises AccessRefused if the cluster does not let this client in.
         """
         try:
-            self.answers.listed(patience_seconds)
+            self.answers.metadata(patience_seconds)
         except KafkaException:
             return False
         return True
@@ -400,7 +400,7 @@ class Log:
     def _metadata(self, otherwise: str) -> ClusterMetadata:
         """Lists topics and brokers. `otherwise` says what failed."""
         try:
-            return self.answers.listed(self.answers.patience_seconds)
+            return self.answers.metadata(self.answers.patience_seconds)
         except KafkaException as error:
             self.answers.refuse(error, otherwise)
 
@@ -412,7 +412,7 @@ class Log:
             TopicCollection(list(names)), request_timeout=self.answers.patience_seconds
         )
         for name, future in asked.items():
-            found = self.answers.but(
+            found = self.answers.result_unless(
                 KafkaError.UNKNOWN_TOPIC_OR_PART,
                 future,
                 f"topic {name} could not be described",
@@ -534,7 +534,7 @@ class Log:
 def own_config(log: Log, topic: str) -> dict[str, str]:
     """Returns the settings that a topic itself has; all others are the broker's defaults."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    entries = log.answers.of(
+    entries = log.answers.result(
         log.admin.describe_configs([resource])[resource],
         f"the settings of topic {topic} could not be read",
     )
@@ -553,7 +553,7 @@ def set_config(log: Log, topic: str, config: Mapping[str, str]) -> None:
         for name, value in config.items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    log.answers.of(
+    log.answers.result(
         log.admin.incremental_alter_configs([resource])[resource],
         f"the settings of topic {topic} could not be set",
     )

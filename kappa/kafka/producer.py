@@ -83,7 +83,7 @@ class Producer:
                     **_FAST,
                     **options,
                     **EXACT,
-                    **self._answers.ears,
+                    **self._answers.error_option,
                     "on_delivery": self._delivered,
                 }
             )

@@ -85,7 +85,7 @@ class Transactions:
         }
         with making("the producer"):
             self._producer = Producer(
-                {"compression.type": "lz4", **options, **exact, **self._answers.ears}
+                {"compression.type": "lz4", **options, **exact, **self._answers.error_option}
             )
         with making("a consumer"):
             self._group = Consumer(
@@ -111,7 +111,7 @@ class Transactions:
         """
         part = TopicPartition(self._topic, 0)
         try:
-            (found,) = self._answers.asked(lambda seconds: self._committed(part, seconds))
+            (found,) = self._answers.retried(lambda seconds: self._committed(part, seconds))
         except KafkaException as error:
             self._refuse(error)
         if found.error is not None:
@@ -200,7 +200,7 @@ class Transactions:
         def commit() -> None:
             self._producer.send_offsets_to_transaction([part], group, PATIENCE_SECONDS)
 
-        if not self._answers.ended(
+        if not self._answers.bounded_call(
             lambda: self._patiently(commit), lambda seconds: self._committed(part, seconds)
         ):
             # The thread that is left behind belongs to a producer that the next producer fences.

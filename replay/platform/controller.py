@@ -20,7 +20,7 @@ from kappa.engine.job.legs import has_tail
 from kappa.replay.platform.next_step import next_step
 from kappa.replay.rollout.fold import advance_state, check_may_follow, fold_records
 from kappa.replay.rollout.garbage import ensure_data_deleted, ensure_orphans_deleted
-from kappa.replay.rollout.promote import ensure_acknowledged
+from kappa.replay.rollout.promote import acknowledge_for_dead_job
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soaked_builds
 from kappa.replay.rollout.step import (
@@ -278,7 +278,7 @@ class Controller:
             case AlignAgain(build):
                 self._processes.ensure_aligned_again(build)
             case Acknowledge(build, hold):
-                ensure_acknowledged(self._store, build, hold)
+                acknowledge_for_dead_job(self._store, build, hold)
             case _:
                 assert_never(step)
 
@@ -309,7 +309,7 @@ class Controller:
     def _retire_builds(self) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC)
         for build in sorted(
-            self.state.to_retire() | soaked_builds(self.state, now, self._rules.soak_seconds)
+            self.state.unneeded_builds() | soaked_builds(self.state, now, self._rules.soak_seconds)
         ):
             # If an undo was first, the undo's record has this number, and the next tick looks
             # again.

@@ -182,7 +182,7 @@ class Processes:
         self._verifications: dict[int, ChildProcess] = {}
         self._verification_deaths: dict[int, int] = {}
 
-    def ensure_jobs(
+    def reconcile_jobs(
         self, wanted: frozenset[str], bootstrap_servers: str, *, serves: bool = True
     ) -> None:
         """Reaps children that ended, starts missing jobs, ends jobs that are not wanted.

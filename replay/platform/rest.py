@@ -212,7 +212,7 @@ class Rests:
         """The times at which builds were woken last: until then the builds had all records."""
         return self._woken
 
-    def resting(
+    def update_resting(
         self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
     ) -> frozenset[str]:
         """Returns the `wanted` builds that are to have no job now.

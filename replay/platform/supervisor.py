@@ -201,13 +201,13 @@ def _run_loop(
             services.http.ensure_running()
             kafka.ensure_running(has_space=has_space)
             wanted = controller.state.wanted_jobs()
-            resting = rests.resting(
+            resting = rests.update_resting(
                 wanted - processes.aligning,
                 controller.state.kept_jobs(),
                 processes.jobs,
                 kafka,
             )
-            processes.ensure_jobs(
+            processes.reconcile_jobs(
                 wanted - resting if has_space else frozenset(),
                 kafka.bootstrap_servers,
                 serves=bool(controller.state.serving),

@@ -182,7 +182,7 @@ def _state_after_event(state: State, record: JournalRecord) -> State:
         case Retired() as event:
             require_condition(
                 record,
-                event.build in state.may_retire(),
+                event.build in state.retirable_builds(),
                 f"build {event.build} is not one to retire",
             )
             idle = {

@@ -82,7 +82,7 @@ def reaches_live(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> b
     return candidate.covers(live.only(topics))
 
 
-def ensure_acknowledged(store: Store, build: str, hold: int) -> None:
+def acknowledge_for_dead_job(store: Store, build: str, hold: int) -> None:
     """Acknowledges a hold for a dead live job, in a frontier with the same offsets and versions.
 
     The function takes the job's lock first, and ends leftovers of the dead job (a JVM in a long

@@ -88,7 +88,7 @@ def _begin_rollout(
     # A collection deletes no build whose lock is held, whatever the clocks say.
     with lock_of(store, f"{folder_of_build(build)}/lock", what=f"build {build}"):
         try:
-            base = _ensure_born(store, build, step, step.declared, libraries)
+            base = _create_build(store, build, step, step.declared, libraries)
             staged = Staged(
                 step.pipeline,
                 build,
@@ -121,7 +121,7 @@ def _may_be_named(store: Store, build: str) -> bool:
         return True
 
 
-def _ensure_born(
+def _create_build(
     store: Store, build: str, step: PlanStep, declared: Declared, libraries: Mapping[str, str]
 ) -> Base | None:
     """Puts the build's files and birth certificate; returns the base of a branch, else None."""

@@ -104,19 +104,19 @@ class State:
             self.overlays[build] for build in self.wanted_builds() & self.overlays.keys()
         )
 
-    def to_retire(self) -> frozenset[str]:
+    def unneeded_builds(self) -> frozenset[str]:
         """Returns the builds that nothing needs any more and that are not retired yet."""
         return (
             frozenset(self.versions) - self.wanted_builds() - self.overlaid_builds() - self.retired
         )
 
-    def may_retire(self) -> frozenset[str]:
+    def retirable_builds(self) -> frozenset[str]:
         """Returns the builds to retire, and the idle builds that may be retired.
 
         An idle build is kept if a rollout lets it serve again, or if an overlay serves its tables.
         """
         kept = {rollout.build for rollout in self.active_rollouts} | self.overlaid_builds()
-        return self.to_retire() | (frozenset(self.idle.values()) - kept)
+        return self.unneeded_builds() | (frozenset(self.idle.values()) - kept)
 
     def idle_since(self, pipeline: str) -> datetime | None:
         """Returns when the pipeline's idle build last served.
@@ -194,7 +194,7 @@ def soaked_builds(state: State, now: datetime, soak_seconds: float) -> frozenset
         for pipeline, build in state.idle.items()
         if (end := soak_end(state, pipeline, soak_seconds)) is not None and end <= now
     )
-    return frozenset(over) & state.may_retire()
+    return frozenset(over) & state.retirable_builds()
 
 
 def _build_in(record: JournalRecord, pipeline: str) -> str | None:

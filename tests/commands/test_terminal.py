@@ -53,7 +53,7 @@ def commands(app: typer.Typer) -> Iterator[Callable[..., object]]:
 
 # A command that calls one of these waits.
 WAITS = (
-    *("moving(", "bar(", "roll_out(", "follow_rollout(", "begin_planned(", "approve("),
+    *("moving(", "bar(", "roll_out(", "follow_rollout(", "plan_and_begin(", "approve("),
     *("ensure_shown(", "showing=moving", "_validate_files("),
 )
 

@@ -16,7 +16,7 @@ from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
-from kappa.engine.job.rejected import ensure_within
+from kappa.engine.job.rejected import ensure_rejects_within_limit
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier
@@ -127,7 +127,9 @@ def test_a_candidate_that_is_beyond_it_is_stopped_with_counts_reasons_and_an_exa
     put_rejects(store, "wrong_type", "missing_field", "wrong_type")
 
     with pytest.raises(Broken) as stopped:
-        ensure_within(store, birth, frontier(rejected=3, decoded=7), Offsets({"hits": {0: 1000}}))
+        ensure_rejects_within_limit(
+            store, birth, frontier(rejected=3, decoded=7), Offsets({"hits": {0: 1000}})
+        )
 
     assert stopped.value.message == (
         "pipeline web has rejected 3 of 10 records (30 %), and max_rejects is 2: "
@@ -143,12 +145,16 @@ def test_by_a_share_it_is_stopped_only_if_nothing_planned_can_bring_it_back(
     birth = born(store, 0.01)
     put_rejects(store, "wrong_type")
 
-    ensure_within(store, birth, frontier(rejected=3, decoded=0), Offsets({"hits": {0: 300}}))
+    ensure_rejects_within_limit(
+        store, birth, frontier(rejected=3, decoded=0), Offsets({"hits": {0: 300}})
+    )
     with pytest.raises(Broken, match="rejected 3 of 3 records"):
-        ensure_within(store, birth, frontier(rejected=3, decoded=0), Offsets({"hits": {0: 299}}))
+        ensure_rejects_within_limit(
+            store, birth, frontier(rejected=3, decoded=0), Offsets({"hits": {0: 299}})
+        )
 
 
 def test_without_one_nothing_is_stopped(store: Store) -> None:
-    ensure_within(
+    ensure_rejects_within_limit(
         store, born(store, None), frontier(rejected=9, decoded=0), Offsets({"hits": {0: 9}})
     )

@@ -93,7 +93,7 @@ def test_small_and_large_slices_reach_ends_in_markers_and_aborted_records(log, r
     for cut in range(1, end):
         for start, stop in ((0, cut), (cut, end), (cut - 1, cut)):
             piece = Slice(1, 1, Offsets({topic_name: {0: start}}), Offsets({topic_name: {0: stop}}))
-            assert source.here(piece).to_pylist() == [
+            assert source.read_records(piece).to_pylist() == [
                 record
                 for each in source.ranges(piece, topic_name)
                 for batch in each.batches()
@@ -161,7 +161,7 @@ def test_large_slices_hold_byte_for_byte_what_small_ones_do(log, topic_name, mon
 
     source = LogSource(KafkaAccess(log.bootstrap_servers, {}), log)
     piece = Slice(1, 1, Offsets({topic_name: {0: 0}}), Offsets({topic_name: {0: 14}}))
-    here = source.here(piece).to_pylist()
+    here = source.read_records(piece).to_pylist()
     batches = list(source.batches(topic_name, 0, 0, 14))
     source.close()
 

@@ -36,7 +36,7 @@ from kappa.replay.rollout.plan.plan import Plan
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.verify import VerificationMeans, ensure_verified
+from kappa.replay.rollout.verify.verify import VerificationMeans, verify_and_append_verdict
 from kappa.replay.status.doctor.scrub import scrub_root
 from kappa.serving.query.pin.catalog import pin_served
 from kappa.serving.query.pin.shared_pins import give_up_pin
@@ -180,7 +180,7 @@ class World:
         self.aligning.add(build)
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        ensure_verified(self.store, rollout, VerificationMeans(lease_seconds=60))
+        verify_and_append_verdict(self.store, rollout, VerificationMeans(lease_seconds=60))
         return None
 
     # The steps of the platform.

@@ -220,15 +220,15 @@ class Job:
                 lambda: None,
                 Patience(),
             )  # type: ignore[arg-type]
-            self._bounded = CatchUp(job, aligner, ensure_within=lambda *_: None)
+            self._bounded = CatchUp(job, aligner, ensure_rejects_within_limit=lambda *_: None)
             in_pairs = dataclasses.replace(job, engine=EngineSettings(slice_records=2))
-            self._base = CatchUp(in_pairs, aligner, ensure_within=lambda *_: None)
+            self._base = CatchUp(in_pairs, aligner, ensure_rejects_within_limit=lambda *_: None)
             self._again = again
             self._tail: int | None = None
             undone.pop_all()
 
     def step(self) -> None:
-        self.publisher.look()
+        self.publisher.follow_journal()
         if self.publisher.is_held():
             return
         if self._tail is None:

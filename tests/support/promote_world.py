@@ -871,7 +871,7 @@ class Protocol:
                 _with(world, world.retiring, build._replace(gone=-1))._replace(retiring=-1),
             )
             return
-        for name in sorted(state.may_retire()):
+        for name in sorted(state.retirable_builds()):
             yield (
                 f"{name} is retired",
                 world._replace(journal=self._journal.after(world.journal, Retired(name))),

@@ -139,16 +139,18 @@ def follow_each(here: ProjectContext, ids: Iterable[int], options: RolloutOption
     for_each_rollout(lambda id_: follow_rollout(here, id_, options), ids, show_failure)
 
 
-def bring_on(here: ProjectContext, ids: tuple[int, ...], options: RolloutOptions) -> None:
+def follow_until_approved(
+    here: ProjectContext, ids: tuple[int, ...], options: RolloutOptions
+) -> None:
     """Follows rollouts until each serves or waits for a yes, and asks for the yes."""
     waiting: list[Rollout] = []
 
-    def bring_on(id_: int) -> None:
+    def follow_until_waiting(id_: int) -> None:
         ended = follow_rollout(here, id_, options, to_the_yes=True)
         if ended.waits:
             waiting.append(ended)
 
-    for_each_rollout(bring_on, ids, show_failure)
+    for_each_rollout(follow_until_waiting, ids, show_failure)
     if waiting:
         ask_consent(
             typed("promote", " ".join(rollout.pipeline for rollout in waiting)),

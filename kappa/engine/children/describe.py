@@ -24,7 +24,7 @@ from kappa.base.sql import spark_ddl
 from kappa.code.importer import open_sources
 from kappa.code.project import error_line, line_in, load_pipeline
 from kappa.code.sources import Sources
-from kappa.code.spark_child import PROGRESS, begin_with, put_answer
+from kappa.code.spark_child import PROGRESS, begin_pipeline_limits, put_answer
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.folds.returned import missing_column_error
 from kappa.declare.pipeline import ORIGIN_COLUMNS, Pipeline
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     spark = booted_ahead().session()
     watch = Watch(sources.folder)
     for name, pipeline in pipelines.items():
-        begin_with(name)
+        begin_pipeline_limits(name)
         print(f"{PROGRESS}runs {name} on empty tables", file=sys.stderr, flush=True)
         try:
             answer = asdict(describe(spark, pipeline, watch))

@@ -18,7 +18,7 @@ from kappa.base.errors import ExitCode, KappaError
 from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
 from kappa.code.sources import Sources
-from kappa.code.spark_child import begin_with, put_answer
+from kappa.code.spark_child import begin_pipeline_limits, put_answer
 from kappa.engine.children.describe import loaded_pipelines
 from kappa.engine.children.rehearsal import MemoryLog, local_pipeline, rows_of_log
 from kappa.engine.spark.session import booted_ahead
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     )
     tell_workers(booted_ahead().session(), change=True)
     for name, pipeline in pipelines.items():
-        begin_with(name)
+        begin_pipeline_limits(name)
         try:
             with local_pipeline(pipeline) as local:
                 read = (each for topic in pipeline.topics for each in records[topic.name])

@@ -21,7 +21,7 @@ from kappa.base.process import LOW_PRIORITY
 from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
 from kappa.code.sources import Sources
-from kappa.code.spark_child import PROGRESS, begin_with, put_answer
+from kappa.code.spark_child import PROGRESS, begin_pipeline_limits, put_answer
 from kappa.declare.pipeline import Pipeline
 from kappa.engine.children.describe import loaded_pipelines
 from kappa.engine.children.large_slices import has_held, large_slices_key, remember_held
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     pipelines = loaded_pipelines(scratch, request["pipelines"], sources)
     spark = machine.session()
     tell_workers(spark)
-    for name, answer in tried_in_time(request, pipelines, begin_with):
+    for name, answer in tried_in_time(request, pipelines, begin_pipeline_limits):
         put_answer(scratch, name, answer)
     return ExitCode.OK
 

@@ -113,8 +113,8 @@ class MemoryLog:
             1 + max((partition for topic, partition in self.ends if topic == name), default=0),
         )
 
-    def here(self, piece: Slice) -> pa.Table:
-        """Reads the raw records of a slice, as `LogSource.here` does."""
+    def read_records(self, piece: Slice) -> pa.Table:
+        """Reads the raw records of a slice, as `LogSource.read_records` does."""
         return raw_table(
             record
             for record in self.records
@@ -135,7 +135,7 @@ class MemoryLog:
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
         """Returns the ranges of a topic in a slice, as `LogSource.ranges` does."""
-        of_topic = self.here(piece).filter(pc.field("topic") == topic)
+        of_topic = self.read_records(piece).filter(pc.field("topic") == topic)
         return [
             RawRange(partition, start, end, partial(_in_order, of_topic))
             for partition, end in sorted(piece.end.next.get(topic, {}).items())

@@ -66,7 +66,7 @@ def raw_records(places: pa.Table, source: LogSource) -> pa.Table:
     raw = [RAW_SCHEMA.empty_table()]
     for piece in _ranges(places):
         with suppress(Broken):
-            found = source.here(piece)
+            found = source.read_records(piece)
             raw.append(found.filter(pc.is_in(found["offset"], value_set=places["offset"])))
     return pa.concat_tables(raw)
 

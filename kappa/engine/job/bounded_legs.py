@@ -106,7 +106,7 @@ class Aligner:
         self._clock = clock
         self._alignments = Alignments(store, birth.build)
 
-    def live(self) -> tuple[Frontier, frozenset[str]] | None:
+    def live_frontier(self) -> tuple[Frontier, frozenset[str]] | None:
         """Returns the live build's newest frontier, and common topics.
 
         Both builds read these topics. Returns None if there is nothing to align with.
@@ -121,7 +121,7 @@ class Aligner:
     def take_aim(self) -> Aim | None:
         """Pins the newest frontier of the live build, or returns None."""
         for _ in range(_LOOKS):
-            found = self.live()
+            found = self.live_frontier()
             if found is None:
                 return None
             live, topics = found
@@ -140,7 +140,7 @@ class Aligner:
             hint="its job is started again and again: kappa logs has why",
         )
 
-    def keep(self, aim: Aim) -> bool:
+    def renew_lease(self, aim: Aim) -> bool:
         """Renews the lease on the aim.
 
         Returns False if the aim may be gone already.
@@ -154,7 +154,7 @@ class Aligner:
         last = self._alignments.last()
         return last is not None and last.lease == aim.lease
 
-    def put(self, aim: Aim, candidate: Frontier) -> bool:
+    def put_alignment(self, aim: Aim, candidate: Frontier) -> bool:
         """Puts the alignment of a candidate that has reached the aim.
 
         Pins the candidate too. Returns False if the aim is gone: a new aim must be taken.
@@ -198,19 +198,19 @@ class CatchUp:
         job: Job,
         aligner: Aligner,
         *,
-        ensure_within: Callable[[Frontier, Offsets], None],
+        ensure_rejects_within_limit: Callable[[Frontier, Offsets], None],
         watch: Callable[[Slice, int], Stopwatch] = lambda _piece, _of: Stopwatch(),
     ) -> None:
         """Takes the parts of the job, and two callbacks.
 
-        `ensure_within` raises Broken if the build has rejected too much to be a candidate. Its
-        arguments are the build's frontier and the end of the leg. `watch` gives the stopwatch for a
-        slice; its arguments are the slice and the number of slices in the leg.
+        `ensure_rejects_within_limit` raises Broken if the build has rejected too much to be a
+        candidate. Its arguments are the build's frontier and the end of the leg. `watch` gives the
+        stopwatch for a slice; its arguments are the slice and the number of slices in the leg.
         """
         self._job = job
         self._legs = Legs(job.store, job.birth.build)
         self._aligner = aligner
-        self._ensure_within = ensure_within
+        self._ensure_rejects_within_limit = ensure_rejects_within_limit
         self._watch = watch
 
     def run(
@@ -288,9 +288,9 @@ class CatchUp:
             job.slices.guard.check_heard(job.publisher.newest, datetime.now(UTC))
             own = job.session if at_hand is None or piece.distance > tiny else at_hand
             self._fold(piece, len(leg.ends), own, views_at)
-            self._ensure_within(job.publisher.newest, leg.end)
+            self._ensure_rejects_within_limit(job.publisher.newest, leg.end)
             if leg.aim is not None:
-                self._aligner.keep(leg.aim)
+                self._aligner.renew_lease(leg.aim)
             job.maintenance.run_if_due()
 
     def _begun(self) -> Leg | None:
@@ -330,7 +330,7 @@ class CatchUp:
         the leg is long: in a JVM that is not warm that slice costs as much as a million offsets.
         """
         done = self._job.publisher.newest.offsets
-        found = self._aligner.live()
+        found = self._aligner.live_frontier()
         end = (
             self._end(Offsets(), frozenset())
             if found is None
@@ -375,7 +375,7 @@ class CatchUp:
             and last.aim is not None
             and (
                 self._aligner.aligned_with(last.aim)
-                or self._aligner.put(last.aim, self._job.publisher.newest)
+                or self._aligner.put_alignment(last.aim, self._job.publisher.newest)
             )
         ):
             return self._legs.begin(tail(self._number(), self._job.publisher.newest.offsets))
@@ -404,7 +404,7 @@ class CatchUp:
         Returns False if the job was asked to stop meanwhile.
         """
         reported = False
-        while (found := self._aligner.live()) is not None and (
+        while (found := self._aligner.live_frontier()) is not None and (
             past := ahead(self._job.publisher.newest.offsets, found[0].offsets, found[1])
         ).next:
             if not reported:

@@ -25,7 +25,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.engine.job.bounded_legs import Aligner, CatchUp, live_beside
 from kappa.engine.job.drift_watch import DriftWatch
 from kappa.engine.job.legs import LegKind, Legs
-from kappa.engine.job.rejected import ensure_within
+from kappa.engine.job.rejected import ensure_rejects_within_limit
 from kappa.engine.job.tail import Tail
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.slice import SliceRunner
@@ -187,7 +187,9 @@ class Legwork:
         bounded = CatchUp(
             job,
             Aligner(self._store, job.birth, lease_seconds=self._settings.rollout.lease_seconds),
-            ensure_within=partial(ensure_within, self._store, job.birth),
+            ensure_rejects_within_limit=partial(
+                ensure_rejects_within_limit, self._store, job.birth
+            ),
             watch=partial(watch_slice, self._store, self._build),
         )
         match kind:
@@ -219,13 +221,13 @@ class Legwork:
                     Tail(job, leg).run(self._kafka)
 
     def _session(self) -> SparkSession:
-        return self._told(self._leg_session())
+        return self._prepared_session(self._leg_session())
 
     def _at_hand(self) -> SparkSession:
         """Returns a session for a long catch-up's first few records."""
-        return self._told(self._leg_session.at_hand())
+        return self._prepared_session(self._leg_session.at_hand())
 
-    def _told(self, spark: SparkSession) -> SparkSession:
+    def _prepared_session(self, spark: SparkSession) -> SparkSession:
         if self._stop.is_set():
             raise Stopping
         # The session's JVM was started before the build's code was loaded.

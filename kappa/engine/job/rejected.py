@@ -63,7 +63,9 @@ class RejectCounts:
         return f"{reasons}; for example {self.example}" if self.example else reasons
 
 
-def ensure_within(store: Store, birth: Birth, frontier: Frontier, end: Offsets) -> None:
+def ensure_rejects_within_limit(
+    store: Store, birth: Birth, frontier: Frontier, end: Offsets
+) -> None:
     """Raises Broken if the build has too many rejects.
 
     The build must stay beyond its limit even if all records up to `end` were valid. So the answer

@@ -120,7 +120,7 @@ class Tail:
         ensure_not_stopped(job.store, job.birth.build)
         try:
             while not ended.is_set() and not job.stop.wait(_LOOK_SECONDS):
-                job.publisher.look()
+                job.publisher.follow_journal()
                 self._upkeep()
         finally:
             self._end(query)
@@ -228,7 +228,7 @@ class Tail:
                 self._job.publisher.newest, self._job.publisher.newest.offsets
             )
             if heard_at is not None:
-                self._job.publisher.hear(heard_at)
+                self._job.publisher.publish_heard_at(heard_at)
 
     def _end(self, query: StreamingQuery) -> None:
         """Lets the current slice end, and ends the stream."""

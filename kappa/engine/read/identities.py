@@ -39,7 +39,7 @@ _LOOK_SECONDS = 1.0
 class Readable(Protocol):
     """The part of a source that reading the log back needs."""
 
-    def here(self, piece: Slice) -> pa.Table: ...  # noqa: D102  # as in LogSource
+    def read_records(self, piece: Slice) -> pa.Table: ...  # noqa: D102  # as in LogSource
 
 
 class Identities:
@@ -164,7 +164,7 @@ class Identities:
                 self._newest[name, partition] = _Put(first, log_time, self._clock())
             begin.setdefault(name, {})[partition] = first
         for piece in cut_slices(0, Offsets(begin), start, at_most=_AT_ONCE):
-            raw = source.here(piece)
+            raw = source.read_records(piece)
             for name, topic in self._topics.items():
                 decoded = decode_table(
                     of_topic(raw, name), topic, self._log_time[name], self._memories[name]

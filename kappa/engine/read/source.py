@@ -66,7 +66,7 @@ class LogSource:
         # Per partition, the last record of its last reading.
         self._last: dict[tuple[str, int], Witness] = {}
 
-    def here(self, piece: Slice) -> pa.Table:
+    def read_records(self, piece: Slice) -> pa.Table:
         """Reads the raw records of a small slice, of all its topics.
 
         The reading needs no Spark job, which would cost more than reading the records.

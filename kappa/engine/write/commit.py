@@ -275,7 +275,7 @@ class TableWriter:
             and rows.nbytes > self._merge_bytes > 0
             and rewriting.takes(rows.num_rows)
         ):
-            rewriting.put(rows)
+            rewriting.write_rows(rows)
             self._rewrite(rewriting, mark, guard)
             return
         self._drain()
@@ -326,7 +326,7 @@ class TableWriter:
         rewriting = self.rewriting
         assert rewriting is not None, "only a mergeable table is filled from files"
         try:
-            count, size = rewriting.find(rows)
+            count, size = rewriting.write_query_rows(rows)
             self.new_count = count
             if count <= self._driver_rows or size <= self._merge_bytes:
                 return self.commit_table(rewriting.found() if count else None, mark, guard)
@@ -455,7 +455,7 @@ class Rewriting:
             bounds["max_temp_directory_size"] = f"{min(self._most_spilled, free // 2)}B"
         return bounds
 
-    def find(self, rows: QueryRows) -> tuple[int, int]:
+    def write_query_rows(self, rows: QueryRows) -> tuple[int, int]:
         """Writes the rows of a query into the folder `contributed`.
 
         Returns the number of rows, and their bytes.
@@ -473,7 +473,7 @@ class Rewriting:
         groups = (found.row_group(number) for number in range(found.num_row_groups))
         return found.num_rows, sum(group.total_byte_size for group in groups)
 
-    def put(self, rows: pa.Table) -> None:
+    def write_rows(self, rows: pa.Table) -> None:
         """Writes contributions of this process into the folder `contributed`."""
         self.clear()
         self.contributed.mkdir(parents=True)

@@ -84,7 +84,7 @@ class Keeper:
         self._newest_kept: int | None = None
         self._due = clock()
 
-    def hear(self, record: JournalRecord, shown: Frontier | None) -> None:
+    def read_record(self, record: JournalRecord, shown: Frontier | None) -> None:
         """Reads the next record of the journal.
 
         Readers see the frontier `shown`; None means that readers see no frontier yet.
@@ -240,14 +240,14 @@ class Publisher:
             lambda last: replace(last, versions=dict(versions), heard_at=last.heard_time)
         )
 
-    def hear(self, heard_at: str) -> Frontier:
+    def publish_heard_at(self, heard_at: str) -> Frontier:
         """Publishes the same frontier with the time `heard_at`.
 
         The build has then read all of its compacted topics.
         """
         return self._when_free(lambda last: replace(last, heard_at=heard_at))
 
-    def look(self) -> None:
+    def follow_journal(self) -> None:
         """Reads on in the journal, and keeps the frontier if due.
 
         Acknowledges an open hold, and releases a hold that lasts too long.
@@ -280,7 +280,7 @@ class Publisher:
     def _when_free(self, change: Callable[[Frontier], Frontier]) -> Frontier:
         while True:
             with self._turn:
-                self.look()
+                self.follow_journal()
                 if self._hold is None:
                     last = self.newest
                     self._put(
@@ -334,7 +334,7 @@ class Publisher:
     def _read_journal(self, shown: Frontier | None) -> None:
         with self._news.looking_for_news() as due:
             for record in self._journal.after(self._seen) if due else ():
-                self._keeper.hear(record, shown)
+                self._keeper.read_record(record, shown)
                 self._seen = record.number
                 before, self._hold = self._hold, hold_after(self._hold, record, self._build)
                 if self._hold is not None and self._hold is not before:

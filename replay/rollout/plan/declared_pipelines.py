@@ -54,7 +54,7 @@ class DeclaredProject(NamedTuple):
     unloadable: Mapping[str, DeclarationError]
 
 
-def declare_each(
+def describe_declared_pipelines(
     settings: Settings,
     store: Store,
     only: Collection[str] = (),
@@ -82,7 +82,7 @@ def declare_each(
         )
         for name, pipeline in wanted.items()
     }
-    outputs = learn_outputs(
+    outputs = describe_functions(
         settings,
         store,
         project.sources.folder,
@@ -313,7 +313,7 @@ class PipelineToDescribe:
     rows_version: str
 
 
-def learn_outputs(
+def describe_functions(
     settings: Settings,
     store: Store,
     folder: Path,

@@ -31,7 +31,7 @@ from kappa.kafka.client import TopicFacts
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.libraries import installed_libraries
 from kappa.replay.rollout.plan.cost import last_replays
-from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.declared_pipelines import describe_declared_pipelines
 from kappa.replay.rollout.plan.facts import Declared, DiskFacts, LogFacts, Observed, has_its_rows
 from kappa.replay.rollout.plan.log_sample import read_samples
 from kappa.replay.rollout.plan.preflight import least_brokers
@@ -66,12 +66,12 @@ def gather_facts(
     """Returns the facts of the project, the journal, the log and the disk.
 
     `only` names the pipelines to describe; empty means all. `show` is called with each slow step as
-    the step begins. Raises the errors of `declare_each`.
+    the step begins. Raises the errors of `describe_declared_pipelines`.
     """
     records = JournalView(store).records()
     state = fold_records(records)
     births = {build: read_birth(store, build) for build in state.wanted_builds()}
-    names, found, unloadable = declare_each(settings, store, only, show=show)
+    names, found, unloadable = describe_declared_pipelines(settings, store, only, show=show)
     declared = {name: each for name, each in found.items() if isinstance(each, Declared)}
     serving = {name: build for name, build in state.serving.items() if name in declared}
     show("reads topics")

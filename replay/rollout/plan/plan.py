@@ -177,7 +177,7 @@ class Plan:
         for refusal in self.refusals:
             raise _error_of(refusal)(refusal.message, hint=refusal.hint)
 
-    def ensure_possible_as_shown(self) -> None:
+    def raise_shown_refusal(self) -> None:
         """Raises like `ensure_possible`, but names only the pipelines: the plan was printed.
 
         The hint names the pipelines that can be deployed without the refused pipelines.

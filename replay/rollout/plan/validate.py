@@ -24,7 +24,7 @@ from kappa.base.settings import Settings, find_project
 from kappa.code.project import load_files
 from kappa.declare.board import FOLDER, Board, boards_in
 from kappa.declare.topic_patterns import NothingJoined, before_joining
-from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.declared_pipelines import describe_declared_pipelines
 from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Allowances, allowing_flag
 from kappa.replay.rollout.plan.make_plan import refuse_unknown
@@ -73,9 +73,9 @@ def validate_project(
     """Validates all pipelines and boards, or `only` some pipelines, each separately.
 
     `show` is called with each slow step as the step begins. Raises UsageError if `only` names no
-    pipeline of the project, and the errors of `declare_each`.
+    pipeline of the project, and the errors of `describe_declared_pipelines`.
     """
-    names, found, _ = declare_each(settings, store, only, show=show)
+    names, found, _ = describe_declared_pipelines(settings, store, only, show=show)
     refuse_unknown(only, names)
     pipelines = validate_pipelines(found, accepting or Allowances())
     return pipelines if only else (*pipelines, *validate_boards(settings.project, found))
@@ -84,7 +84,7 @@ def validate_project(
 def validate_pipelines(
     found: Mapping[str, Declared | DeclarationError], accepting: Allowances
 ) -> tuple[ValidationResult, ...]:
-    """Validates pipelines as `declare_each` has found them, and files that cannot be loaded."""
+    """Validates the pipelines of `describe_declared_pipelines`, and files that cannot be loaded."""
     uses = declared_uses({n: each for n, each in found.items() if isinstance(each, Declared)})
     return tuple(_validated_pipeline(name, found[name], accepting, uses) for name in sorted(found))
 
@@ -92,7 +92,7 @@ def validate_pipelines(
 def validate_boards(
     project: Path, found: Mapping[str, Declared | DeclarationError]
 ) -> tuple[ValidationResult, ...]:
-    """Validates the boards of a project over the tables of pipelines as `declare_each` found.
+    """Validates a project's boards over the tables of `describe_declared_pipelines`.
 
     A query over a table that no valid pipeline has is not checked while any pipeline is refused.
     """

@@ -248,7 +248,7 @@ def _run_checks(
     )
 
 
-def ensure_verified(store: Store, id_: int, means: VerificationMeans) -> None:
+def verify_and_append_verdict(store: Store, id_: int, means: VerificationMeans) -> None:
     """Verifies a rollout and appends the verdict, unless the rollout has a verdict or has ended.
 
     Raises Unreachable if the broker is unreachable.
@@ -256,7 +256,7 @@ def ensure_verified(store: Store, id_: int, means: VerificationMeans) -> None:
     _ensure_verdict(store, id_, lambda rollout, live: verify_candidate(store, rollout, live, means))
 
 
-def ensure_given_up(store: Store, id_: int, reason: str) -> None:
+def append_inconclusive(store: Store, id_: int, reason: str) -> None:
     """Appends an inconclusive verdict, unless the rollout has a verdict or has ended."""
     _ensure_verdict(store, id_, lambda rollout, live: _never_compared(store, rollout, live, reason))
 
@@ -295,7 +295,7 @@ def _end_at(seconds: float, store: Store, id_: int) -> None:
 
     def end() -> None:
         try:
-            ensure_given_up(
+            append_inconclusive(
                 store,
                 id_,
                 f"the verification did not end within {seconds:g} s (verify.timeout_seconds)",
@@ -319,7 +319,7 @@ def main(arguments: list[str] | None = None) -> int:
         # A schema registry may frame the keys.
         open_registry(settings, store)
         log = Log(given.bootstrap, client_options(settings))
-        ensure_verified(
+        verify_and_append_verdict(
             store,
             given.rollout,
             VerificationMeans(

@@ -100,7 +100,7 @@ def reading(log: MemoryLog) -> Callable[[int, int, int], Iterator[pa.RecordBatch
 
     def read(partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         piece = Slice(0, 0, *(Offsets({"visits": {partition: at}}) for at in (start, end)))
-        yield from log.here(piece).combine_chunks().to_batches(max_chunksize=40)
+        yield from log.read_records(piece).combine_chunks().to_batches(max_chunksize=40)
 
     return read
 
@@ -141,7 +141,7 @@ def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
 def decoded(log: MemoryLog, end: Offsets, topic: Topic = VISITS) -> pa.Table:
     """The same by decoding the log in one go."""
     order = [("partition", "ascending"), ("offset", "ascending")]
-    return decode_table(log.here(Slice(0, 0, Offsets(), end)).sort_by(order), topic, {}, {})
+    return decode_table(log.read_records(Slice(0, 0, Offsets(), end)).sort_by(order), topic, {}, {})
 
 
 def steps(log: MemoryLog, at_once: int) -> Iterator[dict[int, int]]:

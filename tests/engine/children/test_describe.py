@@ -14,7 +14,11 @@ from kappa.base.settings import Settings
 from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
 from kappa.code.project import load_project
 from kappa.declare.values.columns import parse_type
-from kappa.replay.rollout.plan.declared_pipelines import Outputs, PipelineToDescribe, learn_outputs
+from kappa.replay.rollout.plan.declared_pipelines import (
+    Outputs,
+    PipelineToDescribe,
+    describe_functions,
+)
 from kappa.state.store import Store
 
 if TYPE_CHECKING:
@@ -323,7 +327,7 @@ def described_version(project: Path, name: str = "web") -> PipelineToDescribe:
 def learn(project: Path, store: Store, *names: str) -> Mapping[str, Outputs | DeclarationError]:
     """Learns what pipelines return, `web` if none is named."""
     wanted = {name: described_version(project, name) for name in names or ("web",)}
-    return learn_outputs(Settings(project=project), store, project, wanted)
+    return describe_functions(Settings(project=project), store, project, wanted)
 
 
 def test_a_child_process_answers_once_per_version_and_keeps_no_refusal(

@@ -160,7 +160,9 @@ def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
             key=encoded(event.key),
             ms=event.timestamp_ms,
         )
-    whole = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {}).to_pylist()
+    whole = decode_table(
+        log.read_records(Slice(1, 0, Offsets(), log.end)), PAID, {}, {}
+    ).to_pylist()
     decoded = [row for row in whole if row["_fate"] == Fate.DECODED]
     with local_pipeline(p) as local:
         build = Rehearsal(tmp_path, local, log, driver_rows=1_000)

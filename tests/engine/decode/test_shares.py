@@ -183,10 +183,10 @@ def test_any_number_of_tasks_gives_the_rows_and_counts_of_one(
         for (_, partition), end in log.ends.items()
     }
     start = Offsets({topic.name: begin})
-    before = decode_table(log.here(Slice(1, 0, Offsets(), start)), topic, {}, {})
+    before = decode_table(log.read_records(Slice(1, 0, Offsets(), start)), topic, {}, {})
     clock = {partition: one.log_time for partition, one in counts_in(before).items()}
     piece = Slice(1, 1, start, log.end)
-    wanted = decode_table(log.here(piece), topic, clock, {})
+    wanted = decode_table(log.read_records(piece), topic, clock, {})
     left_out = frozenset({"_log_time", "name"} if topic is EVENTS and draw.random() < 0.2 else ())
 
     files, seen = decoded_by_tasks(
@@ -234,10 +234,10 @@ def test_threads_decode_the_rows_of_one_reading(topic: Topic, seed: int) -> None
     start = Offsets({topic.name: {part: end // 2 for (_, part), end in log.ends.items()}})
     remembered: tuple[Memories, Memories] = {}, {}
     for memories in remembered:
-        before = decode_table(log.here(Slice(1, 0, Offsets(), start)), topic, {}, memories)
+        before = decode_table(log.read_records(Slice(1, 0, Offsets(), start)), topic, {}, memories)
     clock = {partition: one.log_time for partition, one in counts_in(before).items()}
     piece = Slice(1, 1, start, log.end)
-    wanted = decode_table(log.here(piece), topic, clock, remembered[0])
+    wanted = decode_table(log.read_records(piece), topic, clock, remembered[0])
 
     with ThreadPoolExecutor(2) as threads:
         ranges = log.ranges(piece, topic.name)

@@ -46,7 +46,7 @@ spark = machine.session()
 tasks, clock, start = spark.sparkContext.statusTracker(), {}, 0
 for number, end in enumerate(json.loads(ends)):
     piece = Slice(1, number, Offsets({name: {0: start}}), Offsets({name: {0: end}}))
-    wanted = decode_table(source.here(piece), topic, clock, {})
+    wanted = decode_table(source.read_records(piece), topic, clock, {})
     witness = source.witnesses()
     spark.sparkContext.setJobGroup(str(number), "a slice")
     decoded = SliceAtSpark(

@@ -25,7 +25,7 @@ def test_a_task_puts_how_many_records_it_has_read_while_it_reads(
     log = MemoryLog()
     for number in range(9):
         log.add("clicks", 0, b'{"page": "%d"}' % number)
-    raw = log.here(Slice(1, 0, Offsets(), Offsets({"clicks": {0: 9}})))
+    raw = log.read_records(Slice(1, 0, Offsets(), Offsets({"clicks": {0: 9}})))
     counted: list[str] = []
 
     def batches() -> Iterator[pa.RecordBatch]:

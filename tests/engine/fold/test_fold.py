@@ -184,8 +184,8 @@ def doomed_log() -> Any:
     class Doomed(MemoryLog):
         doomed = re_created = False
 
-        def here(self, piece: Slice) -> pa.Table:
-            read = super().here(piece)
+        def read_records(self, piece: Slice) -> pa.Table:
+            read = super().read_records(piece)
             self.re_created = self.doomed
             return read
 
@@ -204,7 +204,7 @@ def losing_log() -> Any:
         def beginning(self, topics: Iterable[str]) -> Offsets:
             return Offsets({topic: {0: 0, 1: 4} for topic in topics})
 
-        def here(self, piece: Slice) -> pa.Table:  # noqa: ARG002  # the signature of a log
+        def read_records(self, piece: Slice) -> pa.Table:  # noqa: ARG002  # the signature of a log
             raise Broken("offsets are out of range")
 
     return Losing()
@@ -438,13 +438,13 @@ def archived_log(log: MemoryLog) -> Any:
         def beginning(self, topics: Iterable[str]) -> Offsets:
             return super().beginning(topics).highest_with(self.kept)
 
-        def here(self, piece: Slice) -> pa.Table:
+        def read_records(self, piece: Slice) -> pa.Table:
             if any(
                 end > piece.start.at(topic, part) < self.kept.at(topic, part)
                 for topic, part, end in piece.end.items()
             ):
                 raise Broken("offsets are out of range")
-            return super().here(piece)
+            return super().read_records(piece)
 
         def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
             return super().ranges(
@@ -460,7 +460,7 @@ def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
 
     def read(partition: int, start: int, last: int) -> Iterator[pa.RecordBatch]:
         here, there = (Offsets({"events": {partition: at}}) for at in (start, last))
-        found = log.here(Slice(0, 0, here, there)).sort_by("offset")
+        found = log.read_records(Slice(0, 0, here, there)).sort_by("offset")
         yield from found.to_batches(max_chunksize=9)
 
     writer = ArchiveWriter(built.store, EVENTS, "events")

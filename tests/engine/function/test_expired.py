@@ -432,10 +432,10 @@ def test_a_record_that_the_topic_has_lost_is_a_reject_without_its_value() -> Non
     from kappa.engine.function.expired import EXPIRED_COLUMNS, refused_for
 
     class Lost(MemoryLog):
-        def here(self, piece: Any) -> Any:
+        def read_records(self, piece: Any) -> Any:
             if piece.start.at("clicks", 0) < 5_000:
                 raise Broken("the log has lost it")
-            return super().here(piece)
+            return super().read_records(piece)
 
     log = Lost()
     for _ in range(6_000):

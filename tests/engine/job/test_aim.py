@@ -71,7 +71,7 @@ def catch_up(
         slices=SimpleNamespace(archives=Archives(store, [], {}), guard=guard),
         publisher=SimpleNamespace(newest=newest),
     )
-    return CatchUp(job, aligner, ensure_within=lambda *_: None)  # type: ignore[arg-type]  # nothing is folded
+    return CatchUp(job, aligner, ensure_rejects_within_limit=lambda *_: None)  # type: ignore[arg-type]  # nothing is folded
 
 
 def test_no_planned_slice_goes_past_the_live_builds_frontier_in_any_partition(

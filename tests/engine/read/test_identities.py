@@ -110,16 +110,16 @@ class Build:
         """Begins a new job of the same build."""
         self.identities = Identities(self.memories, (PAID,), Offsets(), clock=lambda: self.now)
 
-    def here(self, piece: Slice) -> pa.Table:
+    def read_records(self, piece: Slice) -> pa.Table:
         """Reads the records back, and notes them."""
         self.read_back += piece.distance
-        return self.log.here(piece)
+        return self.log.read_records(piece)
 
     def fold(self, end: Offsets, *, by_tasks: bool, dies: bool = False) -> None:
         """Decodes a slice, by the job or by tasks. A job that dies does so before a commit."""
         piece = Slice(1, self.mark.slice + 1, self.mark.end, end)
         clock = self.mark.log_time.get("paid", {})
-        raw = self.log.here(piece)
+        raw = self.log.read_records(piece)
         if by_tasks:
             path = self.identities.folders(piece.start, self)["paid"]
             bounds = (each.next.get("paid", {}) for each in (piece.start, piece.end))
@@ -285,7 +285,7 @@ def test_a_memory_that_was_lost_is_made_from_the_log_again(tmp_path: Path) -> No
 
 def test_a_task_to_which_a_memory_is_missing_takes_none_for_it(tmp_path: Path) -> None:
     log = beats(10)
-    raw = log.here(Slice(1, 1, Offsets({"paid": {0: 4}}), log.end))
+    raw = log.read_records(Slice(1, 1, Offsets({"paid": {0: 4}}), log.end))
     file = tmp_path / "0.parquet"
 
     def decoded(known: int) -> dict[int, Counts]:
@@ -341,7 +341,7 @@ def test_a_late_record_says_by_how_much_and_an_early_one_is_not_late() -> None:
     log = appended(
         [(0, 0, "a", 65_000), (0, 0, "b", LATENESS_MS), (0, 0, "c", -3_600_000), (0, 0, "d", None)]
     )
-    decoded = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {})
+    decoded = decode_table(log.read_records(Slice(1, 0, Offsets(), log.end)), PAID, {}, {})
 
     assert [tuple(row.values()) for row in decoded.select(["_reason", "_detail"]).to_pylist()] == [
         ("late", "at lies 65 seconds before the record's timestamp, and 5 seconds are allowed"),
@@ -362,7 +362,7 @@ def test_a_redriven_record_is_as_late_as_its_original_and_never_a_duplicate() ->
         log.add("paid", 0, value, ms=START_MS + HORIZON_MS - 1, headers=(header,))
     value = json.dumps({"id": "a", "shard": 1, "at": START_MS + HORIZON_MS}).encode()
     log.add("paid", 0, value, ms=START_MS + HORIZON_MS)
-    decoded = decode_table(log.here(Slice(1, 0, Offsets(), log.end)), PAID, {}, {})
+    decoded = decode_table(log.read_records(Slice(1, 0, Offsets(), log.end)), PAID, {}, {})
 
     fates = [Fate(fate) for fate in decoded.column("_fate").to_pylist()]
     assert fates == [*(Fate.DECODED, Fate.REJECTED) * 2, Fate.DECODED]

@@ -92,7 +92,7 @@ def test_what_readers_saw_last_is_what_acknowledged_the_hold(store: Store) -> No
     clock = Clock()
     job = Job(store, "b", clock)
     append(store, served(1, p="b"), Held(1, "b", 1))
-    job.publisher.look()
+    job.publisher.follow_journal()
     acknowledged = job.publisher.newest
     append(store, served(2, p="another"))
 
@@ -108,13 +108,13 @@ def test_while_it_serves_one_is_kept_every_so_often_and_none_twice(store: Store)
     job = Job(store, "b", clock)
     numbers = {}
     for clock.now in range(0, 301, 10):
-        job.publisher.look()
+        job.publisher.follow_journal()
         # Nothing new in the middle of it.
         if not 100 < clock.now < 200:
             numbers[clock.now] = job.fold_to(int(clock.now) + 1)
     clock.now = 10_000
-    job.publisher.look()
-    job.publisher.look()
+    job.publisher.follow_journal()
+    job.publisher.follow_journal()
 
     assert [number for number, _, _ in told(store, "b")] == [
         1,
@@ -130,11 +130,11 @@ def test_what_was_last_published_is_kept_though_nothing_follows(store: Store) ->
     clock = Clock()
     append(store, served(1, p="b"))
     job = Job(store, "b", clock)
-    job.publisher.look()
+    job.publisher.follow_journal()
     clock.now = 30
     last = job.fold_to(1)
     clock.now = 60
-    job.publisher.look()
+    job.publisher.follow_journal()
 
     assert told(store, "b")[-1][0] == last
 
@@ -142,7 +142,7 @@ def test_what_was_last_published_is_kept_though_nothing_follows(store: Store) ->
 def test_what_readers_saw_while_no_job_was_there_is_kept_when_one_is_again(store: Store) -> None:
     append(store, served(1, p="b"))
     clock = Clock()
-    Job(store, "b", clock).publisher.look()
+    Job(store, "b", clock).publisher.follow_journal()
     job = Job(store, "b", clock)
     clock.now = 5
     shown = job.fold_to(3)
@@ -157,7 +157,7 @@ def test_a_switch_of_another_pipeline_is_kept_for_a_while_only(store: Store) -> 
     job = Job(store, "b", Clock())
     shown = job.fold_to(3)
     append(store, served(2, p="b", q="c"))
-    job.publisher.look()
+    job.publisher.follow_journal()
 
     assert told(store, "b")[-1] == (shown, (2,), False)
 

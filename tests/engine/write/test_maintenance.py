@@ -294,7 +294,7 @@ def test_it_waits_for_its_time_for_something_to_do_and_for_the_end_of_a_hold(kep
     assert not kept.maintenance.run_if_due()
     kept.fold(1)
     Journal(kept.store).append(1, Held(rollout=1, build="b", attempt=1))
-    kept.publisher.look()
+    kept.publisher.follow_journal()
     assert not kept.maintenance.run_if_due()
 
 

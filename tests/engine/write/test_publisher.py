@@ -12,7 +12,7 @@ from writers import make_mark
 
 from kappa.base.errors import Broken
 from kappa.engine.write.publisher import Publisher, Stopping
-from kappa.replay.rollout.promote import ensure_acknowledged
+from kappa.replay.rollout.promote import acknowledge_for_dead_job
 from kappa.state.build import Birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Abandoned, Held, Released
@@ -78,13 +78,13 @@ def test_when_all_was_heard_is_said_by_who_has_read_it_and_kept_by_everybody_els
         == "2026-11-01T00:00:00Z"
     )
     held(store, 1)
-    publisher.look()
+    publisher.follow_journal()
     assert (publisher.newest.hold, publisher.newest.heard_at) == (1, "2026-11-01T00:00:00Z")
     again = begun(store)
     assert again.newest.heard_at == "2026-11-01T00:00:00Z"
     Journal(store).append(2, Released(1, "b", 1, "enough"))
     assert again.republish({"t": 3}).heard_at == "2026-11-01T00:00:00Z"
-    assert again.hear("2026-11-02T00:00:00Z").heard_at == "2026-11-02T00:00:00Z"
+    assert again.publish_heard_at("2026-11-02T00:00:00Z").heard_at == "2026-11-02T00:00:00Z"
 
 
 def test_a_late_word_of_a_dead_process_is_refused(store: Store) -> None:
@@ -129,7 +129,7 @@ def test_a_put_that_a_dead_process_left_behind_may_land_while_the_next_one_begin
 
 
 def test_who_acts_for_a_dead_job_acknowledges_what_it_had_under_way_too(late: Late) -> None:
-    ensure_acknowledged(late, "b", 8)
+    acknowledge_for_dead_job(late, "b", 8)
 
     newest = _newest(late)
     assert (newest.number, newest.epoch, newest.hold) == (4, 2, 8)
@@ -141,8 +141,8 @@ def test_a_hold_is_acknowledged_once_at_the_offsets_that_stand(store: Store) -> 
     publisher.publish(mark(5), {"t": 1})
     hold = held(store, 1)
 
-    publisher.look()
-    publisher.look()
+    publisher.follow_journal()
+    publisher.follow_journal()
 
     assert publisher.is_held()
     assert _newest(store) == replace(
@@ -153,7 +153,7 @@ def test_a_hold_is_acknowledged_once_at_the_offsets_that_stand(store: Store) -> 
 def test_nothing_is_published_until_the_hold_ends(store: Store) -> None:
     publisher = begun(store)
     held(store, 1)
-    publisher.look()
+    publisher.follow_journal()
     publishing = threading.Thread(target=publisher.publish, args=(mark(6), {"t": 2}))
     publishing.start()
     publishing.join(0.3)
@@ -171,13 +171,13 @@ def test_a_hold_that_lasts_too_long_is_released_by_a_record(store: Store) -> Non
     clock = Clock()
     publisher = begun(store, clock)
     held(store, 1)
-    publisher.look()
+    publisher.follow_journal()
     clock.now = 9.9
-    publisher.look()
+    publisher.follow_journal()
     assert Journal(store).get(2) is None
 
     clock.now = 10.0
-    publisher.look()
+    publisher.follow_journal()
 
     record = Journal(store).get(2)
     assert record is not None
@@ -190,11 +190,11 @@ def test_a_release_whose_number_is_taken_looks_at_what_stands_there(store: Store
     clock = Clock()
     publisher = begun(store, clock)
     held(store, 1)
-    publisher.look()
+    publisher.follow_journal()
     Journal(store).append(2, Abandoned(rollout=1, reason="just in time"))
 
     clock.now = 60
-    publisher.look()
+    publisher.follow_journal()
 
     assert Journal(store).get(3) is None
     assert not publisher.is_held()

@@ -39,7 +39,7 @@ from kappa.replay.rollout.operator_requests import (
 )
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.verify import VerificationMeans, ensure_verified
+from kappa.replay.rollout.verify.verify import VerificationMeans, verify_and_append_verdict
 from kappa.replay.status.follow import follow_rollout, raise_unless_served
 from kappa.state.alignment import Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth, read_birth, table_path
@@ -112,10 +112,10 @@ class Platform:
         )
         aim = aligner.take_aim()
         if aim is not None and candidate is not None and candidate.offsets.equals(aim.live.offsets):
-            assert aligner.put(aim, candidate)
+            assert aligner.put_alignment(aim, candidate)
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        ensure_verified(self.store, rollout, VerificationMeans(lease_seconds=60))
+        verify_and_append_verdict(self.store, rollout, VerificationMeans(lease_seconds=60))
         return None
 
     def stage(

@@ -63,7 +63,7 @@ from kappa.replay.platform.processes import Processes
 settings = load_settings(Path(sys.argv[1]))
 processes = Processes(Store(settings.root_url), settings, say=lambda text: print(text, flush=True))
 while True:
-    processes.ensure_jobs(frozenset(["b"]), "127.0.0.1:1")
+    processes.reconcile_jobs(frozenset(["b"]), "127.0.0.1:1")
     if sys.argv[2] == "end":
         processes.end_all()
         sys.exit(0)
@@ -138,7 +138,7 @@ def to_verify(folder: Path, settings: str = "") -> tuple[Store, Processes, list[
         assert journal.append(number, event)
     said: list[str] = []
     processes = Processes(store, loaded, say=said.append)
-    processes.ensure_jobs(frozenset(), "127.0.0.1:1")
+    processes.reconcile_jobs(frozenset(), "127.0.0.1:1")
     return store, processes, said
 
 
@@ -148,7 +148,7 @@ def verified_once(processes: Processes, said: list[str]) -> str | None:
     why_not = processes.ensure_verifying(5)
     while why_not is None and len(said) < before + 2:
         time.sleep(0.02)
-        processes.ensure_jobs(frozenset(), "127.0.0.1:1")
+        processes.reconcile_jobs(frozenset(), "127.0.0.1:1")
     return why_not
 
 
@@ -213,7 +213,7 @@ def settings_in(folder: Path, more: str = "") -> Settings:
 
 def ensure_b(processes: Processes, port: int = 1, **how: bool) -> None:
     """Lets a supervisor see that build b has a job, with a broker at a port."""
-    processes.ensure_jobs(frozenset(["b"]), f"127.0.0.1:{port}", **how)
+    processes.reconcile_jobs(frozenset(["b"]), f"127.0.0.1:{port}", **how)
 
 
 BRANCH = structs.replace(birth("b", declared()), base=Base("a", "v0", {"orders": {"0": 7}}))

@@ -211,7 +211,7 @@ class Supervised:
     def rest(self, after: float = 1.0, kept: frozenset[str] = NONE) -> str:
         """Looks once; returns the builds that rest now."""
         self.now += after
-        resting = self.rests.resting(BOTH, kept, self.runs, self.log)
+        resting = self.rests.update_resting(BOTH, kept, self.runs, self.log)
         self.runs = BOTH - resting
         return "".join(sorted(resting))
 
@@ -277,18 +277,18 @@ def test_one_whose_topic_is_gone_is_woken_to_say_so(desk: Supervised) -> None:
     desk.make("c", other)
     Legs(desk.store, "c").begin(Leg(1, LegKind.TAIL, Offsets()))
     three = BOTH | {"c"}
-    assert desk.rests.resting(three, NONE, NONE, desk.log) == three
+    assert desk.rests.update_resting(three, NONE, NONE, desk.log) == three
 
     del desk.log.ends["others"]
     desk.now += 1
 
-    assert desk.rests.resting(three, NONE, NONE, desk.log) == BOTH
+    assert desk.rests.update_resting(three, NONE, NONE, desk.log) == BOTH
 
 
 def test_a_build_that_has_not_caught_up_never_rests(desk: Supervised) -> None:
     desk.make("c", FLIGHTS)
 
-    assert desk.rests.resting(BOTH | {"c"}, NONE, NONE, desk.log) == BOTH
+    assert desk.rests.update_resting(BOTH | {"c"}, NONE, NONE, desk.log) == BOTH
 
 
 def test_zero_seconds_let_none_rest(desk: Supervised) -> None:

@@ -41,8 +41,8 @@ class Ticks:
 def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None, **given) -> list[str]:
     """Runs the loop over children that are all well, or as given, and returns its messages."""
     said = [] if said is None else said
-    well = dict.fromkeys(("ensure_running", "ensure_jobs", "report"), lambda *_, **__: None)
-    well |= {"ensure_space": lambda: True, "resting": lambda *_: frozenset()}
+    well = dict.fromkeys(("ensure_running", "reconcile_jobs", "report"), lambda *_, **__: None)
+    well |= {"ensure_space": lambda: True, "update_resting": lambda *_: frozenset()}
     well |= {"woken": {}, "aligning": frozenset(), "jobs": frozenset(), "is_calm": True}
     platform = SimpleNamespace(**{"bootstrap_servers": "localhost:9092", **well, **given})
     http, running = SimpleNamespace(**well), platform.ensure_running
@@ -70,9 +70,9 @@ def test_on_a_full_disk_jobs_rest(tmp_path: Path, has_space: bool, monkeypatch) 
     run_loop(
         *(tmp_path, Ticks()),
         ensure_running=lambda *_, has_space, **__: did.append(has_space),
-        ensure_jobs=lambda builds, *_, **__: did.append(sorted(builds)),
+        reconcile_jobs=lambda builds, *_, **__: did.append(sorted(builds)),
         ensure_space=lambda: has_space,
-        resting=lambda *_: frozenset({"shop-2"}),
+        update_resting=lambda *_: frozenset({"shop-2"}),
     )
 
     # The broker, the jobs, the services.

@@ -22,7 +22,7 @@ from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 from kappa.kafka.reader import Record
 from kappa.replay.rollout.law import ensure_lawful
-from kappa.replay.rollout.plan.declared_pipelines import declare_each
+from kappa.replay.rollout.plan.declared_pipelines import describe_declared_pipelines
 from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.log_sample import sample_ranges
 from kappa.replay.rollout.plan.make_plan import make_plan
@@ -208,7 +208,7 @@ def test_exploding_view_is_ended_at_its_share(tmp_path: Path) -> None:
         write(tmp_path, name, EXPLODES.format(name=name, rows=rows))
     settings = Settings(project=tmp_path, verify=VerifySettings(law_seconds=90))
     store = Store(settings.root_url)
-    found = declare_each(settings, store).found
+    found = describe_declared_pipelines(settings, store).found
     steps = tuple(
         PlanStep(name, Change.NEW, f"v of {name}", None, None, declared=each)
         for name, each in found.items()

@@ -69,8 +69,8 @@ def test_the_build_below_is_kept_for_as_long_as_an_overlay_is(
     state = state_of(*events)
 
     assert state.overlaid_builds() == kept
-    assert not kept & state.may_retire()
-    assert state.to_retire() == to_retire
+    assert not kept & state.retirable_builds()
+    assert state.unneeded_builds() == to_retire
 
 
 def test_the_soak_of_a_build_below_an_overlay_does_not_end() -> None:

@@ -22,7 +22,7 @@ from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.next_step import next_step
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.operator_requests import abandon_rollout, ask_undo
-from kappa.replay.rollout.promote import ensure_acknowledged, next_promote_step
+from kappa.replay.rollout.promote import acknowledge_for_dead_job, next_promote_step
 from kappa.replay.rollout.step import Acknowledge, Append, Sight, Wait
 from kappa.state.build import Birth, TopicBirth, comparable_topics, put_birth
 from kappa.state.frontier import Frontier, Frontiers
@@ -154,7 +154,7 @@ def test_who_acts_for_a_dead_job_is_refused_while_it_lives(any_store: Store) -> 
     Frontiers(any_store, "a").publish(frontier("a", 10))
 
     with Lock(any_store.local.path("builds/a/lock"), what="build a"), pytest.raises(Conflict):
-        ensure_acknowledged(any_store, "a", 8)
+        acknowledge_for_dead_job(any_store, "a", 8)
 
     assert Frontiers(any_store, "a").newest() == frontier("a", 10)
 
@@ -163,8 +163,8 @@ def test_acting_for_a_dead_job_moves_no_offset_and_fences_it(any_store: Store) -
     store = any_store
     Frontiers(store, "a").publish(frontier("a", 10))
 
-    ensure_acknowledged(store, "a", 8)
-    ensure_acknowledged(store, "a", 8)
+    acknowledge_for_dead_job(store, "a", 8)
+    acknowledge_for_dead_job(store, "a", 8)
 
     newest = Frontiers(store, "a").newest()
     moved = {"number": 2, "epoch": 2, "published_at": newest.published_at}

@@ -103,7 +103,7 @@ def test_who_serves_is_kept_and_goes(
 
     assert state.serving == {"flights": serving}
     assert state.idle == ({"flights": idle} if idle else {})
-    assert state.to_retire() == to_retire
+    assert state.unneeded_builds() == to_retire
     assert state.generation == sum(isinstance(event, Served) for event in events)
 
 
@@ -164,7 +164,7 @@ def test_while_a_new_build_is_on_its_way_the_idle_one_is_kept() -> None:
 def test_candidate_that_ends_is_to_retire(length: int, end: Event) -> None:
     state = state_of(*SECOND[:length], end)
 
-    assert state.to_retire() == {"b"}
+    assert state.unneeded_builds() == {"b"}
     assert state.serving == {"flights": "a"}
     assert state.active("flights") is None
 
@@ -173,7 +173,7 @@ def test_a_switch_that_fails_keeps_both_builds() -> None:
     state = state_of(*SECOND, switch_asked("a"), Failed(10, "it never came near"))
 
     assert state.wanted_builds() == {"a", "b"}
-    assert state.to_retire() == frozenset()
+    assert state.unneeded_builds() == frozenset()
 
 
 @pytest.mark.parametrize("verdict", ["failed", "inconclusive"])
@@ -391,7 +391,7 @@ def test_a_retired_pipeline_leaves_the_serving_map_and_its_build_is_kept_for_an_
 
     assert (state.generation, state.serving, state.idle) == (3, {}, {"flights": "b"})
     # The idle build of the pair before goes, as at a promote of a new build.
-    assert state.to_retire() == {"a"}
+    assert state.unneeded_builds() == {"a"}
     assert state.wanted_jobs() == {"b"}
     assert state.retirements["flights"].event.names == ("flights_table",)
 
@@ -400,7 +400,7 @@ def test_an_undo_of_a_retirement_serves_the_kept_build_without_a_hold() -> None:
     state = state_of(*LEFT)
 
     assert (state.serving, state.idle, state.retirements) == ({"flights": "b"}, {}, {})
-    assert state.to_retire() == {"a"}
+    assert state.unneeded_builds() == {"a"}
 
 
 def test_other_pipelines_serve_on_through_a_retirement() -> None:
@@ -615,9 +615,11 @@ def test_in_every_legal_history_the_laws_of_state_hold(events: list[Event]) -> N
         # needs.
         active = [rollout.pipeline for rollout in after.active_rollouts]
         assert len({*active}) == len(active)
-        assert not after.wanted_builds() & (after.retired | after.to_retire())
+        assert not after.wanted_builds() & (after.retired | after.unneeded_builds())
         assert not set(after.serving.values()) & set(after.idle.values())
-        assert after.to_retire() | after.retired | after.wanted_builds() == set(after.versions)
+        assert after.unneeded_builds() | after.retired | after.wanted_builds() == set(
+            after.versions
+        )
         # Of a paused pipeline only a build on its way back runs. A retired one does not serve.
         assert after.wanted_builds() - after.wanted_jobs() == {
             build

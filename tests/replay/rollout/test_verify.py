@@ -30,10 +30,10 @@ from kappa.replay.rollout.verify.pairs import (
 from kappa.replay.rollout.verify.unsettled_keys import texts_for, unsettled_keys
 from kappa.replay.rollout.verify.verify import (
     VerificationMeans,
-    ensure_verified,
     exceeded_thresholds,
     judge_results,
     unmeasured_tables,
+    verify_and_append_verdict,
     verify_candidate,
 )
 from kappa.state.build_status import turns_asked, verification_progress
@@ -447,7 +447,7 @@ def test_verdict_has_differences(store: Store) -> None:
     make_build(store, "b", {folded(): rows(UA=2)})
     align(store, "b", "a")
 
-    ensure_verified(store, 5, VerificationMeans(60))
+    verify_and_append_verdict(store, 5, VerificationMeans(60))
 
     told = fold_records(journal.after(0)).rollout(5).verified
     assert told.differences == (

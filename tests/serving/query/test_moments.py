@@ -96,7 +96,7 @@ class Past:
         put_birth(self.store, replace(read_birth(self.store, of), build=build, tables_of=of))
         staged = self.record(Staged(PIPELINES[of], build, "v", (), tables_of=of))
         for each, keeper in self.keepers.items():
-            keeper.hear(staged, self.shown[each])
+            keeper.read_record(staged, self.shown[each])
 
     def publish(self, build: str) -> int:
         last = self.shown.get(build)
@@ -125,7 +125,7 @@ class Past:
             assert self.unheard is not None
             # A job that runs has looked around before.
             keeper._begun = True
-            keeper.hear(self.unheard, self.shown[each])
+            keeper.read_record(self.unheard, self.shown[each])
 
     def record(self, event: Event) -> JournalRecord:
         self.records += 1
@@ -155,7 +155,7 @@ class Past:
         for build in PIPELINES:
             self.keepers[build] = keeper = self.keeper(build)
             for record in Journal(self.store).after(0):
-                keeper.hear(record, self.shown[build])
+                keeper.read_record(record, self.shown[build])
             keeper.look(self.shown[build])
             self.publish(build)
 

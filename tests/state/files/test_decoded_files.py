@@ -59,7 +59,9 @@ def test_records_that_become_rejects_are_rejects_in_the_files(any_store: Store) 
                 }
             ),
             next(iter(Reason)),
-            log.here(Slice(1, 0, Offsets(), log.end)).filter(pc.field("topic") == VISITS.name),
+            log.read_records(Slice(1, 0, Offsets(), log.end)).filter(
+                pc.field("topic") == VISITS.name
+            ),
         )
     )
 

@@ -516,7 +516,7 @@ def test_an_idle_minute_of_watchers_costs_a_few_requests(store, between):
     with between.counting() as requests:
         for step in range(60 * 20):
             clock.now = step / 20
-            publisher.look()
+            publisher.follow_journal()
             if step % 4 == 0 and journal.are_due():
                 list(Journal(store).after(1))
             if step % 10 == 0:
