@@ -1,4 +1,4 @@
-"""The program `kappa` of a checkout; its commands are in kappa/commands."""
+"""The program `kappa` in a checkout. Its commands are in kappa/commands."""
 
 from kappa.commands.main import main
 

@@ -1,9 +1,10 @@
-"""The bench: compares Kappa with others at the same task on the same log.
+"""The benchmarks: compare Kappa with other programs at the same task on the same log.
 
     python bench [--cell CELL] [--rounds N] [--events N] [--rivals A,B] [--again] [--report]
 
-`make bench` runs it; docs/performance.md describes how it measures. The answer goes to stdout,
-progress to stderr. In reading order: cells.py (tasks), rivals.py (programs), oracle.py (results).
+`make bench` runs this program; docs/performance.md describes the method. The results are printed to
+stdout, the progress to stderr. Read the modules in this order: cells.py (tasks), rivals.py
+(programs), oracle.py (expected results).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
 
 
 def main() -> int:
-    """Runs the command: 0 if Kappa has its figures, else 1."""
+    """Runs the command. Returns 0 if Kappa has a result, otherwise 1."""
     given = _parsed()
     heed_signals()
     home = Path(given.home).absolute()
@@ -175,7 +176,7 @@ def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Gr
 
 
 def _round(number: int, name: str, rival: Rival, attempt: Attempt, oracle: Oracle) -> Round:
-    """Runs one rival once; its failure stops no other."""
+    """Runs one rival once. If the rival fails, the failure is recorded in the returned round."""
     blank = Round(
         number, name, attempt.cell.events, wall=0.0, cpu=0.0, rss=0, load=os.getloadavg()[0]
     )
@@ -267,7 +268,7 @@ def _run_own(cell: str, home: Path, given: argparse.Namespace) -> int:
 
 
 def _place(into: Path, cell: str, section: str) -> None:
-    """Puts the section of a cell into a document, and marks the sections that are older."""
+    """Replaces the section of a cell in a document, and marks sections with older measurements."""
     document = placed(into.read_text(encoding="utf-8"), cell, section)
     changelog = (TREE / "CHANGELOG.md").read_text(encoding="utf-8")
     into.write_text(with_ages(document, changelog), encoding="utf-8")
@@ -318,7 +319,10 @@ def _parsed() -> argparse.Namespace:
 
 
 def _code() -> Mapping[str, bytes]:
-    """Returns a hash of all that decides figures: Kappa, its packages, and the bench."""
+    """Returns the content of all files that may influence the results, by path.
+
+    These are the files of Kappa and of the bench, and the list of the packages' versions.
+    """
     files = [
         *(TREE / "kappa").rglob("*"),
         *Path(__file__).parent.rglob("*"),

@@ -1,8 +1,8 @@
-"""The input: Nexmark's bids in a topic of a real broker, made from a seed and kept.
+"""The input: Nexmark's bids in a topic of a real broker, generated from a seed and kept.
 
-An event has seven fields of JSON, some 205 bytes; its key is the bidder. Every value is a hash of
-the event's number and a seed, so the same size gives the same log. Bidders and prices are evenly
-spread. https://github.com/nexmark/nexmark
+An event is a JSON object with seven fields, of some 205 bytes; its key is the bidder. Every value
+is a hash of the event's number and a seed, so the same size always gives the same log. Bidders and
+prices are uniformly distributed. https://github.com/nexmark/nexmark
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic full of events. `bytes` is what the broker keeps of it on its disk, lz4."""
+    """A topic with the events of a cell.
+
+    `bytes` is the size of the topic's files on the broker's disk, compressed with lz4.
+    """
 
     topic: str
     id: str
@@ -62,7 +65,7 @@ class Input:
 
 
 def bids(start: int, end: int, keys: int) -> Iterator[ProducedRecord]:
-    """Yields the events of these numbers as records: the same each time."""
+    """Yields the events with the numbers from `start` to `end` as records, always the same."""
     connection = duckdb.connect(":memory:")
     try:
         for first in range(start, end, _CHUNK):
@@ -83,9 +86,9 @@ def bids(start: int, end: int, keys: int) -> Iterator[ProducedRecord]:
 def ensure_input(
     log: Log, cell: Cell, folder: Path, root: Path, say: Callable[[str], None]
 ) -> Input:
-    """Makes the topic of a cell unless it is there whole.
+    """Creates the topic of a cell with all its events, unless it is complete already.
 
-    `folder` takes the note that it is; `root` is the broker's folder.
+    A note in `folder` records that the topic is complete. `root` is the broker's folder.
     """
     note = folder / f"{cell.topic}.json"
     found = _noted(note)
@@ -139,12 +142,12 @@ def ensure_input(
 
 
 def topic_files(root: Path, topic: str) -> list[Path]:
-    """Lists the files of a topic's records."""
+    """Returns the files with a topic's records."""
     return sorted((root / "broker" / "data").glob(f"{topic}-*/*.log"))
 
 
 def warm_page_cache(files: Iterable[Path]) -> None:
-    """Reads files once, so that the rival who reads them next does not pay for the disk."""
+    """Reads files once, so that the next rival reads them from the page cache, not the disk."""
     for each in files:
         with each.open("rb") as file:
             while file.read(1 << 24):

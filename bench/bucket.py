@@ -1,10 +1,11 @@
-"""A root in a bucket beside a root in a folder: a replay, and the freshness of answers.
+"""A comparison of a root in a bucket with a root in a folder: replays, freshness of answers.
 
     python bench --cell bucket
 
-The bucket is of a real S3 server on this machine. Replays are taken in turns, and reach the server
-as it is. For freshness, a proxy lets each request wait for 2 ms, as in a data centre; the platform
-with a folder runs on the same broker, one after the other.
+The bucket is on a real S3 server on this machine. The replays of both roots are run in turns, and
+connect to the server directly. For freshness, a proxy delays each request by 2 ms, as in a data
+centre. The platform with a folder runs on the same broker; the two platforms run one after the
+other.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ endpoint = "{endpoint}"
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures it; None where a result was not the oracle's."""
+    """Measures the cell. Returns None if a result differs from the oracle's."""
     ensure_enough(events)
     os.environ.update(CREDENTIALS)
     (home / "run").mkdir(parents=True, exist_ok=True)
@@ -72,7 +73,7 @@ def main(home: Path, events: int) -> Report | None:
 
 @contextmanager
 def _waiting_before(server: ObjectStore, log: Path) -> Iterator[str]:
-    """Gives the endpoint of a proxy at which requests to a server wait."""
+    """Runs a proxy that delays requests to a server, and yields the proxy's endpoint."""
     port = free_ports(None)[0]
     program = Path(__file__).parent / "scripts" / "waits.py"
     given = [port, server.port, _WAIT_SECONDS]
@@ -92,7 +93,10 @@ def _settings(server: ObjectStore, endpoint: str | None) -> str:
 
 
 def _fresh(home: Path, root: str) -> Stretch | None:
-    """Measures the freshness of a platform with a root; None if what it serves is wrong."""
+    """Measures the freshness of a platform with a root.
+
+    Returns None if the served rows differ from the oracle's.
+    """
     cell = Cell("bucket-live", "totals", _LIVE_EVENTS, KEYS, 1, ())
     platform = Platform(home, cell, root=root.replace("{run}", "live"))
     with platform.up():

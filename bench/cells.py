@@ -1,7 +1,7 @@
 """The cells: each task, its size, its rivals, and SQL for its result over the log. Pure.
 
 A cell is one size of one task. Each task is written three times: as a pipeline for Kappa, as a
-script for each rival (scripts/), and as SQL for the oracle (oracle.py), which judges all others.
+script for each rival (scripts/), and as SQL for the oracle (oracle.py), which checks all results.
 """
 
 from __future__ import annotations
@@ -279,11 +279,11 @@ _ALL_SESSIONS = """
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task.
+    """A task of the benchmarks.
 
-    `pipeline` is the text of a pipeline's file. `returns` has, per table, the columns that its
-    function returns, as DDL. `wanted` has, per table, SQL for the rows that must come out.
-    A rival that does fewer than `slowest` events a second is taken to hang.
+    `pipeline` is the text of a pipeline's file. `returns` contains, per table, the columns that the
+    pipeline's function returns, as DDL. `wanted` contains, per table, SQL for the expected rows. A
+    rival that processes fewer than `slowest` events per second is considered to hang.
     """
 
     name: str
@@ -396,10 +396,11 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Way:
-    """A way in which Kappa computes a task.
+    """A variant of the pipeline with which Kappa computes a task.
 
-    `pipeline` is the text of the pipeline's file. `returns` has, per table, the columns that its
-    function returns, as DDL. `served` is SQL for a served row as the task wants the row.
+    `pipeline` is the text of the pipeline's file. `returns` contains, per table, the columns that
+    the pipeline's function returns, as DDL. `served` is SQL that converts a served row to the form
+    that the task expects.
     """
 
     task: str
@@ -432,7 +433,7 @@ CONSUMED = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One size of one task, measured over so many rounds; `keys` are how many there can be."""
+    """A size of a task, measured in `rounds` rounds. `keys` is the maximum number of keys."""
 
     name: str
     task: str
@@ -443,30 +444,31 @@ class Cell:
 
     @property
     def topic(self) -> str:
-        """The topic that holds its events: the same for all cells of this size and kind."""
+        """Returns the name of the events' topic. Cells of the same size and kind share it."""
         return f"bids.{self.events}.{self.keys}{'' if self.kind == 'retained' else '.compacted'}"
 
     @property
     def kind(self) -> str:
-        """The topic's kind for Kafka."""
+        """Returns Kafka's kind of the topic."""
         return "compacted" if self.task == "latest" else "retained"
 
     @property
     def gap_ms(self) -> int:
-        """Twice the mean time between two events of a key, at most an eighth of the log.
+        """Returns the gap of the sessions, in milliseconds.
 
-        So some sessions close even if keys have few events.
+        It is twice the mean time between two events of a key, but at most an eighth of the log. So
+        some sessions end even if keys have few events.
         """
         return min(2 * STEP_MS * self.keys, STEP_MS * self.events // 8)
 
     def fill(self, text: str) -> str:
-        """Returns a text of the task with this cell's numbers."""
+        """Returns a text of the task with the values of this cell filled in."""
         return text.format(
             topic=self.topic, kind=self.kind, gap_ms=self.gap_ms, window_ms=WINDOW_MS
         )
 
     def sized(self, *, events: int | None, rounds: int | None) -> Cell:
-        """Returns the same cell with the given numbers."""
+        """Returns the same cell with other numbers of events and rounds; None keeps a number."""
         return replace(self, events=events or self.events, rounds=rounds or self.rounds)
 
 

@@ -1,9 +1,10 @@
-"""The time that a change takes a person, and the cost of what rests meanwhile.
+"""The time that a person waits for a change, and the resources that idle parts use meanwhile.
 
     python bench --cell change
 
-Commands are typed on a platform as users have it, with its defaults. Each is measured in rounds, in
-turns with an empty session of Spark. What serves after each must equal DuckDB over the events.
+Commands are run on a platform with the default settings, as users run it. Each command is measured
+in several rounds, in turns with an empty Spark session. After each round, the served rows must
+equal DuckDB's result over the events.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _TARGETS = {
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures all of it; None where what served was not DuckDB's."""
+    """Measures all commands. Returns None if served rows differed from DuckDB's result."""
     took: dict[str, list[float]] = defaultdict(list)
     empty_session()
     for number in range(rounds):
@@ -111,13 +112,16 @@ def _round(folder: Path) -> Mapping[str, float] | None:
 
 
 def _kill(at: Project) -> float:
-    """Kills the only job; returns the seconds until the next event is seen."""
+    """Kills the only job. Returns the seconds until the next event is visible."""
     os.kill(_job(at), signal.SIGKILL)
     return at.seconds_until_seen("web")
 
 
 def _wake_two(at: Project) -> float:
-    """Lets a second pipeline rest beside the first; returns the seconds until both are awake."""
+    """Deploys a second pipeline, lets both pipelines rest, and wakes both.
+
+    Returns the seconds until new events of both pipelines are visible.
+    """
     at.declare("other")
     at.kappa("topics", "create")
     at.send("other", _EVENTS)
@@ -144,7 +148,10 @@ def _spare(folder: Path) -> Mapping[str, str]:
 
 
 def _rest(folder: Path) -> Mapping[str, str] | None:
-    """Has ten pipelines without traffic, first with jobs and then at rest."""
+    """Measures ten pipelines without new events, first with running jobs and then at rest.
+
+    Returns None if served rows differ from DuckDB's result.
+    """
     at = Project(folder, "[verify]\nlaw_records = 0\n")
     names = [f"web{number}" for number in range(_RESTING)]
     with at.ended():
@@ -201,7 +208,10 @@ def _of_spare(command: str) -> bool:
 
 
 def _cores(at: Project) -> Mapping[str, float]:
-    """Returns the shares of a core that jobs, the broker and all others take for a while."""
+    """Returns the shares of a core that jobs, the broker and all other processes use.
+
+    The shares are measured for some seconds.
+    """
     before = _ticks(at)
     time.sleep(_MEASURED_SECONDS)
     shares: dict[str, float] = {"job": 0.0, "broker": 0.0, "others": 0.0}

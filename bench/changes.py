@@ -1,12 +1,12 @@
-"""The way out: how fast changes reach a subscriber of HTTP, and a sink's topic.
+"""The latency of changes: to an HTTP subscriber, and to a sink's topic.
 
     python bench --cell changes
 
-The whole platform runs as users run it, with totals of a million keys or so. While events are sent
-at a steady rate, a probe asks a query and a subscriber follows the table (scripts/subscriber.py):
-both are measured over the same events. Then a promote changes every row. At last a sink sends the
-table, while 10,000 rows change a second. What is served, what the subscriber has and what the
-sink's topic has must equal the oracle.
+The whole platform runs as users run it, with totals of about a million keys. Events are sent at a
+steady rate. Meanwhile a probe repeats a query, and a subscriber follows the table
+(scripts/subscriber.py); both are measured for the same events. Then a promote changes every row. At
+the end, a sink sends the table while 10,000 rows per second change. The served rows, the
+subscriber's rows and the rows in the sink's topic must equal the oracle's.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ _PATIENCE_SECONDS = 900.0
 
 
 class ChangesPlatform(Platform):
-    """Totals by key, whose prices each version raises by its number; sent by a sink, or not."""
+    """A platform with totals by key. Version n of the pipeline adds n to each price.
+
+    If `is_sent` is True, the pipeline also has a sink for the totals.
+    """
 
     is_sent = False
 
     def declare(self, number: int, *, archived: bool = False) -> None:
-        """Writes the pipeline."""
+        """Writes version `number` of the pipeline's file."""
         assert not archived, "nothing is archived here"
         text = self.cell.fill(TASKS[self.cell.task].pipeline)
         for old, new in (
@@ -72,7 +75,7 @@ class ChangesPlatform(Platform):
         (self.folder / "pipelines" / f"{PIPELINE}.py").write_text(text, encoding="utf-8")
 
     def refuse(self, number: int, rows: str, whose: str) -> None:
-        """Raises KappaError if rows of version `number` are not the oracle's."""
+        """Raises KappaError if the rows of version `number` differ from the oracle's."""
         columns = ", ".join(f"{name} - {number} as {name}" for name in ("lowest", "highest"))
         lowered = f"(select bidder, bids, total - {number} * bids as total, {columns} from {rows})"
         if (wrong := self.wrong({"totals": lowered})) is not None:
@@ -81,7 +84,7 @@ class ChangesPlatform(Platform):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """At one rate: the freshness of answers and of a subscriber, over the same events."""
+    """The freshness of answers and of a subscriber at one rate, for the same events."""
 
     rate: int
     query: Freshness
@@ -89,7 +92,7 @@ class Reach:
 
     @property
     def ratio(self) -> float:
-        """Returns how many times as long the median event takes to the subscriber."""
+        """Returns the subscriber's median latency divided by the median latency of a query."""
         return self.subscriber.p50 / self.query.p50
 
 
@@ -97,7 +100,7 @@ class Reach:
 class Promoted:
     """The rows that a promote has changed, and the seconds until the subscriber had all of them.
 
-    `computed` are those until the first of them arrived.
+    `computed` is the number of seconds until the first of these rows arrived.
     """
 
     rows: int
@@ -106,15 +109,17 @@ class Promoted:
 
     @property
     def rate(self) -> float:
-        """Returns the rows a second, from the record of the promote on."""
+        """Returns the rows per second since the record of the promote."""
         return self.rows / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A sink beside a rate of events: its rows a second, its CPU a row, and its longest delay.
+    """The performance of a sink while events arrive at a rate.
 
-    `after` are the seconds from the last event to the end of the topic's last change set.
+    `events` and `rows` are per second, `cpu` is in seconds per row, and `behind` is the longest
+    delay in seconds. `after` is the number of seconds from the last event to the end of the topic's
+    last change set.
     """
 
     rate: int
@@ -127,7 +132,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that was measured."""
+    """All measurements of the cell."""
 
     events: int
     reaches: tuple[Reach, ...]
@@ -136,7 +141,7 @@ class Found:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures all of it; None where a result was not the oracle's."""
+    """Measures everything. Returns None if a result differed from the oracle's."""
     cell = Cell("changes", "totals", events, int(events * _KEYS), 1, ())
     platform = ChangesPlatform(home, cell, listen="127.0.0.1:0")
     try:
@@ -162,7 +167,7 @@ def main(home: Path, events: int) -> Report | None:
 
 @contextmanager
 def _subscriber(platform: Platform) -> Iterator[Path]:
-    """Runs the subscriber beside the block; gives the file of the change sets that it has."""
+    """Runs the subscriber during the block. Yields the file of the change sets it has received."""
     url, out = served_at(platform.store), platform.folder / "followed"
     assert url is not None, "the platform serves HTTP"
     followed = out.with_suffix(".jsonl")
@@ -172,7 +177,7 @@ def _subscriber(platform: Platform) -> Iterator[Path]:
 
 
 def _reach(platform: Platform, rate: int, followed: Path) -> Reach:
-    """Sends live events, and measures when the probe and the subscriber have them."""
+    """Sends live events, and measures when the probe and the subscriber get them."""
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
     with platform.live_events(rate, ledger, answers):
@@ -199,7 +204,7 @@ def _reach(platform: Platform, rate: int, followed: Path) -> Reach:
 
 
 def _promoted(platform: Platform, followed: Path) -> Promoted:
-    """Deploys a version that changes all rows, and waits until the subscriber has them."""
+    """Deploys a version that changes all rows, and waits until the subscriber has these rows."""
     platform.declare(1)
     platform.kappa("deploy", "--yes")
     _wait(lambda: _sets(followed)[-1]["kind"] == "promote", "the promote's change set")
@@ -217,7 +222,7 @@ def _promoted(platform: Platform, followed: Path) -> Promoted:
 
 
 def _sending(platform: ChangesPlatform, rate: int) -> Sending:
-    """Has a sink send the table, then live events, and measures how well it keeps up."""
+    """Deploys a sink, sends live events, and measures how far the sink is behind."""
     platform.is_sent = True
     platform.declare(1)
     platform.kappa("deploy", "--yes")
@@ -254,7 +259,7 @@ def _state(platform: Platform) -> SinkState:
 
 
 def _rows_of_topic(platform: Platform) -> str:
-    """Returns what DuckDB reads the newest record of each key from."""
+    """Returns DuckDB SQL that reads the newest record of each key in the sink's topic."""
     log, rows = platform.log, dict[bytes, bytes]()
     for record in log.records([TOPIC], log.beginning([TOPIC]), log.end([TOPIC])):
         assert record.key is not None, "a sink's record has a key"
@@ -269,7 +274,10 @@ def _rows_of_topic(platform: Platform) -> str:
 
 
 def _sets(followed: Path) -> list[dict[str, Any]]:
-    """Returns the change sets that the subscriber has; the last line may not be whole yet."""
+    """Returns the change sets that the subscriber has received so far.
+
+    The last line of the file is ignored if it is not complete yet.
+    """
     lines = followed.read_text(encoding="utf-8").splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
 

@@ -1,10 +1,11 @@
-"""A replay whose tasks run on a Spark cluster, beside one on the cores of this machine.
+"""A comparison of a replay on a Spark cluster with a replay on this machine's cores.
 
     python bench --cell cluster
 
-The cluster is Spark's own, on this machine: a master and two workers of a core each, whose
-executors start with the replay. So both have the same cores, and what the cluster adds is seen:
-more JVMs, rows between them, code and jars that are shipped. They are taken in turns.
+The cluster is Spark's own standalone cluster on this machine: a master and two workers with one
+core each, whose executors start with the replay. So both replays use the same cores, and the
+difference is the cost of the cluster: more JVMs, rows sent between them, and shipped code and jars.
+The replays are run in turns.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ driver_host = "{host}"
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures it; None where a result was not the oracle's."""
+    """Measures the cell. Returns None if a result differs from the oracle's."""
     ensure_enough(events)
     cell = Cell("cluster", "totals", events, KEYS, _ROUNDS, ())
     with spark_cluster(home / "run" / "spark-cluster", workers=_WORKERS) as cluster:

@@ -1,12 +1,12 @@
-"""The collector's rate: events a second of one core, one a request and in batches.
+"""The collector's rate: events per second of one core, as single events and in batches.
 
     python bench --cell collect
 
-One collector runs on a core of its own, against a real broker, with `acks=all`. Its clients are a
-process on another core. Each round sends single events, batches of two sizes, and for scale asks
-`GET /healthz`, which does nothing. *A core* is a second of the collector's own CPU, of all its
-threads. In the end the log, as an independent consumer reads it, must have each acknowledged event
-at the place that it was answered with, and nothing else.
+A collector runs on its own core, against a real broker, with `acks=all`. Its clients are a process
+on another core. Each round sends single events and batches of two sizes. For comparison, it also
+sends requests to `GET /healthz`, which does nothing. The rates are per second of CPU time of the
+collector, summed over its threads. At the end, an independent consumer reads the log: it must
+contain each acknowledged event at the place in the answer, and nothing else.
 """
 
 from __future__ import annotations
@@ -58,7 +58,11 @@ STRETCHES = (_NOTHING, _SINGLE, (16, 100), (8, 1000))
 
 @dataclass(frozen=True, slots=True)
 class Stretched:
-    """A stretch: its events and seconds, the collector's CPU seconds, the seconds of a request."""
+    """The measurements for one kind of requests.
+
+    `events` events were sent in `seconds` seconds with `cpu` seconds of the collector's CPU time;
+    `p50` and `p99` are the seconds per request.
+    """
 
     connections: int
     batch: int
@@ -70,12 +74,12 @@ class Stretched:
 
     @property
     def of_a_core(self) -> float:
-        """Events in a second of the collector's CPU."""
+        """Returns the events per second of the collector's CPU time."""
         return self.events / self.cpu
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures it; None where the log has not what was acknowledged."""
+    """Measures the collector. Returns None if the log differs from the acknowledged events."""
     folder = home / "run" / "collect"
     shutil.rmtree(folder, ignore_errors=True)
     found: list[Stretched] = []
@@ -99,7 +103,7 @@ def main(home: Path, rounds: int) -> Report | None:
 
 @contextmanager
 def _collector(folder: Path, log: Log) -> Iterator[tuple[int, int]]:
-    """Runs a collector on the first core; gives its port and process id."""
+    """Runs a collector on the first core. Yields its port and its process id."""
     (folder / "pipelines").mkdir(parents=True)
     (folder / "pipelines" / "bench.py").write_text(_PIPELINE, encoding="utf-8")
     (folder / "kappa.toml").write_text(
@@ -154,7 +158,7 @@ def _cores() -> list[int]:
 
 
 def _differences(folder: Path, log: Log) -> str:
-    """Compares the log with what was acknowledged; nothing if they are equal."""
+    """Compares the log with the acknowledged events. Returns "" if they are equal."""
     raw = folder / "raw.parquet"
     consume(log.bootstrap_servers, TOPIC, log.end([TOPIC]), raw)
     with duckdb.connect(":memory:") as connection:

@@ -1,10 +1,11 @@
-"""A day of live running in fast motion: what grows, and whether reads stay as quick.
+"""A day of live running in fast motion: what grows, and whether queries stay as fast.
 
     python bench --cell day
 
-The whole platform runs over live events for a number of slices or of minutes, whichever is less.
-At intervals the cell counts files on disk and the job's memory, and times a query from call to
-rows. It reports the first and the last quarter, if what is served in the end equals the oracle.
+The whole platform runs on live events for a number of slices or of minutes, whichever is reached
+first. At intervals, the cell counts files on the disk, measures the job's memory, and measures the
+time of a query. It reports the first and the last quarter, if the rows served at the end equal the
+oracle's.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ASKED = "select count(*), sum(bids)::bigint from totals"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look: slices so far, files, bytes on disk and in memory, and seconds of a query."""
+    """The measurements at one moment: slices so far, files, sizes in bytes, seconds of a query."""
 
     slices: int
     table_files: int
@@ -61,7 +62,10 @@ _TOLD: tuple[tuple[str, Callable[[Look], float], str], ...] = (
 
 
 def main(home: Path, minutes: int) -> Report | None:
-    """Runs for so many minutes at most; None where the result was not the oracle's."""
+    """Measures for at most `minutes` minutes.
+
+    Returns None if the result differs from the oracle's.
+    """
     platform = Platform(home, Cell("day", "totals", _FIRST_EVENTS, KEYS, 1, ()))
     looks: list[Look] = []
     with platform.up():
@@ -103,7 +107,7 @@ def _look(platform: Platform, first: int) -> Look:
 
 
 def _sizes(folder: Path) -> dict[Path, int]:
-    """Returns the files below a folder, with their bytes; files that vanish are left out."""
+    """Returns the sizes in bytes of all files below a folder. Files that vanish are left out."""
     found = {}
     for place, _, names in os.walk(folder):
         for name in names:

@@ -1,6 +1,6 @@
-"""Figures from rounds: medians with least and most, and ratios round by round. Pure.
+"""Figures computed from rounds: medians with minimum and maximum, and ratios per round. Pure.
 
-Ratios are per round, so that a busy machine was busy for both rivals.
+Ratios are computed per round, because both rivals of a round ran under a similar load.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from cells import KAPPA
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """Events and seconds of a run after its first piece of work."""
+    """The events and seconds of a run after its first piece of work."""
 
     events: int
     seconds: float
 
     @property
     def rate(self) -> float:
-        """Events a second."""
+        """Returns the events per second."""
         return self.events / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One run of one rival: seconds of clock and of CPU, most bytes resident, load before it.
+    """One run of one rival: wall-clock and CPU seconds, peak memory in bytes, and load before it.
 
-    Both times include all start-up.
-    `refused` is why there is no figure: the run failed, or its result differed (`unequal`).
+    Both times include the whole start. `refused` is the reason if there is no figure: the run
+    failed, or its result differed from the oracle's (`unequal`).
     """
 
     number: int
@@ -47,7 +47,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A median, the least and the most."""
+    """The median, minimum and maximum of some values."""
 
     median: float
     least: float
@@ -55,7 +55,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread | None:
-        """Returns the spread of some values, or None of none."""
+        """Returns the spread of some values, or None if there are no values."""
         found = sorted(values)
         return cls(median(found), found[0], found[-1]) if found else None
 
@@ -64,8 +64,9 @@ class Spread:
 class Figure:
     """The figures of one rival.
 
-    `cold` and `warm` are events a second, `cpu` microseconds an event. Ratios are how many times
-    better Kappa is. `refused` says why figures are missing: all of them if any result differed.
+    `cold` and `warm` are events per second, and `cpu` is microseconds per event. A ratio says by
+    what factor Kappa is better. `refused` is the reason why figures are missing; all figures are
+    missing if any result differed.
     """
 
     rival: str
@@ -84,9 +85,9 @@ class Figure:
 def figures(
     rounds: Sequence[Round], rivals: Sequence[str], missing: Mapping[str, str]
 ) -> tuple[Figure, ...]:
-    """Returns a figure for each rival, in their order.
+    """Returns a figure for each rival, in the order of `rivals`.
 
-    `missing` has the reason for each rival that could not be set up.
+    `missing` contains the reason for each rival that could not be set up.
     """
     kappas = {each.number: each for each in _usable(rounds, KAPPA)}
     return tuple(
@@ -111,7 +112,7 @@ def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) ->
         return Figure(rival, 0, refused=refused or "not run yet")
 
     def ratio(of: Callable[[Round], float | None]) -> Spread | None:
-        """Returns how many times more the rival takes than Kappa in the same round."""
+        """Returns the factor by which the rival's value is greater than Kappa's, per round."""
         if rival == KAPPA:
             return None
         pairs = ((of(each), of(kappas[each.number])) for each in good if each.number in kappas)
@@ -133,7 +134,7 @@ def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) ->
 
 
 def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
-    """Returns the rounds with a figure: none if any of the rival's results was wrong."""
+    """Returns a rival's rounds with a figure. If any of its results was wrong, there are none."""
     own = [each for each in rounds if each.rival == rival]
     return (
         [] if any(each.unequal for each in own) else [each for each in own if each.refused is None]
@@ -143,7 +144,7 @@ def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
 def comparable(
     cell: str, events: int, keys: int, found: Sequence[Figure], load: Spread | None
 ) -> str:
-    """Returns one line of ratios, to compare with another day's."""
+    """Returns a line with the ratios, for comparisons with another day."""
 
     def told(name: str, spread: Spread | None) -> str:
         return (

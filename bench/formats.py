@@ -1,11 +1,11 @@
-"""The CPU of decoding an event of each format, beside that of the same event in JSON.
+"""The CPU time for decoding an event in each format, compared with the same event in JSON.
 
     python bench --cell formats
 
-A log of bids is written in each format by that format's own library. It is decoded into a file as
-one of Spark's workers decodes a part of a large slice: the same batches, and the same columns for
-Parquet, without log and Spark. Formats take turns. Each file must hold the rows that DuckDB made
-the log of.
+A log of bids is written in each format by a library for that format. It is decoded into a file in
+the same way as a Spark worker decodes a part of a large slice: with the same batches and the same
+Parquet columns, but without a broker and without Spark. The formats are measured in turns. Each
+file must contain the rows from which DuckDB made the log.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ Row = Mapping[str, Any]
 
 
 class _Schemas:
-    """The schemas of the log, by id."""
+    """The schemas of the log's records, by id."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         kind, file = {_AVRO_ID: ("AVRO", "bid.avsc"), _PROTOBUF_ID: ("PROTOBUF", "bid.proto")}[
@@ -76,7 +76,7 @@ class _Schemas:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The microseconds of CPU for an event of a format in each round, and its mean bytes."""
+    """The CPU microseconds per event of a format in each round, and the mean size of an event."""
 
     name: str
     micros: Sequence[float]
@@ -84,7 +84,7 @@ class Decoding:
 
 
 def main(home: Path, rounds: int, events: int = EVENTS) -> Report | None:
-    """Measures every format; None where rows were not those of the log."""
+    """Measures every format. Returns None if decoded rows differ from the log's rows."""
     folder = home / "formats"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -122,7 +122,7 @@ def _measured(folder: Path, rounds: int, events: int) -> Sequence[Decoding] | No
 
 
 def _logs(rows: Sequence[Row]) -> Iterator[tuple[str, tuple[Topic, Sequence[pa.RecordBatch]]]]:
-    """Yields of each format its topic, and the batches of its log."""
+    """Yields the name of each format, with its topic and the batches of its log."""
     loading_plain_readers().result()
     schema = parse_schema(json.loads((_DATA / "bid.avsc").read_text(encoding="utf-8")))
     bid = message_factory.GetMessageClass(

@@ -1,13 +1,13 @@
-"""The freshness of answers: from sending an event until a query's answer has it.
+"""The freshness of answers: the time from sending an event until a query's answer contains it.
 
     python bench --cell freshness
 
 The whole platform runs as users run it, with totals by key: `kappa up`, `kappa deploy`. A producer
-sends at a steady rate, and a probe asks a query again and again, each in a process of its own. The
-cell runs each rate alone, the lowest beside a candidate that replays the whole log, and the highest
-while the topic is archived. A replay alone gives the replay's own rate. The cores that each process
-takes show what a replay beside live events can have. What is served in the end must equal the
-oracle.
+sends events at a steady rate, and a probe repeats a query; both are separate processes. The cell
+measures each rate alone, the lowest rate while a candidate replays the whole log, and the highest
+rate while the topic is archived. A replay without live events gives the replay's own rate. The CPU
+use of each process shows how much of the machine a replay can get while events arrive. The rows
+served at the end must equal the oracle's.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One stretch of live running: its rate and company, its freshness, and its costs.
+    """A period of live running: its rate, what runs in parallel, its freshness, and its costs.
 
-    `job` and `archiver` are CPU seconds per event; `answers` is answers a second. `cores` are CPU
-    seconds a second, by role.
+    `job` and `archiver` are CPU seconds per event. `answers` is the number of answers per second.
+    `cores` contains CPU seconds per second, by role.
     """
 
     rate: int
@@ -60,7 +60,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay of the whole log: its warm events a second, and its CPU seconds a second."""
+    """A replay of the whole log: its warm events per second, and its CPU seconds per second."""
 
     rate: float
     cores: float
@@ -68,7 +68,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that was measured."""
+    """All measurements of the cell."""
 
     events: int
     stretches: tuple[Stretch, ...]
@@ -77,7 +77,7 @@ class Found:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures all of it; None where the result was not the oracle's."""
+    """Measures everything. Returns None if the result differs from the oracle's."""
     platform = Platform(home, Cell("freshness", "totals", events, KEYS, 1, ()))
     replays: list[Replay] = []
     with platform.up():
@@ -104,9 +104,10 @@ def stretch(
     *,
     query: str = ASKED,
 ) -> Stretch:
-    """Sends live events at a rate while `meanwhile` runs, after a time to warm up.
+    """Sends live events at a rate, and measures them while `meanwhile` runs, after a warm-up.
 
-    Without that they are sent for a minute. The probe asks the `query`.
+    Without `meanwhile`, events are measured for a minute. The probe repeats the query `query`.
+    Raises KappaError if not all events were seen in an answer.
     """
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
@@ -142,7 +143,7 @@ def stretch(
 
 
 def _cores_text(cores: Mapping[str, float]) -> str:
-    """Returns the cores of each role in words."""
+    """Returns a text with the cores that each role uses."""
     return "cores: " + ", ".join(f"{role} {taken:.2f}" for role, taken in cores.items())
 
 

@@ -1,8 +1,8 @@
-"""The bench's folder, its broker with the inputs, and the processes that it starts.
+"""The bench's folder, its broker with the inputs, and the processes that the bench starts.
 
-One bench at a time has the folder. Nothing outlives this process, however it ends: the broker and
-each rival die with it. A mark in the environment finds what a rival has left
-(demo/processes/family.py).
+Only one bench at a time can use the folder. However this process exits, no other process is left
+running: the broker and each rival exit with it. Processes that a rival has left running are found
+by a mark in their environment (demo/processes/family.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MARGIN_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The folder, and the broker that runs in it."""
+    """The bench's folder, and a client of the broker that runs in it."""
 
     home: Path
     log: Log
@@ -46,7 +46,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """The cost of a command: exit code or time-out, seconds of clock and CPU, most bytes."""
+    """The cost of a command: exit code or timeout, wall-clock and CPU seconds, peak memory."""
 
     code: int
     timed_out: bool
@@ -56,14 +56,17 @@ class Took:
 
 
 def heed_signals() -> None:
-    """Makes SIGTERM end this process as Ctrl-C does: with nothing left running."""
+    """Makes SIGTERM end this process like Ctrl-C, so that no process is left running."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupted)
 
 
 @contextmanager
 def ground(home: Path) -> Iterator[Ground]:
-    """Has the folder, with its broker up, for the block."""
+    """Locks the folder and runs its broker during the block.
+
+    Exits if another bench uses the folder.
+    """
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
         try:
@@ -81,9 +84,9 @@ def ground(home: Path) -> Iterator[Ground]:
 
 
 def take(command: Command, folder: Path, seconds: float) -> Took:
-    """Runs a command for at most `seconds` and leaves no process of it.
+    """Runs a command for at most `seconds`, and leaves none of its processes running.
 
-    What it prints goes to `output.log` in the folder.
+    The command's output is written to `output.log` in the folder.
     """
     mark = secrets.token_hex(8)
     answer = folder / "took.json"
@@ -111,7 +114,7 @@ def take(command: Command, folder: Path, seconds: float) -> Took:
 
 
 def last_line(folder: Path) -> str:
-    """Returns the last line that a command printed."""
+    """Returns the last line that a command has printed."""
     log = folder / "output.log"
     said = (
         log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -122,7 +125,7 @@ def last_line(folder: Path) -> str:
 
 
 def machine() -> str:
-    """This machine in a few words."""
+    """Returns a short description of this machine."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -141,17 +144,17 @@ def machine() -> str:
 
 
 def say(text: str) -> None:
-    """Talks to who looks on: stdout is for the answer."""
+    """Prints a progress line to stderr, since stdout is for the results."""
     print(text, file=sys.stderr, flush=True)
 
 
 def under(load: float) -> str:
-    """Returns the conditions of figures: this machine, the load average before, the time."""
+    """Returns a text with the conditions of figures: machine, load average before, and time."""
     return fill(f"{machine()}; load average before it {load:.2f}; {now()}.", 100)
 
 
 def now() -> str:
-    """Returns the time, to the minute."""
+    """Returns the current time, to the minute."""
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

@@ -1,7 +1,7 @@
-"""Kappa itself: a project with one pipeline, a new build, and its catch-up leg.
+"""Kappa as a program of the bench: a project with one pipeline, a new build, and its catch-up.
 
-The leg runs as the platform runs it, and is measured from process start to its end. A job that has
-caught up with a short log goes on as a tail, which scripts/fold_log.py ends.
+The catch-up leg runs as on the platform, and is measured from the start of its process to its end.
+A job that has caught up with a short log continues as a tail; scripts/fold_log.py ends it.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _SLICE = re.compile(
 
 
 class KappaJob:
-    """A build of the task's pipeline, in a project with these settings."""
+    """A job for a build of the task's pipeline, in a project with the given settings."""
 
     tasks = frozenset(TASKS)
 
     def __init__(self, settings: str = "", way: str = "") -> None:
-        """Takes the settings of its project, in which `{servers}` and `{run}` are filled in.
+        """Stores the project's settings, in which `{servers}` and `{run}` will be filled in.
 
-        `way` names another way to compute the task, if not the task's own.
+        `way` names another variant of the pipeline instead of the task's own.
         """
         self._settings = settings
         self._way = way
@@ -161,7 +161,7 @@ class KappaJob:
         )
 
     def made_ready(self, attempt: Attempt, store: Store, topic: Topic) -> None:
-        """Makes ready what stands beside the log."""
+        """Prepares additional files before the job runs. Does nothing in this class."""
 
     def result(self, attempt: Attempt) -> Rows:
         store = _store(attempt)
@@ -189,7 +189,10 @@ class KappaJob:
 
 
 class FromArchive(KappaJob):
-    """The same, of a topic that is archived to its end: archived once per input, and kept."""
+    """The same job with an archive of the whole topic.
+
+    The archive is made once per input, and kept.
+    """
 
     def set_up(self, home: Path) -> Mapping[str, str]:
         self._archives = home / "archives"
@@ -222,7 +225,7 @@ def _store(attempt: Attempt) -> Store:
 
 
 def _archive(attempt: Attempt, topic: Topic, root: Path) -> None:
-    """Archives a topic as the archiver does, and tells of its size."""
+    """Archives a topic with the archiver's code, and prints the archive's size and CPU time."""
     source = LogSource(KafkaAccess(attempt.bootstrap_servers, {}), Log(attempt.bootstrap_servers))
     begun = time.process_time()
     try:
@@ -249,9 +252,10 @@ def _output(attempt: Attempt) -> str:
 
 
 def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
-    """Sums all slices after the first large one, given as offsets and offsets a second. Pure.
+    """Sums the slices after the first large slice. Pure.
 
-    A long catch-up begins with a small one.
+    Each slice is a pair of its offsets and its offsets per second. A long catch-up begins with a
+    small slice. Returns None if no slice follows.
     """
     found = list(slices)
     most = max((offsets for offsets, _ in found), default=0)
@@ -265,7 +269,7 @@ def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
 
 
 def warm_in(output: str) -> Warm | None:
-    """Returns the same from a job's output."""
+    """Returns the events and seconds after the first large slice, from a job's output."""
     return warm_of(
         (int(found["offsets"]), int(found["rate"].replace(",", "")))
         for found in _SLICE.finditer(output)

@@ -1,8 +1,9 @@
-"""A whole platform, live, for cells that measure it as users run it.
+"""A whole live platform, for cells that measure Kappa as users run it.
 
-It types `kappa up` and `kappa deploy`, starts a producer at a steady rate (scripts/paced.py) and a
-probe that queries (scripts/probe.py). The pipeline is the bench's totals by key, or that of another
-task. All files are in one folder, and a mark in the environment finds its processes.
+It runs `kappa up` and `kappa deploy`, and starts a producer with a steady rate (scripts/paced.py)
+and a probe that repeats a query (scripts/probe.py). The pipeline computes the bench's totals by
+key, or another task. All files are in one folder, and a mark in the environment identifies its
+processes.
 """
 
 from __future__ import annotations
@@ -83,19 +84,19 @@ soak = "1s"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """CPU seconds, and bytes resident, pages that are shared counted in each process."""
+    """CPU seconds and resident bytes. Shared pages are counted in each process."""
 
     cpu: float
     resident: int
 
 
 class Platform:
-    """A project under the bench's home, and what runs of it."""
+    """A project in the bench's folder, and the platform that runs it."""
 
     def __init__(self, home: Path, cell: Cell, *, listen: str = "", root: str = "") -> None:
-        """Makes the project's folder; nothing runs yet.
+        """Creates the project's folder. Nothing is started yet.
 
-        `root` are settings of another root than a folder, and of the cluster that it needs.
+        `root` contains settings of a root that is not a folder, and of the cluster that it needs.
         """
         self.folder = home / cell.name
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -116,7 +117,7 @@ class Platform:
         self.store = open_store(load_settings(self.folder))
 
     def declare(self, number: int, *, archived: bool = False) -> None:
-        """Writes the pipeline; of each number it is another version."""
+        """Writes the pipeline's file. Each `number` gives another version of the pipeline."""
         text = self.cell.fill(TASKS[self.cell.task].pipeline).replace(
             'key="bidder",', f'key="bidder", archive={archived},', 1
         )
@@ -124,11 +125,11 @@ class Platform:
         (self.folder / "pipelines" / f"{PIPELINE}.py").write_text(text, encoding="utf-8")
 
     def kappa(self, *arguments: str) -> str:
-        """Runs a command, which must succeed; gives what it prints."""
+        """Runs a command and returns its output. Raises KappaError if the command fails."""
         return typed(self.folder, self.environment, *arguments)
 
     def turn_to(self, task: str, number: int) -> None:
-        """Deploys the pipeline of a task in place of the one before, and waits until that ended."""
+        """Deploys another task's pipeline instead, and waits until the earlier build has ended."""
         self.cell = replace(self.cell, task=task)
         self.declare(number)
         # What readers of the one before had may be gone.
@@ -137,7 +138,7 @@ class Platform:
         self._wait_for_rest()
 
     def _wait_for_rest(self) -> None:
-        """Waits until nothing but what serves is at work: one job, and a spare that is warm."""
+        """Waits until only the serving build's job and a warm spare run."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while len(self._jobs()) > 1 or not any(spare_sockets(self.store.local.path(SPARES))):
             if time.monotonic() > deadline:
@@ -153,12 +154,12 @@ class Platform:
 
     @property
     def live(self) -> str:
-        """The build that serves."""
+        """Returns the build that serves."""
         return fold_records(Journal(self.store).after(0)).serving[PIPELINE]
 
     @contextmanager
     def up(self) -> Iterator[None]:
-        """Runs the platform with the cell's events served for the block, and ends all of it."""
+        """Runs the platform during the block, with the cell's events served. Ends all processes."""
         try:
             self.kappa("up", "-d")
             self.kappa("topics", "create")
@@ -172,7 +173,7 @@ class Platform:
             ensure_gone(self.mark)
 
     def frontier(self) -> Frontier:
-        """Returns the build that serves now."""
+        """Returns the newest frontier of the build that serves."""
         newest = Frontiers(self.store, self.live).newest()
         assert newest is not None
         return newest
@@ -182,7 +183,7 @@ class Platform:
         return self.log.end([self.cell.topic])
 
     def wait_for_all(self) -> None:
-        """Waits until all that is in the log now serves."""
+        """Waits until all events that are in the log now are served."""
         end, deadline = self.end(), time.monotonic() + _PATIENCE_SECONDS
         while not self.frontier().offsets.covers(end):
             if time.monotonic() > deadline:
@@ -190,7 +191,7 @@ class Platform:
             time.sleep(_NAP_SECONDS)
 
     def archive_all(self) -> None:
-        """Has the topic archived from now on, and waits until nearly all of it is."""
+        """Declares an archive for the topic, and waits until nearly the whole topic is archived."""
         self.declare(0, archived=True)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while (
@@ -201,7 +202,7 @@ class Platform:
             time.sleep(1.0)
 
     def served(self, table: str) -> str:
-        """Returns the SQL for a table's rows as they serve now."""
+        """Returns the SQL for the rows of a table that are served now."""
         birth = read_birth(self.store, self.live)
         return f"({tables_of(birth, self.frontier(), self.store)[table].sql})"
 
@@ -213,9 +214,9 @@ class Platform:
         return wrong is None
 
     def wrong(self, found: Rows | None = None) -> str | None:
-        """Returns how rows differ from the oracle's, once all serve; None if they are equal.
+        """Returns how rows differ from the oracle's, or None if they are equal.
 
-        They are those that serve, or those that somebody else has `found`.
+        Waits first until all events are served. The compared rows are the served rows, or `found`.
         """
         self.wait_for_all()
         log, topic, newest = self.log, self.cell.topic, self.frontier()
@@ -245,9 +246,10 @@ class Platform:
         *,
         producer: str = "paced",
     ) -> Iterator[None]:
-        """Sends events at a steady rate beside the block, and queries; leaves a file of each.
+        """Sends events at a steady rate and repeats a query during the block.
 
-        `producer` is the script that sends.
+        `producer` names the script that sends. The script writes the file `ledger`, and the probe
+        writes the file `answers`.
         """
         with self.script("probe", str(self.folder), PIPELINE, str(answers), query) as probe:
             with self.sent_events(rate, ledger, producer=producer):
@@ -274,7 +276,10 @@ class Platform:
         return running_script(self.folder, self.environment, name, *arguments)
 
     def taken(self) -> Mapping[str, Taken]:
-        """Returns what living processes take, by role; a reaped child counts for its parent."""
+        """Returns the CPU time and memory of the running processes, by role.
+
+        The CPU time of a child that has exited is included in its parent's.
+        """
         live = f"--build {self.live} "
         ticks: Counter[int] = Counter()
         resident: Counter[int] = Counter()
@@ -314,7 +319,10 @@ class Platform:
 def running_script(
     folder: Path, environment: Mapping[str, str], name: str, *arguments: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a script beside the block; it ends with it, and must end well."""
+    """Runs a script during the block. Raises KappaError if its exit code is not 0.
+
+    The script must exit when its standard input is closed.
+    """
     log = folder / f"{name}.log"
     with log.open("wb") as said:
         process = subprocess.Popen(
@@ -335,6 +343,9 @@ def running_script(
 
 
 def _last_answer(answers: Path) -> Offsets:
-    """Returns the newest answer's offsets; the last line may not be whole yet."""
+    """Returns the offsets of the newest answer.
+
+    The last line may be incomplete, so the line before it is used.
+    """
     lines = answers.read_text(encoding="utf-8").splitlines() if answers.exists() else []
     return Offsets.parse(json.loads(lines[-2])["offsets"]) if len(lines) > 1 else Offsets()

@@ -1,9 +1,9 @@
-"""The loop of `kappa dev`: from a save to the rows that it changes.
+"""The loop of `kappa dev`: the time from saving a file until the changed rows are printed.
 
     python bench --cell loop
 
-One project of a pipeline, its sample events and no broker. The program runs as users run it, and
-its lines are read. Each save changes the function, and the loop's answer must say so.
+The project has one pipeline, its sample events and no broker. The program runs as users run it, and
+its output lines are read. Each save changes the function, and the program must report changed rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def web(visits):
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures it; None where an answer did not have the rows that changed."""
+    """Measures the loop. Returns None if an answer did not report changed rows."""
     folder = home / "run" / "loop"
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("pipelines", "events"):
@@ -93,7 +93,7 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 class _Answers:
-    """The lines of the program, as answers."""
+    """A reader of the program's output lines, which groups the lines into answers."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._lines = queue.SimpleQueue[str | None]()

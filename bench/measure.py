@@ -1,11 +1,11 @@
-"""Runs one command in its caller's environment and reports what it took.
+"""A program that runs a command and reports the time and memory that the command used.
 
     python measure.py ANSWER.json OUTPUT.log SECONDS COMMAND...
 
-This process adopts what the command leaves behind (a JVM whose Python has ended), so that the
-kernel adds up the CPU time of the tree. The kernel does not if a parent ignores the end of its
-children, as PySpark's daemon does. So this also samples each process a few times a second, and the
-larger sum counts. It imports the standard library only. Linux.
+This process adopts orphans of the command (a JVM whose Python process has exited), so that the
+kernel adds up the CPU time of the whole tree. The kernel does not do this if a parent ignores the
+end of its children, as PySpark's daemon does. So this program also samples each process a few times
+a second, and reports the larger of the two sums. It imports the standard library only. Linux only.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
 def measure(command: Sequence[str], output: Path, seconds: float) -> dict[str, object]:
-    """Runs a command for at most `seconds` and returns what its whole tree took.
+    """Runs a command for at most `seconds`, and returns what all its processes used.
 
-    `wall` is from the start to the end of the command itself. `cpu` is user and system seconds of
-    all processes, at least to the last sample of each. `rss` is the most bytes resident at once;
-    shared pages count in each process. Ends what the command has left running.
+    `wall` is the time in seconds from the start to the end of the command itself. `cpu` is the user
+    and system time of all processes in seconds; if the kernel misses a process, up to its last
+    sample. `rss` is the peak of the resident bytes; shared pages are counted in each process.
+    Processes that the command has left running are killed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -111,7 +112,7 @@ def _cpu_of_children() -> float:
 
 
 class _Process(NamedTuple):
-    """A sample of one process: resident pages, its own clock ticks of CPU, and its birth time."""
+    """A sample of one process: its resident pages, its CPU clock ticks, and its start time."""
 
     pages: int
     ticks: int
@@ -119,7 +120,7 @@ class _Process(NamedTuple):
 
 
 def _descendants(root: int) -> Mapping[int, _Process]:
-    """Lists the processes below this one, which adopts their orphans."""
+    """Returns the descendants of a process by their ids. This process adopts their orphans."""
     parents: dict[int, int] = {}
     found: dict[int, _Process] = {}
     for entry in os.scandir("/proc"):

@@ -1,4 +1,4 @@
-"""The oracle: DuckDB computes each result from the raw log at the same offsets.
+"""The oracle: DuckDB computes each result from the raw log up to the same offsets.
 
 The log is consumed once per input, as bytes, and kept as Parquet. The rows that a task must give
 are computed once and kept. A rival with other rows gets no figure.
@@ -49,7 +49,7 @@ Rows = Mapping[str, str]
 
 
 class Oracle:
-    """The results that one cell's input must give."""
+    """The results that the programs must give for the input of one cell."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Oracle:
         folder: Path,
         say: Callable[[str], None],
     ) -> None:
-        """Consumes the log, and computes what is wanted of it, where it is not there yet."""
+        """Consumes the log and computes the expected rows, unless an earlier run has kept both."""
         self._folder = folder / f"{given.topic}.{given.id}"
         self._folder.mkdir(parents=True, exist_ok=True)
         raw = self._folder / "raw.parquet"
@@ -73,7 +73,7 @@ class Oracle:
         }
 
     def differences(self, found: Rows) -> str | None:
-        """Describes the first difference of a result, or returns None if all tables are equal."""
+        """Returns how a result differs from the expected rows, or None if all tables are equal."""
         with duckdb.connect(":memory:") as connection:
             renew_access(connection)
             told = [
@@ -84,7 +84,7 @@ class Oracle:
         return "; ".join(told) or None
 
     def _kept(self, raw: Path, sql: str) -> Path:
-        """Returns the rows of this SQL over the log, as a file."""
+        """Returns a file with the rows of an SQL query over the log."""
         kept = self._folder / f"{hashlib.sha256(sql.encode()).hexdigest()[:16]}.parquet"
         if not kept.exists():
             written = kept.with_suffix(".new")
@@ -127,7 +127,7 @@ def _difference(
 
 
 def consume(bootstrap_servers: str, topic: str, offsets: Offsets, into: Path) -> None:
-    """Writes every record up to these offsets, as it lies in the log."""
+    """Writes every record before these offsets into a Parquet file, unchanged."""
     ends = {partition: end for _, partition, end in offsets.items() if end}
     consumer = Consumer(
         {

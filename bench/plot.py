@@ -1,6 +1,6 @@
-"""The plot: a bar per rival in events a second, a line from least to most. Pure.
+"""The plot: a bar per rival for events per second, with a line from minimum to maximum. Pure.
 
-The SVG is written by hand.
+The module writes the SVG text itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _COLD, _WARM, _KAPPA = "#8a94a6", "#c9d0db", "#1f6feb"
 
 
 def plot(title: str, footing: str, found: Sequence[Figure]) -> str:
-    """Draws an SVG of the rivals with a figure: with all start-up above, warm below."""
+    """Returns an SVG of the rivals with figures.
+
+    For each rival, the upper bar includes the whole start, and the lower bar is the warm rate.
+    """
     shown = [figure for figure in found if figure.cold is not None]
     most = max(
         (
@@ -100,7 +103,7 @@ def _x(value: float, end: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """Returns the next of 1, 2, 4, 8 times a power of ten."""
+    """Returns the next number that is 1, 2, 4 or 8 times a power of ten."""
     power = 10 ** math.floor(math.log10(value))
     return float(next(step * power for step in (1, 2, 4, 8, 10) if step * power >= value))
 

@@ -1,4 +1,4 @@
-"""A small project under a whole platform: commands, events, and the rows that are served."""
+"""A small project on a whole platform: commands, events, and the served rows."""
 
 from __future__ import annotations
 
@@ -47,10 +47,13 @@ def {name}(visits):
 
 
 class Project:
-    """A project of pipelines that count visits of 50 pages, and of those that took long enough."""
+    """A project whose pipelines count visits of 50 pages, and sum their milliseconds.
+
+    Each pipeline ignores visits that are shorter than a minimum.
+    """
 
     def __init__(self, folder: Path, settings: str = "") -> None:
-        """Makes it anew; nothing runs yet."""
+        """Creates the project's folder, after deleting an earlier one. Nothing is started yet."""
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "pipelines").mkdir(parents=True)
         (folder / "kappa.toml").write_text(f'[serve]\nlisten = ""\n{settings}', encoding="utf-8")
@@ -62,14 +65,14 @@ class Project:
         self._least: dict[str, int] = {}
 
     def declare(self, name: str, *, least: int = 0) -> None:
-        """Writes a pipeline; of each `least` it is another version."""
+        """Writes a pipeline's file. Each `least` gives another version of the pipeline."""
         self._least[name] = least
         (self.folder / "pipelines" / f"{name}.py").write_text(
             _PIPELINE.format(name=name, least=least), encoding="utf-8"
         )
 
     def send(self, name: str, events: int) -> None:
-        """Sends so many events, acknowledged."""
+        """Sends `events` events, and waits until they are acknowledged."""
         begun = len(self._sent)
         sent = [(name, f"/{number % 50}", number) for number in range(begun, begun + events)]
         self.log.produce(
@@ -82,23 +85,23 @@ class Project:
         self._sent += sent
 
     def kappa(self, *arguments: str) -> float:
-        """Runs a command, which must succeed; returns its seconds."""
+        """Runs a command and returns its duration in seconds. Raises KappaError if it fails."""
         begun = time.monotonic()
         self.typed(*arguments)
         return time.monotonic() - begun
 
     def typed(self, *arguments: str) -> str:
-        """Runs a command, which must succeed; returns what it prints."""
+        """Runs a command and returns its output. Raises KappaError if the command fails."""
         return typed(self.folder, self.environment, *arguments)
 
     @property
     def log(self) -> Log:
-        """A client of the broker."""
+        """Returns a client of the broker."""
         return log_of(self.folder)
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """Ends all that runs of it, after the block."""
+        """Ends all processes of the project after the block."""
         try:
             yield
             self.kappa("down")
@@ -106,7 +109,10 @@ class Project:
             ensure_gone(self.mark)
 
     def wait(self, until: Callable[[], bool], what: str) -> None:
-        """Waits for a state of the world."""
+        """Waits until `until` returns True.
+
+        Raises KappaError, with `what` in its message, if this takes too long.
+        """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not until():
             if time.monotonic() > deadline:
@@ -118,7 +124,7 @@ class Project:
         self.wait(lambda: any(spare_sockets(self.store.path(SPARES))), "a spare")
 
     def seconds_until_seen(self, *names: str) -> float:
-        """Sends an event to each, and returns the seconds until queries' answers have them."""
+        """Sends an event to each pipeline. Returns the seconds until queries show all of them."""
         before, begun = {name: self._visits(name) for name in names}, time.monotonic()
         for name in names:
             self.send(name, 1)
@@ -127,7 +133,7 @@ class Project:
         return time.monotonic() - begun
 
     def wrong(self, name: str) -> str | None:
-        """Returns how the served rows differ from DuckDB's over the events; None if equal."""
+        """Returns how the served rows differ from DuckDB's result over the events, or None."""
         columns = f"select path, visits::bigint as visits, ms::bigint as ms from hits_{name}"
         served = sorted(answer_query(self.store, columns).rows)
         with duckdb.connect() as oracle:
@@ -146,7 +152,7 @@ class Project:
 
 
 def typed(folder: Path, environment: Mapping[str, str], *arguments: str) -> str:
-    """Runs a command of a project, which must succeed; returns what it prints."""
+    """Runs a command of a project and returns its output. Raises KappaError if it fails."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "cli", *arguments],
         cwd=folder,
@@ -165,7 +171,7 @@ def typed(folder: Path, environment: Mapping[str, str], *arguments: str) -> str:
 
 
 def log_of(folder: Path) -> Log:
-    """Returns a client of the broker of a project's platform, which must be up."""
+    """Returns a client of the broker of a project's platform, which must be running."""
     found = running(load_settings(folder))
     if found is None:
         raise KappaError("the platform has ended", hint=f"see {folder}/.kappa/logs")
@@ -173,7 +179,7 @@ def log_of(folder: Path) -> Log:
 
 
 def empty_session() -> float:
-    """Starts an empty session of Spark, as PySpark does; returns its seconds."""
+    """Starts an empty Spark session with PySpark, and returns the duration in seconds."""
     return seconds_of(sys.executable, "-c", _EMPTY_SESSION)
 
 
@@ -185,7 +191,7 @@ def seconds_of(*command: str) -> float:
 
 
 def private_and_shared(pids: Sequence[int]) -> tuple[int, int]:
-    """Returns the bytes that these processes have for themselves, and those that they share.
+    """Returns the private bytes of these processes together, and the bytes that they share.
 
     See proc_pid_smaps(5).
     """

@@ -1,10 +1,11 @@
-"""The cost of a query beside DuckDB itself, as ratios taken in turns.
+"""The cost of a query compared with DuckDB itself, as ratios measured in turns.
 
     python bench --cell queries
 
-*Cold* is `kappa query` from process start to its end, beside a bare Python that imports the two
-libraries that every query needs. *Warm* is a group by over a table of a million rows, pinned and
-read as every query is, beside DuckDB on the same Parquet files. Both must give the same rows.
+The figure *cold* is for `kappa query` from the start of its process to its end, compared with a
+Python process that only imports the two libraries that every query needs. The figure *warm* is for
+a group by over a table with a million rows, pinned and read like every query, compared with DuckDB
+on the same Parquet files. Both must give the same rows.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _GROUPED = (
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures both; None where the rows were not those of the files."""
+    """Measures both ratios. Returns None if rows differ from the rows in the files."""
     project = home / "queries"
     shutil.rmtree(project, ignore_errors=True)
     store = _served(project)
@@ -92,7 +93,7 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 def _served(project: Path) -> Store:
-    """Makes a project that serves one table, as a job and a promote leave it."""
+    """Creates a project that serves one table, in the state after a job and a promote."""
     project.mkdir(parents=True)
     (project / "kappa.toml").touch()
     store = Store(project / ".kappa")
@@ -140,9 +141,9 @@ def _served(project: Path) -> Store:
 
 
 def _in_turns(rounds: int, one: Callable[[], float], other: Callable[[], float]) -> list[float]:
-    """Returns, round by round, how many times as long the other takes.
+    """Returns the time of `other` divided by the time of `one`, for each round.
 
-    The first round warms the disk's cache for both and is not counted.
+    The first round, which warms the disk cache for both, is not counted.
     """
     taken = [(one(), other()) for _ in range(rounds + 1)]
     return [second / first for first, second in taken[1:]]

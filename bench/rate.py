@@ -1,13 +1,14 @@
-"""The highest rate of a tail: events a second that it keeps fresh.
+"""The highest rate of events at which a tail keeps its results fresh.
 
     python bench --cell rate [--events CEILING]
 
-The rate is doubled until the p99 of freshness is above two seconds, or the ceiling is reached; then
-one rate between the last two is tried. Kappa runs as users run it, a probe asks its last stage
-(living.py), and it counts and sums by key, appends, and keeps a view. Spark Structured Streaming
-into Delta does the first two. PyFlink into files does the second: its sink of files takes no row
-that changes. A rival's events are seen when its table or its file is there; nobody asks them. What
-each has written in the end must equal the oracle.
+The rate is doubled until the p99 of freshness is above two seconds, or until the ceiling is
+reached. Then one rate between the last two is tried. Kappa runs as users run it: it counts and sums
+by key, appends rows, and keeps a view; a probe queries the last table or view (living.py). Spark
+Structured Streaming into Delta does the first two tasks. PyFlink into files does the second task
+only, since its file sink does not accept rows that change. An event of a rival counts as seen when
+its table or file contains it; no query is run. The rows that each program has written at the end
+must equal the oracle's.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ _QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rate: events a second as asked and as sent, and their freshness.
+    """The measurement of one rate: the rates requested and sent, and the freshness of the events.
 
-    `freshness` is None where some events were never seen.
+    Rates are in events per second. `freshness` is None if some events were never seen.
     """
 
     asked: int
@@ -81,12 +82,12 @@ class Step:
 
     @property
     def is_sent(self) -> bool:
-        """Returns True if the producer has kept the rate."""
+        """Returns True if the producer was able to send at the requested rate."""
         return self.sent >= _SENT_SHARE * self.asked
 
     @property
     def is_kept(self) -> bool:
-        """Returns True if the tail has kept the rate."""
+        """Returns True if the tail kept its results fresh at this rate."""
         fresh = self.freshness
         return self.is_sent and fresh is not None and fresh.p99 <= LIMIT_SECONDS
 
@@ -101,9 +102,9 @@ class Step:
 
 
 def climb(measured: Callable[[int], Step], ceiling: int) -> tuple[Step, ...]:
-    """Measures rates, each twice the one before, until one is not kept or the ceiling is reached.
+    """Measures rates, each twice the last, until a rate is not kept or is the ceiling.
 
-    Then a rate between the last two is measured. Returns all steps, in the order of their taking.
+    Then a rate between the last two is measured. Returns all steps in the order of measurement.
     """
     steps = [measured(min(FIRST_RATE, ceiling))]
     while steps[-1].is_kept and steps[-1].asked < ceiling:
@@ -114,12 +115,12 @@ def climb(measured: Callable[[int], Step], ceiling: int) -> tuple[Step, ...]:
 
 
 def highest_kept(steps: Sequence[Step]) -> Step | None:
-    """Returns the step of the highest rate that was kept, or None."""
+    """Returns the step with the highest rate that was kept, or None."""
     return max((each for each in steps if each.is_kept), key=lambda each: each.asked, default=None)
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures up to a rate of so many events a second; None where Kappa's rows were not right."""
+    """Measures rates up to `events` per second. Returns None if Kappa's rows were wrong."""
     found = _kappas(home, events)
     if found is None:
         return None
@@ -151,7 +152,7 @@ def _step_of_kappa(platform: Platform, task: str, rate: int) -> Step:
 
 
 def _let_run() -> tuple[float, float]:
-    """Waits for a time to warm up and the time that is measured; returns the bounds of that."""
+    """Waits for a warm-up and for the measured period. Returns the bounds of that period."""
     time.sleep(_WARM_SECONDS)
     since = time.monotonic()
     time.sleep(_SECONDS)
@@ -174,15 +175,15 @@ class Tail(Rival, Protocol):
     """A rival that follows a topic until it is killed."""
 
     def seen(self) -> Answers:
-        """Returns when which offsets were in its table, in the order of time."""
+        """Returns when its table contained which offsets, as pairs in the order of time."""
 
     @contextmanager
     def watched(self, folder: Path) -> Iterator[None]:
-        """Notes what is seen, beside the block."""
+        """Records during the block which offsets the rival's table contains."""
 
 
 class SparkTail(SparkScript):
-    """The plain Spark script, batch after batch."""
+    """The plain Spark script, running batch after batch."""
 
     tasks = frozenset({"totals", "projection"})
 
@@ -203,7 +204,7 @@ class SparkTail(SparkScript):
 
 
 class FlinkTail(FlinkSql):
-    """PyFlink's SQL into files, with a checkpoint a second."""
+    """PyFlink's SQL into files, with a checkpoint every second."""
 
     tasks = frozenset({"projection"})
 
@@ -269,7 +270,7 @@ class FlinkTail(FlinkSql):
 
 
 def _rivals(home: Path, ceiling: int) -> dict[tuple[str, str], tuple[Step, ...] | str]:
-    """Measures the rivals; a reason stands in place of the steps of one without figures."""
+    """Measures the rivals. If a rival has no figures, its value is the reason as a text."""
     found: dict[tuple[str, str], tuple[Step, ...] | str] = {}
     with ground(home) as here:
         for name, tail in (("spark", SparkTail()), ("flink", FlinkTail())):
@@ -339,7 +340,10 @@ def _step_of(
 def _wait_for_all(
     tail: Tail, folder: Path, here: Ground, topic: str, process: subprocess.Popen[bytes]
 ) -> Answers:
-    """Waits until a rival has all that is in the topic now; returns what was seen, and when."""
+    """Waits until a rival has all events that are in the topic now. Returns what was seen when.
+
+    Raises NotThereError if the rival exits, or takes too long.
+    """
     end, deadline = here.log.end([topic]), time.monotonic() + _PATIENCE_SECONDS
     while not ((answers := tail.seen()) and answers[-1][1].covers(end)):
         if process.poll() is not None:
@@ -377,6 +381,6 @@ def _report(found: Mapping[tuple[str, str], tuple[Step, ...] | str], ceiling: in
 
 
 def _told(step: Step) -> str:
-    """Returns a step in few words."""
+    """Returns a short text with the result of a step."""
     p99 = "not all seen" if step.freshness is None else f"{step.freshness.p99:.2f} s"
     return f"{step.asked:,}: {p99}{'' if step.is_sent else f', {step.sent:,.0f} sent'}"

@@ -1,4 +1,4 @@
-"""Replays of one log, taken in turns: each is a new build's catch-up, start to end."""
+"""Replays of one log, run in turns. Each replay is the whole catch-up of a new build."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARGIN_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The cost of one replay: seconds from process start to its end, and its warm slices."""
+    """The cost of one replay: seconds from the start of its process to its end, and warm slices."""
 
     wall: float
     warm: Warm | None
@@ -32,9 +32,10 @@ class Replay:
 def in_turns(
     home: Path, ways: Mapping[str, tuple[KappaJob, Cell]], rounds: int
 ) -> Mapping[str, Sequence[Replay]] | None:
-    """Replays one log in each way, round by round; None where a result was not the oracle's.
+    """Replays one log in each of several ways, round by round.
 
-    The cells of all ways have one topic.
+    The cells of all ways must have the same topic. Returns None if a result differs from the
+    oracle's.
     """
     cells = [cell for _, cell in ways.values()]
     for kappa, _ in ways.values():
@@ -72,5 +73,5 @@ def in_turns(
 
 
 def times(one: Sequence[float], other: Sequence[float]) -> str:
-    """Returns how many times as much the other is, round by round."""
+    """Returns the spread of the ratios `other` / `one`, computed per round."""
     return spread_of([more / less for less, more in zip(one, other, strict=True)], "{:.2f}")

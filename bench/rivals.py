@@ -1,7 +1,7 @@
-"""The rivals: how each is set up and started, and what it leaves.
+"""The rivals: how each is set up and started, and where its result is.
 
-A rival that cannot be set up says why, and the others go on. What they run is in scripts/, each
-file written as its makers advise; kappa_job.py is Kappa's own.
+If a rival cannot be set up, the reason is recorded, and the other rivals run. Their programs are in
+scripts/, each written as its makers recommend. kappa_job.py runs Kappa.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _SET_UP_SECONDS = 1200.0
 
 
 class NotThereError(Exception):
-    """A rival cannot be set up on this machine; the text says why."""
+    """The error that a rival cannot be set up here or has no valid result, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run that is to be made: of this cell, from this input, in a folder of its own."""
+    """One run of a cell that is to be made, with its input and its own folder."""
 
     cell: Cell
     given: Input
@@ -56,32 +56,35 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command to start, and the variables that it gets beside this process's own."""
+    """A command to start, and its environment variables in addition to this process's own."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Rival(Protocol):
-    """One way to do a task. `tasks` are those it does."""
+    """A program that does the tasks in `tasks`."""
 
     tasks: frozenset[str]
 
     def set_up(self, home: Path) -> Mapping[str, str]:
-        """Installs all that it needs below `home` and returns versions. Raises NotThereError."""
+        """Installs everything that the rival needs below `home`, and returns the versions.
+
+        Raises NotThereError if the rival cannot be set up.
+        """
 
     def prepare(self, attempt: Attempt) -> Command:
-        """Makes ready what is not measured, and gives what is."""
+        """Makes preparations that are not measured, and returns the command that is measured."""
 
     def result(self, attempt: Attempt) -> Rows:
-        """Returns the place of its result, as DuckDB reads it."""
+        """Returns where the result of a run is, as SQL that DuckDB can read from."""
 
     def warm(self, attempt: Attempt) -> Warm | None:
-        """Returns its work once it was warm, or None if unknown."""
+        """Returns the events and seconds of the run after it was warm, or None if unknown."""
 
 
 class Script:
-    """A script that gets broker, topic and folder, and may leave `warm.json` there."""
+    """A script that gets the broker, the topic and a folder, and may write `warm.json` there."""
 
     tasks = frozenset({"totals"})
 
@@ -97,7 +100,7 @@ class Script:
         )
 
     def table(self, attempt: Attempt) -> str:
-        """Returns the one table of the task, in a folder of that name."""
+        """Returns the name of the task's only table, which is also the name of its folder."""
         (table,) = TASKS[attempt.cell.task].wanted
         return table
 
@@ -119,9 +122,9 @@ class Script:
 
 
 class SparkScript(Script):
-    """The plain script on Spark and Delta, in many batches or in one.
+    """The plain script on Spark and Delta, with many batches or a single batch.
 
-    It uses Kappa's own packages and jars, so that both have the same versions.
+    It uses the packages and jars of Kappa, so that both have the same versions.
     """
 
     tasks = frozenset({"totals", "projection", "windows", "latest"})
@@ -153,7 +156,7 @@ class SparkScript(Script):
 
 
 class PolarsScript(Script):
-    """The script without a JVM, in an environment of its own."""
+    """The script without a JVM, in its own Python environment."""
 
     tasks = frozenset({"totals", "projection", "windows"})
     _needs = ("polars==2.1.0", "confluent-kafka==2.16.1", "deltalake==1.6.6", "pyarrow==26.0.1")
@@ -170,7 +173,7 @@ class PolarsScript(Script):
 
 
 class Consume(Script):
-    """A loop that consumes, and computes nothing: the limit."""
+    """A loop in Python that only consumes the records: the upper limit of any rate."""
 
     tasks = frozenset(TASKS)
 
@@ -188,7 +191,7 @@ class Consume(Script):
 
 
 class ConsumeC(Consume):
-    """The same in C, on the library that is in confluent_kafka's wheel."""
+    """The same loop in C, with the librdkafka of confluent_kafka's wheel."""
 
     def set_up(self, home: Path) -> Mapping[str, str]:
         compiler = shutil.which("cc") or shutil.which("gcc")
@@ -223,7 +226,7 @@ class ConsumeC(Consume):
 
 
 class FlinkSql(Script):
-    """PyFlink's SQL in batch mode, in an environment of its own, with its Kafka connector."""
+    """PyFlink's SQL in batch mode, in its own Python environment, with Flink's Kafka connector."""
 
     tasks = frozenset({"totals", "projection", "windows"})
     # A setuptools with pkg_resources builds Flink's package; Beam needs it at run time too.
@@ -260,7 +263,10 @@ class FlinkSql(Script):
 
 
 class FlinkStreaming(FlinkSql):
-    """The same as a stream up to the log's end, into a topic with ever newer rows per key."""
+    """The same query as a stream up to the log's end.
+
+    It writes a new row for a key to a topic whenever the row changes.
+    """
 
     tasks = frozenset({"totals"})
     _into = "flink.totals"
@@ -290,7 +296,7 @@ class FlinkStreaming(FlinkSql):
 
 
 class KafkaStreams(Script):
-    """A program on Kafka Streams, compiled here."""
+    """A Kafka Streams program, which is compiled on this machine."""
 
     _needs = (
         "org.apache.kafka:kafka-streams:4.4.0",
@@ -332,7 +338,7 @@ class KafkaStreams(Script):
 
 
 class QuixStreams(Script):
-    """A program on Quix Streams, in an environment of its own."""
+    """A Quix Streams program, in its own Python environment."""
 
     _needs = ("quixstreams==3.28.1", "confluent-kafka==2.12.2")
 
@@ -348,9 +354,9 @@ class QuixStreams(Script):
 
 
 class Pathway(Script):
-    """A program on Pathway, in an environment of its own, with a thread for each core.
+    """A Pathway program, in its own Python environment, with a thread per core.
 
-    Its license (BSL 1.1) allows its use here; nothing of it is part of Kappa.
+    Pathway's license (BSL 1.1) allows its use here; no part of it is contained in Kappa.
     """
 
     _needs = ("pathway==0.33.0",)
@@ -401,7 +407,7 @@ def every_rival() -> Mapping[str, Rival]:
 def set_up(
     rivals: Mapping[str, Rival], home: Path, say: Callable[[str], None]
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Sets up each of these; their versions, and why some are missing."""
+    """Sets up the rivals. Returns the versions of each, and the reasons why some are missing."""
     versions: dict[str, dict[str, str]] = {}
     missing: dict[str, str] = {}
     for name, rival in rivals.items():
@@ -414,25 +420,25 @@ def set_up(
 
 
 def read_parquet(paths: Sequence[str]) -> str:
-    """Returns what DuckDB reads these files by; empty if there are none."""
+    """Returns SQL with which DuckDB reads these Parquet files; "" if there are none."""
     return read_files("read_parquet", paths)
 
 
 def read_files(reader: str, paths: Sequence[str], options: str = "") -> str:
-    """Returns the same for another reader of DuckDB's."""
+    """Returns SQL with which DuckDB's function `reader` reads these files; "" if there are none."""
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     return f"{reader}([{listed}]{', ' if options else ''}{options})" if paths else ""
 
 
 def cores() -> int:
-    """Cores that this process, and whom it starts, may run on."""
+    """Returns the number of cores on which this process and its children may run."""
     return len(os.sched_getaffinity(0))
 
 
 def ensure_environment(folder: Path, needs: Sequence[str], *, builder: Sequence[str] = ()) -> Path:
-    """Returns the Python of an environment with exactly these packages; pip makes it if absent.
+    """Returns the Python of an environment with exactly these packages, created if necessary.
 
-    With a `builder`, packages are built by what that names.
+    pip installs the packages. If `builder` is given, packages are built with the packages in it.
     """
     python = folder / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -448,9 +454,10 @@ def ensure_environment(folder: Path, needs: Sequence[str], *, builder: Sequence[
 
 
 def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) -> Sequence[Path]:
-    """Returns jars by `group:artifact:version`; the Ivy inside pyspark fetches missing ones.
+    """Returns the paths of jars named `group:artifact:version`, after fetching missing ones.
 
-    With `transitive`, the jars that they need come with them.
+    Ivy, which is part of pyspark, fetches the jars. With `transitive`, also fetches their
+    dependencies.
     """
     ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
 
@@ -487,7 +494,7 @@ def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) 
 
 
 def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> None:
-    """Makes a folder anew where it is not there whole, or is of something else."""
+    """Makes a folder by `make`, unless it is complete and was made from the same `of`."""
     stamp, made_of = folder / ".made-of", hashlib.sha256("\n".join(of).encode()).hexdigest()
     if not (stamp.exists() and stamp.read_text(encoding="utf-8") == made_of):
         shutil.rmtree(folder, ignore_errors=True)
@@ -497,7 +504,7 @@ def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> N
 
 
 def run(command: Sequence[str]) -> None:
-    """Runs a step of a set-up. Raises NotThereError with its last words."""
+    """Runs a step of a set-up. Raises NotThereError with its last line of output if it fails."""
     without = {
         name: value
         for name, value in os.environ.items()

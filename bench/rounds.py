@@ -1,8 +1,8 @@
-"""The rounds that were run, in one file of all cells: a finished round is not run again.
+"""The rounds that were run, in one file for all cells. A finished round is not run again.
 
-A run is one cell at one size with one state of the code: after a change of a file of Kappa's,
-rounds belong to another run. Figures never mix rounds of two runs. The file is replaced whole
-after each round, so a bench that was cut short goes on.
+A run is one cell at one size with one state of the code: after a change of any of Kappa's files,
+new rounds belong to another run. Figures never combine rounds of two runs. The file is replaced
+after each round, so an interrupted bench continues where it stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FORMAT = 1
 
 @dataclass(slots=True)
 class Run:
-    """The rounds of one cell, with its rivals' versions, the missing ones, and the machine."""
+    """The rounds of one cell, with the rivals' versions, the missing rivals, and the machine."""
 
     cell: str
     task: str
@@ -36,7 +36,7 @@ class Run:
     rounds: list[Round] = field(default_factory=list)
 
     def is_of(self, cell: Cell, code: str) -> bool:
-        """Returns True if these are rounds of this cell at this size with this code."""
+        """Returns True if the run is for this cell, its size and this code."""
         return (self.cell, self.task, self.events, self.keys, self.code) == (
             cell.name,
             cell.task,
@@ -46,10 +46,10 @@ class Run:
         )
 
     def due(self, rounds: int, rivals: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """Yields the runs that are due, round by round with the rivals in turn (A-B-A-B).
+        """Yields the rounds to run, as (number, rival), with the rivals in turns (A-B-A-B).
 
-        A round that was cut short is run whole again, since a ratio compares runs that follow
-        each other. A run that failed or was wrong has been run.
+        If a round was interrupted, all its rivals run again, because a ratio compares runs that
+        follow each other. A run that failed, or gave a wrong result, is not repeated.
         """
         done = {(each.number, each.rival) for each in self.rounds}
         for number in range(1, rounds + 1):
@@ -57,22 +57,22 @@ class Run:
                 yield from ((number, rival) for rival in rivals)
 
     def put(self, done: Round) -> None:
-        """Takes a round in, in place of one that was cut short."""
+        """Adds a finished round, and removes an earlier round with the same number and rival."""
         self.rounds = [
             each for each in self.rounds if (each.number, each.rival) != (done.number, done.rival)
         ] + [done]
 
 
 class Runs:
-    """All runs there were, newest last."""
+    """All runs so far, the newest last."""
 
     def __init__(self, file: Path) -> None:
-        """Reads the file, where it is there."""
+        """Reads the file, if it exists."""
         self._file = file
         self.all: list[Run] = _parsed(file) if file.exists() else []
 
     def open(self, cell: Cell, code: str, *, now: str, machine: str) -> Run:
-        """Returns the run of a cell with this code, begun now if there is none."""
+        """Returns the run of a cell with this code. If there is none, begins a new run."""
         found = self.last(cell, code)
         if found is None:
             found = Run(cell.name, cell.task, cell.events, cell.keys, code, now, machine)
@@ -80,7 +80,7 @@ class Runs:
         return found
 
     def forget(self, cell: Cell, code: str) -> None:
-        """Forgets the run of a cell with this code."""
+        """Deletes the run of a cell with this code."""
         self.all = [run for run in self.all if not run.is_of(cell, code)]
 
     def last(self, cell: Cell, code: str) -> Run | None:
@@ -88,7 +88,7 @@ class Runs:
         return next((run for run in self.all if run.is_of(cell, code)), None)
 
     def save(self) -> None:
-        """Puts the file, whole."""
+        """Writes the file, replacing the earlier file as a whole."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         written = self._file.with_suffix(".new")
         written.write_text(
@@ -99,7 +99,7 @@ class Runs:
 
 
 def code_of(files: Mapping[str, bytes]) -> str:
-    """Returns a short name for a state of the code."""
+    """Returns a short digest of the code's files."""
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name} {hashlib.sha256(files[name]).hexdigest()}\n".encode())

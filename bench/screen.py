@@ -1,4 +1,4 @@
-"""Rendering of a run: a table for the terminal or a page, and the versions and machine."""
+"""The output of a run: a table for the terminal or a page, with versions and machine."""
 
 from __future__ import annotations
 
@@ -57,28 +57,28 @@ def table(
 
 
 def spread_of(values: Sequence[float], form: str) -> str:
-    """Formats some values as `5.1 (4.9-5.6)`."""
+    """Returns the spread of some values as a text like `5.1 (4.9-5.6)`."""
     return _spread(Spread.of(values), form)
 
 
 def told(run: Run, rivals: Sequence[str]) -> tuple[Figure, ...]:
-    """Returns the figures of the rivals that have run, in their order."""
+    """Returns the figures of the rivals that have run or are missing, in the order of `rivals`."""
     asked = {each.rival for each in run.rounds} | set(run.missing)
     return figures(run.rounds, [rival for rival in rivals if rival in asked], run.missing)
 
 
 def title(run: Run) -> str:
-    """Returns the title: what was measured."""
+    """Returns the title, which describes what was measured."""
     return f"{run.cell}: {TASKS[run.task].what}; {run.events:,} events, {run.keys:,} keys"
 
 
 def load(run: Run) -> Spread | None:
-    """Returns the load average before each round."""
+    """Returns the spread of the load averages before the rounds."""
     return Spread.of(each.load for each in run.rounds)
 
 
 def footing(run: Run, cores: int) -> str:
-    """Returns the conditions of the figures."""
+    """Returns a text with the conditions under which the figures were measured."""
     before = load(run)
     busy = (
         ""
@@ -94,12 +94,12 @@ def footing(run: Run, cores: int) -> str:
 
 
 def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """Returns a row per rival, in the order of the headings; without figures it has the reason."""
+    """Returns a row per rival, in the order of the headings."""
     return [_row(figure) for figure in found]
 
 
 def grid(run: Run, found: Sequence[Figure], cores: int) -> Grid:
-    """Returns the table for the terminal."""
+    """Returns the table in the form for the terminal."""
     made = Grid(
         title=title(run), caption=footing(run, cores), title_justify="left", caption_justify="left"
     )
@@ -111,19 +111,19 @@ def grid(run: Run, found: Sequence[Figure], cores: int) -> Grid:
 
 
 def refusals(found: Sequence[Figure]) -> list[str]:
-    """Lists why rivals lack figures or rounds."""
+    """Returns the reasons why rivals lack figures or rounds."""
     return [f"{figure.rival}: {figure.refused}" for figure in found if figure.refused is not None]
 
 
 def page(run: Run, found: Sequence[Figure], cores: int) -> str:
-    """Returns the table as Markdown."""
+    """Returns the table as Markdown, with the conditions and versions."""
     lines = [f"**{title(run)}**", "", table(_HEADINGS, rows(found)), ""]
     lines += [footing(run, cores) + ".", *(f"No figure of {text}." for text in refusals(found))]
     return "\n".join([*lines, "", f"{versions(run)}.", ""])
 
 
 def versions(run: Run) -> str:
-    """Lists each rival's versions."""
+    """Returns a text with each rival's versions."""
     told = (
         f"{rival}: {', '.join(f'{name} {number}' for name, number in each.items())}"
         for rival, each in sorted(run.versions.items())
@@ -132,7 +132,7 @@ def versions(run: Run) -> str:
 
 
 def per_core(found: Sequence[Figure], cores: int) -> list[str]:
-    """Lists what one core did for each warm rival."""
+    """Returns a line per rival with its warm events per second and core."""
     return [
         f"{figure.rival}: {figure.warm.median / cores:,.0f} events a second per core, warm"
         for figure in found
@@ -159,7 +159,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
 
 
 def _spread(spread: Spread | None, form: str) -> str:
-    """Formats a spread as `5.1 (4.9-5.6)`."""
+    """Returns a spread as a text like `5.1 (4.9-5.6)`."""
     if spread is None:
         return ""
     least, middle, most = (
@@ -169,7 +169,10 @@ def _spread(spread: Spread | None, form: str) -> str:
 
 
 def placed(document: str, cell: str, section: str) -> str:
-    """Returns the document with this section between the cell's marks, or raises ValueError."""
+    """Returns the document with this section between the marks of the cell.
+
+    Raises ValueError if the document does not have the marks.
+    """
     begin, end = f"<!-- bench:{cell} -->", f"<!-- /bench:{cell} -->"
     before, found, rest = document.partition(begin)
     _, closed, after = rest.partition(end)
@@ -181,9 +184,9 @@ def placed(document: str, cell: str, section: str) -> str:
 
 
 def with_ages(document: str, changelog: str) -> str:
-    """Returns the document with a mark on each section that is older than the newest release.
+    """Returns the document with a note at each section that is older than the newest release.
 
-    Sections that are not older lose their mark. Raises ValueError if the changelog has no release.
+    Notes at other sections are removed. Raises ValueError if the changelog has no release.
     """
     release = _RELEASE.search(changelog)
     if release is None:

@@ -1,12 +1,12 @@
-"""Answers over HTTP and to Postgres clients in a closed loop, beside DuckDB and PostgreSQL.
+"""Queries over HTTP and by Postgres clients in a closed loop, next to DuckDB and PostgreSQL.
 
     python bench --cell serve
 
-The whole platform runs as users run it. One pipeline folds 1,000 events a second all the while, so
-the frontier moves on; tables of another have 300,000, a million and so many rows by key. 1, 4 and
-16 clients ask for the row of a random key, and for a group by over the million. DuckDB asks the
-same of the same files, and PostgreSQL, if the machine has it, of a copy with an index. All
-must give the same rows.
+The whole platform runs as users run it. One pipeline folds 1,000 events a second during the whole
+measurement, so the frontier advances. The tables of another pipeline have 300,000 rows, a million
+rows, and as many rows as there are events. 1, 4 and 16 clients query the row of a random key, and a
+group by over the million rows. The same queries are run with DuckDB on the same files, and, if the
+machine has PostgreSQL, on a copy with an index. All must give the same rows.
 """
 
 from __future__ import annotations
@@ -74,12 +74,10 @@ _GROUPED = "select k % 100 as part, sum(total)::bigint as total from million gro
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One closed loop: who answers, what, and to how many clients; latencies in seconds.
+    """The measurements of one closed loop: server, query, number of clients, latencies in seconds.
 
-    `kappa` answers over HTTP, and `wire` is its server for Postgres clients.
-
-    `cpu` are the CPU seconds of an answer, of all processes that answer; None where that is not
-    known.
+    `who` is `kappa` for HTTP, and `wire` for Kappa's server for Postgres clients. `cpu` is the CPU
+    time per answer in seconds, summed over all processes that answer, or None if it is not known.
     """
 
     who: str
@@ -92,7 +90,7 @@ class Loop:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures all of it; None where the rows were not the same."""
+    """Measures all loops. Returns None if the servers gave different rows."""
     sizes = {
         "small": min(300_000, events),
         "million": min(1_000_000, events),
@@ -142,7 +140,7 @@ def _serve_facts(platform: Platform, sizes: Mapping[str, int]) -> None:
 
 
 def _views_of(platform: Platform, sizes: Mapping[str, int]) -> str:
-    """Returns the statements that make DuckDB's views over the served files."""
+    """Returns the statements that create DuckDB's views over the served files."""
     build = fold_records(Journal(platform.store).after(0)).serving["facts"]
     newest = Frontiers(platform.store, build).newest()
     assert newest is not None
@@ -151,7 +149,7 @@ def _views_of(platform: Platform, sizes: Mapping[str, int]) -> str:
 
 
 def _difference(url: str, dsn: str, views: str, pg: Path | None, sizes: Mapping[str, int]) -> str:
-    """Compares some rows of all; "" if they are equal."""
+    """Compares some rows of all servers. Returns "" if they are equal."""
     with duckdb.connect() as duck:
         duck.execute(views)
         for name, rows in sizes.items():
@@ -235,7 +233,7 @@ def _loop(
 
 
 def _server_cpu(platform: Platform) -> float:
-    """Returns the CPU seconds of the server and of the processes of its queries so far."""
+    """Returns the CPU seconds that the server and its query processes have used so far."""
     (server,) = [
         each.pid for each in members(platform.mark) if "kappa.replay.platform.serve" in each.command
     ]
@@ -256,7 +254,10 @@ def _server_cpu(platform: Platform) -> float:
 
 @contextmanager
 def _postgres(views: str, sizes: Mapping[str, int]) -> Iterator[Path | None]:
-    """Runs PostgreSQL with copies of the tables; gives the folder of its socket, or None."""
+    """Runs PostgreSQL with copies of the tables. Yields the folder of its socket.
+
+    Yields None if this machine does not have PostgreSQL.
+    """
     tools = [shutil.which(each) for each in ("initdb", "postgres", "psql", "pgbench")]
     if not all(tools):
         say("PostgreSQL is not measured: this machine lacks initdb, postgres, psql or pgbench")

@@ -1,10 +1,11 @@
-"""A short replay as a person meets it: from a command to the rows that serve.
+"""A short replay as a user experiences it: from a command to the served rows.
 
     python bench --cell short
 
-A platform as users have it, with its defaults, gets a million small records. A pipeline of three
-tables is deployed, then replayed, then corrected while events go on. Each is timed from the command
-to its end, when the new build serves; what serves must equal DuckDB over the events.
+A platform with the default settings gets a million small records. A pipeline with three tables is
+deployed, then replayed, then corrected while events continue to arrive. Each command is timed from
+its start to its end, when the new build serves. The served rows must equal DuckDB's result over the
+events.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ _SENT = """
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures it; None where what served was not DuckDB's."""
+    """Measures the commands. Returns None if the served rows differ from DuckDB's result."""
     took: dict[str, list[float]] = defaultdict(list)
     slices: dict[str, list[tuple[int, float]]] = {}
     with duckdb.connect() as oracle:
@@ -138,7 +139,7 @@ def _records(oracle: duckdb.DuckDBPyConnection) -> Iterator[ProducedRecord]:
 
 
 def _slices(at: Project) -> list[tuple[int, float]]:
-    """Returns the offsets and seconds of each slice of the catch-up of the build that serves."""
+    """Returns the offsets and seconds of each slice in the catch-up of the serving build."""
     build = current_state(at.store).serving["web"]
     log = at.store.path(f"logs/{build}.log").read_text(errors="replace")
     assert at.store.path(folder_of_build(build)).exists()

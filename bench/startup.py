@@ -2,9 +2,9 @@
 
     python bench --cell startup
 
-Each round is the tail of a build of its own over ten thousand events, right after an empty JVM
-(`java -version`). The slice's rows must equal the oracle. scripts/start_parts.py does the same
-steps one after the other and so gives their parts.
+Each round runs the tail of a new build over ten thousand events, directly after an empty JVM (`java
+-version`). The slice's rows must equal the oracle's. scripts/start_parts.py runs the same steps one
+after the other, to measure the time of each step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAP_SECONDS = 0.01
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures it; None where a result was not the oracle's."""
+    """Measures the cell. Returns None if a result differs from the oracle's."""
     kappa, java = KappaJob(), find_java().command
     kappa.set_up(home)
     slices, machines, parts = [], [], []
@@ -75,7 +75,7 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 def _parts(folder: Path) -> Mapping[str, float]:
-    """Measures the steps. Spark's complaints about its end in mid-stream are ignored."""
+    """Measures the steps. Spark's errors about the end in the middle of a stream are ignored."""
     with (folder / "parts.log").open("wb") as said:
         done = subprocess.run(
             [sys.executable, str(SCRIPT), str(folder / "parts")],

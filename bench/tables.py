@@ -1,10 +1,11 @@
-"""The cost of a slice by its table's size and the keys it touches, and of reads then.
+"""The cost of a slice and of reads, by the size of the table and the number of touched keys.
 
     python bench --cell tables
 
-Contributions of random keys are committed as a job commits them, without log and Spark: with recent
-rows beside the table, or merged at once. Reads are timed in turns, of versions with recent rows and
-of drained ones. Both must hold what DuckDB computes of all contributions.
+Contributions to random keys are committed as a job commits them, but without a log and without
+Spark: either as recent rows that wait next to the table, or merged at once. Reads of versions with
+recent rows and of drained versions are timed in turns. Both must contain what DuckDB computes from
+all contributions.
 """
 
 from __future__ import annotations
@@ -76,10 +77,11 @@ _MERGED_AT_ONCE = 3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost at one size.
+    """The cost for one table size and number of touched keys.
 
-    `waiting` (median, most) and `at_once` (median) are seconds a slice with recent rows and with
-    a merge. `reads` is how many times as long each read takes as of the drained table.
+    `waiting` (median), `waiting_most` (maximum) and `at_once` (median) are seconds per slice: the
+    first two with recent rows, the last with a merge. `reads` contains, for each read, its time
+    with recent rows divided by its time on the drained table.
     """
 
     rows: int
@@ -92,7 +94,7 @@ class Cost:
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures every size, so many slices each; None where a table did not hold what it must."""
+    """Measures each size with `rounds` slices. Returns None if a table had wrong rows."""
     costs = list[Cost]()
     for rows in ROWS:
         for touched in TOUCHED:
@@ -176,7 +178,7 @@ def _measured(folder: Path, rows: int, touched: int, slices: int) -> Cost | None
 
 @contextmanager
 def _table(folder: Path, merging: Merging) -> Iterator[tuple[Store, TableWriter]]:
-    """Makes a table of its own for the block."""
+    """Creates a table for the block, and yields its store and writer."""
     shutil.rmtree(folder, ignore_errors=True)
     # What a path's version consists of is remembered by readers, so no two may be alike.
     store = Store(folder / secrets.token_hex(4))
@@ -191,7 +193,7 @@ def _writer(store: Store, merging: Merging) -> TableWriter:
 
 
 class _Commits:
-    """Slices of a table, one after the other; each call commits one and returns its seconds."""
+    """Commits slices to a table. Each call commits one slice and returns the seconds it took."""
 
     def __init__(self, writer: TableWriter, oracle: duckdb.DuckDBPyConnection) -> None:
         self._writer = writer
@@ -227,9 +229,10 @@ def _read(
     drained: Mapping[str, int],
     wanted: Mapping[str, Sequence[tuple[object, ...]]],
 ) -> dict[str, float] | None:
-    """Returns how many times as long each read takes with recent rows, as a median of rounds.
+    """Returns the time of each read with recent rows divided by its time on the drained table.
 
-    Returns None if a read gives other rows than the oracle.
+    The result is the median over the rounds. Returns None if a read gives other rows than the
+    oracle.
     """
     with open_reader(None, served=True) as reader:
         for schema, versions in (("waits", some_wait), ("drained", drained)):

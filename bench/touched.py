@@ -1,9 +1,9 @@
-"""The cost that a maintained view adds to a slice, where it is computed by touched keys.
+"""The cost that a maintained view adds to a slice, if it is computed by touched keys.
 
-Part of the cell `views`. Slices are committed as a job commits them, without log and Spark: to a
-table of bids, to their auctions, and to the winning bid of each auction. Bids go to auctions that
-were opened lately, as in a live stream, or to any at random. In the end the view must have the rows
-that DuckDB computes from all bids.
+This is a part of the cell `views`. Slices are committed as a job commits them, but without a log
+and without Spark: to a table of bids, to a table of their auctions, and to a view with the winning
+bid of each auction. Bids go to auctions that were opened recently, as in a live stream, or to
+random auctions. At the end, the view must have the rows that DuckDB computes from all bids.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ _ORACLE = f"""
 
 
 def seconds_added(home: Path, rows: int) -> Mapping[str, Sequence[float]] | None:
-    """Measures the seconds that the view adds to slices over tables of so many rows.
+    """Measures the seconds that the view adds to slices over tables of `rows` rows.
 
-    There are those of slices whose bids go to auctions that are open, and to any at random. Returns
-    None if the view has not the oracle's rows in the end.
+    Returns the seconds for slices with bids on recently opened auctions (`open`), and for slices
+    with bids on random auctions (`any`). Returns None if the view's rows differ from the oracle's
+    at the end.
     """
     folder = home / "touched"
     shutil.rmtree(folder, ignore_errors=True)
@@ -113,7 +114,7 @@ _BIRTH = Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), _BIRTHS, {}, {}, {}, "",
 
 
 class _Build:
-    """Two tables and a view over them, and all that was committed as the oracle has it."""
+    """Two tables and a view over them, with a copy of all committed rows for the oracle."""
 
     def __init__(self, store: Store, oracle: duckdb.DuckDBPyConnection) -> None:
         engine = EngineSettings()
@@ -134,7 +135,7 @@ class _Build:
         self._end = 0
 
     def fill(self, rows: int) -> None:
-        """Fills the tables with what the oracle has, and computes the view whole."""
+        """Fills the tables with the oracle's first rows, and computes the whole view."""
         auctions = self._writers["auctions"].stored
         for first in range(0, rows, _FILLED_AT_ONCE):
             count = min(_FILLED_AT_ONCE, rows - first)
@@ -157,7 +158,10 @@ class _Build:
         say(f"the view was computed whole in {seconds:.1f} s")
 
     def commit(self, auctions: Sequence[int], draw: random.Random) -> tuple[float, float]:
-        """Commits a slice of one bid on each auction; returns seconds of tables and of the view."""
+        """Commits a slice with one bid on each of the given auctions.
+
+        Returns the seconds for the tables, and the seconds for the view.
+        """
         prices = draw.choices(range(10_000), k=len(auctions))
         # While it is open: so each bid changes the view.
         times = [each * STEP_MS + draw.randrange(OPEN_MS) for each in auctions]
@@ -175,7 +179,7 @@ class _Build:
         return time.monotonic() - begun, self._seconds_of_views(mark)
 
     def differences(self) -> int:
-        """Ends all, and counts the rows that only one of the view and the oracle has."""
+        """Closes the view and tables. Returns the number of rows that only view or oracle has."""
         self._views.close()
         for writer in self._writers.values():
             writer.close()

@@ -1,12 +1,12 @@
-"""The cost of maintained views: to a slice, to the freshness of answers, and to a replay.
+"""The cost of maintained views: for a slice, for the freshness of answers, and for a replay.
 
     python bench --cell views
 
-A slice touches 300 keys of large tables under a view (touched.py). A platform serves totals by key,
-with and without a view over them, while events are sent at a steady rate and a probe asks the last
-stage (living.py). A new build replays the bids and auctions of Nexmark's query 4, with and without
-its two views. The second and the third are taken in turns, as ratios. What each stores must equal
-what DuckDB computes.
+First, slices touch 300 keys of large tables under a view (touched.py). Second, a platform serves
+totals by key, with and without a view over them, while events are sent at a steady rate and a probe
+queries the totals or the view (living.py). Third, a new build replays the bids and auctions of
+Nexmark's query 4, with and without its two views. The second and third measurements are made in
+turns, and give ratios. The rows stored by each must equal DuckDB's result.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _REPLAYED = ("auctions", "q4")
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """All that was measured, in seconds.
+    """All measurements of the cell, in seconds.
 
-    `slices` are what the view adds to slices over tables of so many `rows`, by the auctions that
-    get bids. `fresh` are the medians of freshness, and `replays` the replays of so many `events`:
-    by task, round by round.
+    `slices` contains the seconds that the view adds to a slice over tables of `rows` rows, by the
+    kind of auctions that get bids. `fresh` contains the medians of freshness, and `replays` the
+    durations of replays of `events` events; both are by task, with a value per round.
     """
 
     rows: int
@@ -54,7 +54,10 @@ class Added:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures all; None where rows were not the oracle's. Tables have two rows for each event."""
+    """Measures everything, with two rows in the tables for each event.
+
+    Returns None if rows differ from the oracle's.
+    """
     ensure_enough(events)
     if (slices := seconds_added(home, 2 * events)) is None:
         return None

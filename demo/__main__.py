@@ -1,4 +1,7 @@
-"""The program `python -m demo`: the story on its own broker and project; 0 only if all held."""
+"""The program `python -m demo`: runs the story with its own broker and project.
+
+The exit code is 0 only if all findings held.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _CLUSTER_RATE, _CLUSTER_FLIGHTS = 30.0, 60_000
 
 
 def main() -> int:
-    """Runs the command. The folder is kept after a failure, or with --keep."""
+    """Runs the command. After a failure, or with --keep, the folder is kept."""
     parser = argparse.ArgumentParser(
         prog="python -m demo",
         description=(
@@ -88,7 +91,10 @@ def main() -> int:
 
 
 def _forget_settings() -> None:
-    """Forgets the user's settings, but for the source of jars: the demo has its own."""
+    """Removes the user's settings from the environment, except the settings of the jars.
+
+    The demo has its own settings.
+    """
     for name in [
         name
         for name in os.environ

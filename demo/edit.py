@@ -1,6 +1,6 @@
-"""The edit of the story, from version 1 of `pipelines/flights.py` to version 2. Pure.
+"""The change of `pipelines/flights.py` from version 1 to version 2, as a user would edit it. Pure.
 
-It is applied to a copy of the project, never to the tree: a small change, as by hand in an editor.
+The change is applied to a copy of the project, never to the repository.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ EDITS = (
 
 
 def edited(version_1: str) -> str:
-    """Returns version 2 of the file. Raises KappaError if the text is not the known version 1."""
+    """Returns version 2 of the file.
+
+    Raises KappaError if `version_1` is not the known version 1.
+    """
     text = version_1
     for old, new in EDITS:
         if text.count(old) != 1:
@@ -58,7 +61,7 @@ def edited(version_1: str) -> str:
 
 
 def difference(before: str, after: str, name: str) -> str:
-    """Returns the edit as `diff -u` shows it, without the two header lines."""
+    """Returns the difference in the form of `diff -u`, without the two header lines."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), name, name, lineterm="", n=0
     )

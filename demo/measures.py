@@ -1,4 +1,4 @@
-"""The measures of a run: replay, deploy, freshness, the CPU of a query, memory, load."""
+"""The measurements of a run: replay, deploy, freshness, CPU time of a query, memory, load."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from kappa.state.store import Store
 
 
 class Measures:
-    """The measures that the story takes on its way."""
+    """The measurements that the story makes during its acts."""
 
     def __init__(self) -> None:
-        """Begins without any."""
+        """Begins without measurements."""
         # The length of the log when version 2 was deployed.
         self.history = 0
         self._windows: dict[str, tuple[float, float]] = {}
@@ -29,14 +29,14 @@ class Measures:
 
     @contextmanager
     def window(self, name: str) -> Iterator[None]:
-        """Notes when the block began and ended: `rest` or `replay`."""
+        """Stores when the block began and ended, under the name `rest` or `replay`."""
         begun = monotonic()
         yield
         self._windows[name] = (begun, monotonic())
 
     @contextmanager
     def query(self) -> Iterator[None]:
-        """Notes the CPU of the query that the block runs as a process."""
+        """Stores the CPU time of the query process that the block runs."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -45,7 +45,7 @@ class Measures:
         )
 
     def show(self, screen: Screen, store: Store, records: Path, watch: Watch) -> None:
-        """Shows all measures, those of the watch and of the witnesses' accounts included."""
+        """Prints all measurements, including those of `watch` and of the witnesses' records."""
         screen.heading("Measured on this machine")
         build = current_state(store).serving[PIPELINE]
         replayed = watch.replayed(build, at_least=self.history)

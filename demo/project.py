@@ -1,4 +1,4 @@
-"""The project of a run: its folder, its files, and the environment of all its processes."""
+"""The project of a run: its folder, its files, and the environment of all processes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ rollout.hold_attempts = 6
 
 
 class Project:
-    """The files of a run, all of them below one folder."""
+    """The files of a run, all of them in one folder."""
 
     def __init__(self, run: Path) -> None:
-        """Takes the run's folder, which is empty. Makes the folders of the project in it."""
+        """Creates the project's folders in the empty folder `run`."""
         self.mark = run.name
         self.folder = run / "project"
         self.records = run / "records"
@@ -36,13 +36,16 @@ class Project:
             folder.mkdir(parents=True)
 
     def write(self, settings: str = "") -> None:
-        """Writes version 1 of the pipeline, its board and the settings, with further ones."""
+        """Writes version 1 of the pipeline, its board and the settings.
+
+        `settings` contains additional lines of kappa.toml.
+        """
         (self.folder / "kappa.toml").write_text(_SETTINGS + settings, encoding="utf-8")
         shutil.copy(_FIRST_VERSION, self.file)
         shutil.copy(_BOARD, self.folder / "boards" / "flights.toml")
 
     def environment(self, *, is_terminal: bool) -> Mapping[str, str]:
-        """Returns the environment of the run's processes, by whose mark they are found."""
+        """Returns the environment of the run's processes, with the mark that identifies them."""
         return {
             **os.environ,
             MARK: self.mark,

@@ -1,4 +1,4 @@
-"""The story's screen: headings, sentences, a live line while it waits, and the findings."""
+"""The story's screen: headings, sentences, a live line during waits, and the findings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _DRAW_SECONDS = 0.25
 
 
 class Screen:
-    """The story's output, to a terminal or a file."""
+    """The output of the story, on a terminal or in a file."""
 
     def __init__(self, console: Console) -> None:
-        """Prints to `console`."""
+        """Stores the console. The story's time begins now."""
         self.console = console
         self._begun = time.monotonic()
 
     def heading(self, text: str) -> None:
-        """Begins an act."""
+        """Prints the heading of an act."""
         self.console.print()
         self.console.print(
             Rule(f"[bold]{escape(text)}[/bold]  [dim]{self.elapsed:.0f} s[/dim]", align="left")
@@ -38,7 +38,7 @@ class Screen:
         self.console.print(f"[cyan]{escape(text)}[/cyan]", highlight=False, soft_wrap=True)
 
     def code(self, text: str, language: str) -> None:
-        """Shows a piece of a file."""
+        """Prints a piece of a file with syntax highlighting."""
         self.console.print(Syntax(text, language, background_color="default", word_wrap=True))
 
     @property
@@ -64,7 +64,10 @@ class Screen:
     def wait(
         self, until: Callable[[], bool], line: Callable[[], str], *, patience_seconds: float
     ) -> bool:
-        """Shows `line` live until `until` is true. Returns False if patience ends first."""
+        """Displays `line` and updates it until `until` returns True.
+
+        Returns False if this takes longer than `patience_seconds`.
+        """
         deadline = time.monotonic() + patience_seconds
         with self._live() as show:
             while not until():
@@ -75,7 +78,7 @@ class Screen:
         return True
 
     def findings(self, findings: Sequence[Finding]) -> None:
-        """Prints what held and what did not."""
+        """Prints the findings: whether each condition held."""
         for finding in findings:
             mark = "[green]yes[/green]" if finding.held else "[bold red]NO [/bold red]"
             self.console.print(

@@ -1,7 +1,7 @@
 """The story of the demo, act by act: a log, a version, a replayed change, a switch, an undo.
 
-Every `kappa` command is run as a user types it. Meanwhile the witnesses work (witnesses.py). Their
-accounts are compared with the platform at the end, and measures.py shows what was measured.
+Every `kappa` command is run as a user types it. Meanwhile the witnesses run (witnesses.py). At the
+end, their records are compared with the platform, and measures.py prints the measurements.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ _GONE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The options of the story: events per second, and the first flights (None: all of 2013).
+    """The options of the story: events per second, and the number of first flights (None: all).
 
-    It runs on a cluster if one is wanted, with the root in a bucket or in a folder.
+    With `on_cluster`, the story runs on a cluster. With `in_bucket`, the root is in a bucket,
+    otherwise in a folder.
     """
 
     rate: float
@@ -67,10 +68,10 @@ class Wishes:
 
 
 class Story:
-    """One run of the story, in a folder of its own."""
+    """One run of the story, in its own folder."""
 
     def __init__(self, screen: Screen, folder: Path, wishes: Wishes) -> None:
-        """Prepares a run; `folder` is empty, and takes all files of the run."""
+        """Prepares a run. `folder` must be empty; all files of the run are written to it."""
         self._screen = screen
         self._wishes = wishes
         self._folder = folder
@@ -81,7 +82,7 @@ class Story:
         self._storms: list[tuple[tuple[Any, ...], ...]] = []
 
     def tell(self) -> list[Finding]:
-        """Runs all acts, and returns the findings. Leaves no process behind, however it ends."""
+        """Runs all acts, and returns the findings. In any case, no process is left running."""
         try:
             with ExitStack() as stack:
                 servers = stack.enter_context(self._cluster()) if self._wishes.on_cluster else None
@@ -266,7 +267,7 @@ class Story:
         return findings
 
     def _builds(self) -> dict[int, str]:
-        """Returns the build of each version, at the story's end."""
+        """Returns the build of each version at the end of the story."""
         state = current_state(self._store)
         return {2: state.serving[PIPELINE], 1: state.idle[PIPELINE]}
 

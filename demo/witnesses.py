@@ -1,6 +1,6 @@
-"""The witnesses: a producer and a reader, at work from their first act to their accounts.
+"""The witnesses: a producer and a reader, which run until the story ends and record what they do.
 
-Each is a process of its own. The story compares their accounts with the platform at the end.
+Each witness is a separate process. At the end, the story compares their records with the platform.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ _READER = "demo.judgement.reader"
 
 
 class Witnesses:
-    """The producer and the reader of one run; both have ended once it is closed."""
+    """The producer and the reader of one run. `close` ends both."""
 
     def __init__(
         self, screen: Screen, store: Store, project: Project, environment: Mapping[str, str]
     ) -> None:
-        """Starts nothing yet; the project's records take their accounts and logs."""
+        """Prepares the witnesses without starting them.
+
+        They write their records and logs to the folder `project.records`.
+        """
         self._screen = screen
         self._store = store
         self._project = project.folder
@@ -43,11 +46,11 @@ class Witnesses:
         self._produced: Progress | None = None
 
     def close(self) -> None:
-        """Ends those that still run."""
+        """Ends the witnesses that still run."""
         self._stack.close()
 
     def start_producer(self, bootstrap_servers: str, *, rate: float, flights: int | None) -> None:
-        """Starts the producer, which keeps its ledger in the records."""
+        """Starts the producer, which sends `rate` events per second and writes the ledger."""
         arguments = [
             bootstrap_servers,
             str(self._records / "ledger.parquet"),
@@ -58,7 +61,10 @@ class Witnesses:
         self._feed = self._started(_FEED, arguments)
 
     def wait_for_the_load(self) -> None:
-        """Waits until the first events are acknowledged. Raises KappaError if they never are."""
+        """Waits until the first events are acknowledged.
+
+        Raises KappaError if this takes too long.
+        """
         self._feed.wait_until_it_speaks(_LOAD_SECONDS)
         loaded = self._screen.wait(
             lambda: self.produced.loaded,
@@ -76,17 +82,17 @@ class Witnesses:
 
     @property
     def produced(self) -> Progress:
-        """Returns the producer's progress; the final one after `finish_producer`."""
+        """Returns the producer's progress. After `finish_producer`, it is the final progress."""
         return self._produced or Progress(**(self._feed.last or {}))
 
     def pause(self, seconds: float) -> None:
-        """Lets both work for a while, and shows how far they are."""
+        """Waits for `seconds` seconds while both witnesses run, and displays their progress."""
         until = monotonic() + seconds
         self._screen.wait(lambda: monotonic() >= until, self.line, patience_seconds=seconds + 1)
         self._screen.say(self.line())
 
     def line(self) -> str:
-        """Returns how far the producer, the platform and the reader are, in one line."""
+        """Returns a line with the progress of the producer, the platform and the reader."""
         produced = self.produced
         verdict = Verdict(**(self._reader.last or {}))
         behind = offsets_of(produced).distance(self._served())
@@ -98,7 +104,7 @@ class Witnesses:
         )
 
     def finish_producer(self) -> Progress:
-        """Lets the producer end, and returns its account. Raises KappaError if it failed."""
+        """Ends the producer, and returns its final progress. Raises KappaError if it failed."""
         code, words = self._feed.finish()
         if code != 0:
             raise KappaError(
@@ -108,7 +114,7 @@ class Witnesses:
         return self._produced
 
     def finish_reader(self) -> Verdict:
-        """Lets the reader end, and returns its verdict."""
+        """Ends the reader, and returns its verdict."""
         _, words = self._reader.finish()
         return Verdict(**words)
 
@@ -123,7 +129,7 @@ class Witnesses:
 
 
 def folded(store: Store, build: str) -> Offsets:
-    """Returns the offsets at a build's newest frontier."""
+    """Returns the offsets of a build's newest frontier, or none if it has no frontier."""
     newest = Frontiers(store, build).newest()
     return Offsets() if newest is None else newest.offsets
 

@@ -1,24 +1,25 @@
-"""Kappa: a replayable event platform. A pipeline's file imports all it needs from here.
+"""Kappa: a replayable event platform. The file of a pipeline imports all names from here.
 
-The packages, in the order to read them in. Each imports only packages before its own line
-(tests/test_packages.py holds that):
+These are the packages, in the order to read them. Each imports only packages above it in this list
+(tests/test_packages.py checks that):
 
-    base        errors, settings, processes, files, Java: what every package uses
-    declare     what a user writes: types, formats, folds, topics, tables, views, pipelines
-    state       all that is written down: files, journal, builds, frontiers, leases, locks
-    code        which version the code of a pipeline is
-    tables      rows at rest: Delta's tables, archives, maintained views
-    kafka       the only door to Kafka and to a schema registry; the embedded broker
-    records     bytes to valid events and back
-    engine      offsets to commits: the slice, the job, Spark
+    base        errors, settings, processes, files, Java: used by every package
+    declare     the declarations of users: types, formats, folds, topics, tables, views, pipelines
+    state       all that is stored: files, journal, builds, frontiers, leases, locks
+    code        the version of a pipeline's code
+    tables      stored rows: Delta tables, archives, maintained views
+    kafka       the only access to Kafka and to a schema registry; the embedded broker
+    records     from bytes to valid events, and back
+    engine      from offsets to commits: the slice, the job, Spark
     serving     readers: query, then outlets, http and collect
     replay      decisions: rollout, then status, page and platform
     project     `kappa.Project`: the commands as an object, for programs and notebooks
-    agents      an MCP server: agents read, plan and stage
-    commands    what a person types
+    agents      an MCP server, by which agents read, plan and stage
+    commands    the command line
 
-`testing.py` is for tests of pipelines, and `pytest_plugin.py` keeps their Spark warm; `setup.py`
-prepares the machine. `serving` and `replay` are folders at the top of the tree, and links here.
+`testing.py` is for tests of pipelines, and `pytest_plugin.py` keeps a Spark session warm for them.
+`setup.py` prepares the machine. `serving` and `replay` are folders at the top of the tree, with
+links to them here.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Imports the declarations when a name is first used: most commands need none."""
+        """Imports a public name when it is first used, since most commands need no declarations."""
         if name == "Project":
             from kappa.project.project import Project  # noqa: PLC0415  # as said above
 

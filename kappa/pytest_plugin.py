@@ -1,6 +1,7 @@
-"""A plugin of pytest: tests can import a project's pipelines, and share a warm Spark session.
+"""A pytest plugin: tests can import the project's pipelines, and share a warm Spark session.
 
-pytest finds the plugin of an installed Kappa by itself. A file of tests asks for Spark by a line:
+If Kappa is installed, pytest finds the plugin without configuration. A file of tests requests Spark
+with this line:
 
     pytestmark = pytest.mark.usefixtures("warm_spark")
 """
@@ -14,7 +15,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Lets tests import from the project around, as in `from pipelines.web import web`."""
+    """Lets tests import from the project that contains them: `from pipelines.web import web`."""
     root = config.rootpath
     for folder in (root, *root.parents):
         if (folder / "kappa.toml").is_file():

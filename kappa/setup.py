@@ -1,7 +1,7 @@
-"""The setup of a machine before the first run: Java, jars, class archive, compiled loops.
+"""The preparation of a machine for the first run: Java, jars, class archives, compiled loops.
 
-Run `python -m kappa.setup` anywhere; in a project, `[jars]` settings name the source of jars. The
-first run takes a minute or two, and later runs take some seconds.
+Run `python -m kappa.setup` in any folder. In a project, the settings in `[jars]` name the source of
+the jars. The first run takes a minute or two, and later runs take some seconds.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from kappa.state.files.bucket import is_bucket
 
 
 def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False) -> Jars:
-    """Prepares the machine; with `for_bucket`, also for a root in a bucket.
+    """Prepares the machine. With `for_bucket`, prepares it also for a root in a bucket.
 
-    Raises KappaError on failure, but not for the class archives, which are optional.
+    Returns the jars. Raises KappaError if a step fails, except for the class archives, which are
+    optional.
     """
     java = find_java()
     jars = ensure_jars(
@@ -62,7 +63,7 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
 
 @contextlib.contextmanager
 def _waiting(console: Console, what: str) -> Iterator[None]:
-    """Names a step that takes a while: by a line, or on a terminal for as long as the step runs."""
+    """Shows the name of a step: on a terminal while the step runs, otherwise as a line of text."""
     if not console.is_terminal:
         console.print(what)
     with console.status(what):

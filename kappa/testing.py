@@ -1,4 +1,4 @@
-"""Helpers for tests of pipelines: the rows that events give, and the laws, without a broker.
+"""Helpers for tests of pipelines, without a broker: the rows that events give, and the laws.
 
     from kappa.testing import law_of_slices, some_events, tables_of
 
@@ -61,7 +61,7 @@ Events = Mapping[str, Iterable[Event | Mapping[str, Any]]]
 
 
 def _short(check: Callable[P, T]) -> Callable[P, T]:
-    """Makes pytest show the line of the test and the error, without the frames between."""
+    """Decorates a check, so that pytest shows the test's line and the error, but no inner frame."""
 
     @wraps(check)
     def shortly(*given: P.args, **named: P.kwargs) -> T:
@@ -78,15 +78,15 @@ def _short(check: Callable[P, T]) -> Callable[P, T]:
 
 @_short
 def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, Any]]]:
-    """Folds events as a job does, and returns the rows that readers see, by table or view.
+    """Folds events as a job does. Returns the rows that readers see, by table or view.
 
-    `events` are given per topic of the `pipeline`, in their order: each is an `Event`, or the
-    mapping of its fields, whose key and partition are as a producer makes them. Each row is a dict
-    of its columns, and rows are ordered by these from left to right, nulls last. A date or
-    timestamp that Python lacks is its text, such as "10000-01-01". Views are computed, and
-    `rejects` are among the tables. Raises DeclarationError if the function is not a pipeline's, or
-    a view cannot be read. Raises Broken if a maintained view cannot be computed, or if the function
-    fails on an event and `on_error="stop"` is declared.
+    `events` maps each topic of the `pipeline` to its events, in order. An event is an `Event`, or
+    the mapping of its fields; then the key and the partition are the ones that a producer would
+    choose. A row is a dict of its columns. The rows are ordered by their columns from left to
+    right, nulls last. A date or timestamp that Python cannot represent is given as text, such as
+    "10000-01-01". The result includes views and the table `rejects`. Raises DeclarationError if the
+    function is not a pipeline's, or if a view cannot be read. Raises Broken if a maintained view
+    cannot be computed, or if the function fails on an event and `on_error="stop"` is declared.
 
     Example:
         visit = {"visitor": "ann", "page": "/", "happened_at": "2024-01-31T12:00:00Z"}
@@ -103,13 +103,14 @@ def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, An
 def law_of_slices(
     pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int = 0, large: bool = True
 ) -> None:
-    """Checks the law of slices for a pipeline on these events, given per topic in their order.
+    """Checks the law of slices for a `pipeline`: any cut of the log gives the same tables.
 
-    It tries a slice per event (at most 64), `cuts` random cuts with empty and with repeated slices,
-    and each way of computing a slice. Unless `large`, it leaves out the way of large slices, which
-    takes ten seconds or more. Raises LawBroken with the smallest cut found and the rows that
-    differ. Raises DeclarationError if the function is not a pipeline's, and UsageError if there are
-    no events, or no valid events. The same `seed` draws the same cuts.
+    `events` are given as for `tables_of`. The check folds a slice per event (at most 64 slices),
+    then `cuts` random cuts with empty and with repeated slices, and tries each way to compute a
+    slice. Without `large`, it leaves out the way of large slices, which takes ten seconds or more.
+    The same `seed` gives the same cuts. Raises LawBroken, with the smallest cut found and the rows
+    that differ. Raises DeclarationError if the function is not a pipeline's, and UsageError if
+    there are no events, or no valid events.
 
     Example:
         law_of_slices(web, some_events(web, 6), cuts=2)
@@ -134,17 +135,16 @@ def law_of_slices(
 
 @_short
 def law_of_views(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int = 0) -> None:
-    """Checks the law of views: at each frontier a maintained view is its query over the tables.
+    """Checks the law of views: a maintained view always equals its query over the tables.
 
-    It folds these events of the `pipeline`, given as for `law_of_slices`, in one slice, in a slice
-    per event (at most 64), and in `cuts` random cuts. After each slice it compares the stored rows
-    of each maintained view with the rows of its query. Raises LawBroken with the smallest cut found
-    and the rows that differ, and UsageError if there is no such view, or no event. The same `seed`
-    draws the same cuts.
+    The check folds `events` of the `pipeline`, given as for `law_of_slices`: in one slice, in a
+    slice per event (at most 64 slices), and in `cuts` random cuts. After each slice it compares the
+    stored rows of each maintained view with the rows of its query. The same `seed` gives the same
+    cuts. Raises LawBroken, with the smallest cut found and the rows that differ. Raises UsageError
+    if the pipeline has no maintained view, or if there are no events.
 
     Example:
         BUSY = View("busy", "select page from page_visits where visits > 1", keys=("page",))
-
 
         @pipeline(
             reads={"visits": VISITS},
@@ -152,7 +152,6 @@ def law_of_views(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int
         )
         def watched(visits):
             return {"page_visits": visits}
-
 
         law_of_views(watched, some_events(watched, 6), cuts=2)
     """

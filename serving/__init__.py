@@ -1,12 +1,12 @@
-"""Serving: the doors for readers and senders.
+"""Serving: the network servers for readers and for senders of events.
 
-It knows nothing of replay or of the engine, and writes no table. It reads from the journal which
-build serves. Its packages, in the order to read them in:
+This package does not depend on replay or the engine, and writes no tables. It reads from the
+journal which builds serve. Read its packages in this order:
 
-    access     who asks over the network, and what each may do
+    access     the clients on the network, and their rights
     query      SQL over exactly the files of a pinned snapshot
-    outlets    what goes out: change sets, sinks, alerts
-    http       the network's door: gate, routes, streams, the page's templates
-    postgres   the door for Postgres clients
-    collect    what comes in: events of programs without a Kafka client
+    outlets    data that Kappa sends: change sets, sinks, alerts
+    http       the HTTP server: gate, routes, streams, the page's templates
+    postgres   the server for Postgres clients
+    collect    data that Kappa receives: events of programs without a Kafka client
 """

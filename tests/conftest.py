@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the jars, one real broker for a whole run, unique topic names."""
+"""Fixtures for all tests: the jars, one real broker for a whole run, unique topic names."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begins with files that have laws, and leaves out long tests of all shares but the given one.
+    """Sorts files with laws first, and deselects the long tests of other shares.
 
-    A law takes long: begun last, it would keep one worker busy beside idle ones.
+    A law takes long. If it began last, it would keep one worker busy while the others are idle.
     """
     unmarked = {
         str(item.path)
@@ -112,7 +112,10 @@ def jars(java: Java) -> Jars:
 
 @pytest.fixture(scope="session")
 def broker(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for the run. It ends with this process however that ends (kappa.base.process)."""
+    """Runs one broker for the test run. It ends with this process, however the process ends.
+
+    kappa.base.process ensures that.
+    """
     running = Broker.start(tmp_path_factory.mktemp("broker"), jars, java)
     try:
         yield running
@@ -122,7 +125,7 @@ def broker(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def kafka(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
-    """A broker of a file's own, which its tests stop, cut and start again."""
+    """Yields a broker for one file, which the file's tests stop, cut and start again."""
     from losing import Restarted
 
     running = Restarted(tmp_path_factory.mktemp("losing"), jars, java)
@@ -134,7 +137,7 @@ def kafka(jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory) -> I
 def secured(
     jars: Jars, java: Java, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredBroker]:
-    """A broker that lets in whom it knows, for what its rules allow; one for the run."""
+    """Yields a broker for the run that admits known users, within its access rules."""
     from secured import SecuredBroker
 
     running = SecuredBroker(tmp_path_factory.mktemp("secured"), jars, java)
@@ -144,7 +147,7 @@ def secured(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Ext4]:
-    """A real file system of a test's own, to fill or to cut the power of."""
+    """Yields a real file system for one test, to fill it or to cut its power."""
     import ext4
 
     missing = ext4.why_not()
@@ -161,7 +164,7 @@ def log(broker: Broker) -> Log:
 
 @pytest.fixture(scope="module")
 def lent(broker: Broker, log: Log) -> Iterator[str]:
-    """Settings of a project that uses the run's broker; topics made meanwhile are deleted."""
+    """Yields settings of a project on the run's broker; deletes topics that were made meanwhile."""
     before = {*log.topics()}
     yield f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
     for name in {*log.topics()} - before:
@@ -170,10 +173,11 @@ def lent(broker: Broker, log: Log) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for the run. Its JVM ends with this process.
+    """Yields one Spark session for the run. Its JVM ends with this process.
 
-    It folds more than a job does: with a tail's memory, a sixth of its time was collection. It can
-    be told of a bucket later (tests/support/rehearsed.py): its class path has what is needed.
+    The session folds more than a job does: with a tail's memory, a sixth of its time was garbage
+    collection. It can be configured for a bucket later (tests/support/rehearsed.py), because its
+    class path has everything that is needed.
     """
     from object_store import CREDENTIALS
 
@@ -199,7 +203,7 @@ def spark(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
 @pytest.fixture(scope="module")
 def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
-    """Interprets the plans of this file's tests, in the session of all."""
+    """Makes the run's session interpret the plans of this file's tests."""
     from builds import INTERPRETED
 
     for name, value in INTERPRETED.items():
@@ -211,7 +215,7 @@ def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """An S3 server for the run, whose credentials are in the environment."""
+    """Yields an S3 server for the run, with its credentials in the environment."""
     import object_store
 
     from demo.cluster.object_store import NotRunError, ensure_versitygw
@@ -231,7 +235,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 
 @pytest.fixture
 def between(object_store: ObjectStore) -> Iterator[Between]:
-    """A proxy before the S3 server."""
+    """Yields a proxy in front of the S3 server."""
     from between import proxy_before
 
     with proxy_before(object_store.storage) as proxy:
@@ -244,7 +248,7 @@ _STORES = ["disk", pytest.param("bucket", marks=pytest.mark.long)]
 
 @pytest.fixture(params=_STORES)
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """A store of each kind: what is true of one is true of the other."""
+    """Returns a store of each kind, because all kinds must behave the same."""
     return make_store(request.param, request, tmp_path)
 
 
@@ -252,13 +256,13 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def new_store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[], Store]:
-    """A maker of stores of each kind, for a law that needs one an example."""
+    """Returns a function that makes stores of each kind, for a law with one store per example."""
     return lambda: make_store(request.param, request, tmp_path_factory.mktemp("root"))
 
 
 @pytest.fixture
 def object_files(request: pytest.FixtureRequest, any_store: Store) -> Path:
-    """The folder in which the objects of `any_store` are files, on the server's disk or here."""
+    """Returns the folder in which the objects of `any_store` are files, on the server or here."""
     if any_store.is_on_disk:
         return any_store.folder
     running: ObjectStore = request.getfixturevalue("object_store")
@@ -267,7 +271,7 @@ def object_files(request: pytest.FixtureRequest, any_store: Store) -> Path:
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest, _numbers: Callable[[], int]) -> str:
-    """Returns a unique name: the test's own in Kafka's alphabet, shortened, and a number."""
+    """Returns a unique name: the test's name in Kafka's alphabet, shortened, and a number."""
     own = "".join(
         letter if letter.isascii() and letter.isalnum() else "-" for letter in request.node.name
     )[:80]
@@ -280,7 +284,7 @@ def _numbers() -> Callable[[], int]:
 
 
 def pytest_collection_finish() -> None:
-    """Lets the garbage collector look seldom, and never at what was imported."""
+    """Makes garbage collection rare, and excludes what was imported."""
     gc.freeze()
     # A search through 150,000 states took a third longer with Python's own 700.
     gc.set_threshold(100_000, 20, 100)
@@ -291,7 +295,7 @@ _SLOWEST = 10
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Lists the files that took longest, in seconds of wall time over all their tests."""
+    """Lists the slowest files, with the wall time of all their tests in seconds."""
     seconds: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -34,7 +34,7 @@ def compose() -> dict[str, Any]:
 
 
 def test_brokers_are_of_the_pinned_kafka(compose):
-    """The embedded broker and the clients of the tests have the same version."""
+    """The brokers have the same version as the embedded broker and the clients in the tests."""
     pinned = re.findall(r"org\.apache\.kafka:kafka_[\d.]+:(\S+)", JARS.read_text(encoding="utf-8"))
 
     images = {each: compose["services"][each]["image"] for each in BROKERS}
@@ -110,7 +110,7 @@ def test_the_s3_server_is_the_one_that_all_else_is_tested_with(compose):
 
 @pytest.fixture
 def served(compose, tmp_path, monkeypatch) -> Iterator[int]:
-    """The port of the S3 server as compose starts it, but for its port and its folders."""
+    """Yields the port of an S3 server that is started as in compose, in folders of this test."""
     try:
         program = ensure_versitygw()
     except NotRunError as error:
@@ -142,7 +142,7 @@ def served(compose, tmp_path, monkeypatch) -> Iterator[int]:
 
 
 def test_kappas_root_is_in_the_bucket_that_the_volume_is(compose, served, tmp_path, monkeypatch):
-    """Its settings name the server, whose volume is the bucket: nobody has to make one."""
+    """The settings name the server, whose volume is the bucket, so nobody has to create it."""
     (tmp_path / "kappa.toml").touch()
     for name, value in compose["services"]["kappa"]["environment"].items():
         if name.startswith("KAPPA__"):

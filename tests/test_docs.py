@@ -1,4 +1,4 @@
-"""Laws of the documentation: what can be compared with the code is."""
+"""Laws of the documentation: everything that can be compared with the code is compared."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_files_that_the_readme_names_in_its_tree_are_there() -> None:
 
 
 def test_the_files_that_pages_name_are_there() -> None:
-    """With or without the folders that they are in: `engine/job/job.py` ends a path of the tree."""
+    """A name may be the end of a path, for example `engine/job/job.py`."""
     pages = (ROOT / "CONTRIBUTING.md", ROOT / "docs/design.md", *ROOT.glob("docs/explain/**/*.md"))
     texts = (page.read_text(encoding="utf-8") for page in pages)
     named = {each for text in texts for each in re.findall(r"`((?:[\w.]+/)+\w+\.py)`", text)}
@@ -106,6 +106,6 @@ def test_the_tests_that_a_page_names_are_there(page: str) -> None:
 
 
 def test_generated_pages_are_what_the_code_says() -> None:
-    """`make docs` writes them."""
+    """`make docs` writes these pages."""
     for name, text in generate.pages().items():
         assert (ROOT / name).read_text(encoding="utf-8") == text, name

@@ -1,4 +1,4 @@
-"""Checks of the image's entry: Kappa by its arguments, or an executor as Spark starts one."""
+"""Checks of the image's entry point: it runs Kappa with its arguments, or a Spark executor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GIVEN = {
 
 @pytest.fixture
 def programs(tmp_path) -> Path:
-    """A folder of programs that print their name and arguments, a line each."""
+    """Returns a folder of programs that print their name and arguments, one per line."""
     scripts = {
         "java": 'printf "%s\\n" java "$@"',
         "kappa": 'printf "%s\\n" kappa "$@"',
@@ -43,7 +43,7 @@ def programs(tmp_path) -> Path:
 
 
 def called(programs: Path, *arguments: str, given: Mapping[str, str]) -> list[str]:
-    """Returns what the entry becomes: a program, and its arguments."""
+    """Returns the program that the entry point becomes, with its arguments."""
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(TREE), **given}
     return subprocess.run(
         [ENTRY, *arguments], env=environment, check=True, capture_output=True, text=True

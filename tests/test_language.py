@@ -1,4 +1,4 @@
-"""The cheap rules of our language: openings of first lines, widths of pages."""
+"""The simple rules of our language: the first words of docstrings, and the width of pages."""
 
 from __future__ import annotations
 

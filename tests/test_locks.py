@@ -1,4 +1,4 @@
-"""The lock files: each package by version and hash, and users get only runtime packages."""
+"""The lock files: each package has a version and hashes, and users get only runtime packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))[
 
 
 def pins(lock: str) -> dict[str, tuple[str, int]]:
-    """Name -> (version, how many hashes), of one lock file."""
+    """Returns the version and the number of hashes of each package in a lock file."""
     text = (HOUSE / "requirements" / f"{lock}.lock").read_text(encoding="utf-8")
     entries = re.findall(
         r"^([a-z0-9.-]+)==(\S+)((?: \\\n {4}--hash=sha256:[0-9a-f]{64})*)$", text, re.MULTILINE

@@ -1,7 +1,7 @@
-"""Checks of deploy/kubernetes against Kubernetes' own schema, itself, and Kappa's settings.
+"""Checks of deploy/kubernetes against the schema of Kubernetes, itself, and Kappa's settings.
 
-There are three sets of manifests: a root on a volume, in a bucket, and that with Spark. Each names
-the one that it builds on, as kustomize has it.
+There are three sets of manifests: a root on a volume, a root in a bucket, and a root in a bucket
+with Spark. Each set names the set on which it builds, in kustomize's form.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def spark() -> Manifests:
 
 
 def settings_of(manifests: Manifests, folder: Path, monkeypatch) -> Settings:
-    """Returns the settings of the pod's Kappa, with what Kubernetes puts into its environment."""
+    """Returns the settings of Kappa in the pod, with the environment that Kubernetes sets."""
     text = manifests["ConfigMap", "kappa"]["data"]["kappa.toml"]
     (folder / "kappa.toml").write_text(text, encoding="utf-8")
     for name, value in environment(container_of(manifests)["env"]):
@@ -150,7 +150,7 @@ def test_its_settings_are_kappas_and_its_secrets_are_no_settings(manifests, tmp_
 
 
 def flat(section: Mapping[str, Any]) -> list[str]:
-    """Lists the names of all settings."""
+    """Returns the names of all settings, including nested ones."""
     return [
         name
         for key, value in section.items()
@@ -203,9 +203,9 @@ def test_only_the_control_host_of_spark_may_ask_kubernetes(manifests):
 def ports_to(
     manifests: Manifests, labels: Mapping[str, str], source: Mapping[str, str]
 ) -> set[int]:
-    """Returns the ports at which pods of one kind take connections from those of another.
+    """Returns the ports on which pods of one kind accept connections from pods of another.
 
-    Both sides have to allow it.
+    Both sides must allow the connection.
     """
 
     def allowed(pods: Mapping[str, str], way: str, others: Mapping[str, str]) -> set[int]:

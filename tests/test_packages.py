@@ -1,4 +1,7 @@
-"""The packages: imports go one way, each system has its door, pure modules import no door."""
+"""The packages: imports have one direction, and each system is imported only in its door.
+
+Pure modules import no door.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +167,7 @@ def package_of(name: str) -> str | None:
 def path_of(module: str) -> str:
     """Returns the path of a module without its ending: `serving/query` for `kappa.serving.query`.
 
-    The one name in site-packages is `kappa`; its links `serving` and `replay` lead to the top.
+    The only name in site-packages is `kappa`; its links `serving` and `replay` lead to the top.
     """
     name = module.replace(".", "/")
     return re.sub("^kappa/(?=(serving|replay)(/|$))", "", name)
@@ -172,7 +175,7 @@ def path_of(module: str) -> str:
 
 @cache
 def modules_imported(path: Path) -> set[str]:
-    """Returns the names of files and folders of this tree that a file imports."""
+    """Returns the names of files and folders in this tree that a file imports."""
     return {
         name
         for module in read(path).imports
@@ -264,14 +267,14 @@ def test_each_system_has_one_door() -> None:
 
 @cache
 def is_ours(top: str) -> bool:
-    """Returns True for the project's own modules and the standard library."""
+    """Returns True for the project's own modules and for the standard library."""
     return (
         (HOUSE / top).is_dir() or (HOUSE / f"{top}.py").is_file() or top in sys.stdlib_module_names
     )
 
 
 def test_each_door_opens_a_package_that_the_project_requires() -> None:
-    """At which version, and that it is locked, is held by tests/test_locks.py."""
+    """Versions and locks of these packages are tested in tests/test_locks.py."""
     project = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     required = {
@@ -329,7 +332,7 @@ def test_pure_modules_import_no_door() -> None:
 
 
 def test_a_program_begins_below_all_that_it_calls() -> None:
-    """Else it dies of a NameError, which no check of names or types sees."""
+    """A main block before a later definition would fail with a NameError, which no check finds."""
     early = []
     for path in files():
         statements = ast.parse(path.read_text(encoding="utf-8")).body
@@ -349,7 +352,10 @@ def test_every_file_says_what_it_is() -> None:
 
 
 def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> None:
-    """All others open one without files: over text, types or rows of their own."""
+    """Only these modules open DuckDB connections; those that read tables can read a bucket too.
+
+    All others open connections without files: for text, types or their own rows.
+    """
     openers = {name_of(path) for path in files() if "open_connection(" in path.read_text("utf-8")}
 
     assert openers == {

@@ -1,4 +1,4 @@
-"""Laws of the site: every page and link is there, and a page asks no other host."""
+"""Laws of the site: every page and link exists, and no page sends requests to other hosts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMING = ("start/coming-from.md", "start/problems.md", "start/faq.md", "howto/sh
 
 @dataclass
 class Page(HTMLParser):
-    """The links of a page, the ids that links may lead to, and what a browser loads by itself."""
+    """The links of a page, the ids to which links may lead, and the files that a browser loads."""
 
     links: list[str] = field(default_factory=list)
     ids: set[str] = field(default_factory=set)
@@ -106,7 +106,7 @@ def _broken_links(pages: dict[Path, Page]) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.slow
 def test_a_page_loads_nothing_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
-    """Scripts, styles, fonts and pictures are the site's own."""
+    """Scripts, styles, fonts and pictures belong to the site itself."""
     loaded = {each for page in pages.values() for each in page.loaded}
     styles = {
         url
@@ -122,7 +122,7 @@ def test_a_page_loads_nothing_from_elsewhere(site: Path, pages: dict[Path, Page]
 
 @pytest.mark.slow
 def test_the_glossary_is_found_at_once(site: Path, pages: dict[Path, Page]) -> None:
-    """Every page leads to it, and the search has its words."""
+    """Every page links to the glossary, and the search contains its words."""
     glossary = (site / "reference" / "glossary.html").resolve()
     leads = [
         path.name
@@ -149,7 +149,7 @@ def test_a_link_beside_docs_is_a_name() -> None:
 
 @pytest.mark.parametrize("page", NAMING)
 def test_commands_that_a_page_names_are_there(page: str) -> None:
-    """With their options."""
+    """The options that the page names also exist."""
     root = typer.main.get_command(app_of())
     text = (DOCS / page).read_text(encoding="utf-8")
     named = re.findall(r"(?<![\w.])kappa ((?:[a-z]+)(?: [^`\n&|#]*)?)", _code(text))
@@ -169,7 +169,7 @@ def test_commands_that_a_page_names_are_there(page: str) -> None:
 
 
 def _code(text: str) -> str:
-    """Returns the code of a page: what stands between marks of code, a line each."""
+    """Returns the code of a page: the texts within code marks, one per line."""
     fenced = re.findall(r"^```\w*[^\n]*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     rest = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     return "\n".join(

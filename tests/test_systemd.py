@@ -1,4 +1,4 @@
-"""Checks of the units in deploy/systemd against systemd, and what Kappa knows."""
+"""Checks of the units in deploy/systemd against systemd, and against Kappa's own options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNITS = sorted((TREE / "deploy" / "systemd").glob("*.service"))
 
 
 def verified(text: str, copy: Path) -> str:
-    """Returns what systemd finds wrong in a unit, whose program need not be on this machine."""
+    """Returns systemd's complaints about a unit, whose program need not exist on this machine."""
     copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text), encoding="utf-8")
     found = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)],

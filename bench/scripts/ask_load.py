@@ -1,11 +1,12 @@
-"""Clients of one server in a closed loop: each connection asks again once it has its answer.
+"""Clients of a server in a closed loop: each sends its next query when it has its answer.
 
     python ask_load.py WAY TARGET CLIENTS SECONDS KEYS SQL
 
 WAY is `kappa` (TARGET is the URL of the server), `wire` (TARGET is the address of the server for
-Postgres clients, who prepare their statement) or `duckdb` (TARGET is a statement that makes the
-views). `{key}` in SQL is a random key below KEYS. Prints JSON: the answers, the seconds, the
-latencies of the answers, and the CPU seconds of this process, after a second that is not counted.
+Postgres clients, which prepare their statement) or `duckdb` (TARGET is a statement that creates the
+views). `{key}` in SQL is replaced by a random key below KEYS. After a second that is not counted,
+the clients are measured. Prints JSON: the number of answers, the seconds, the latencies of the
+answers, and the CPU seconds of this process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ WARM_SECONDS = 1.0
 
 
 def kappa_asker(url: str) -> Callable[[], Callable[[str, int], object]]:
-    """Returns a maker of clients of Kappa's HTTP server, one connection each."""
+    """Returns a function that makes clients of Kappa's HTTP server, with one connection each."""
 
     def connect() -> Callable[[str, int], object]:
         place = urlsplit(url)
@@ -44,7 +45,10 @@ def kappa_asker(url: str) -> Callable[[], Callable[[str, int], object]]:
 
 
 def wire_asker(dsn: str) -> Callable[[], Callable[[str, int], object]]:
-    """Returns a maker of Postgres clients, which prepare their statement and send a parameter."""
+    """Returns a function that makes Postgres clients.
+
+    The clients prepare their statement, and send the key as a parameter.
+    """
     import psycopg  # other ways need none
 
     def connect() -> Callable[[str, int], object]:
@@ -62,7 +66,7 @@ def wire_asker(dsn: str) -> Callable[[], Callable[[str, int], object]]:
 
 
 def duckdb_asker(views: str) -> Callable[[], Callable[[str, int], object]]:
-    """Returns a maker of connections to a DuckDB in this process."""
+    """Returns a function that makes connections to a DuckDB database in this process."""
     import duckdb  # the client of Kappa needs none
 
     database = duckdb.connect()
@@ -77,7 +81,7 @@ def duckdb_asker(views: str) -> Callable[[], Callable[[str, int], object]]:
 
 
 def main() -> None:
-    """Asks, and prints what the answers took."""
+    """Sends the queries, and prints the measurements."""
     way, target, clients, seconds, keys, sql = sys.argv[1:]
     connect = {"kappa": kappa_asker, "wire": wire_asker, "duckdb": duckdb_asker}[way](target)
     latencies: list[list[float]] = [[] for _ in range(int(clients))]

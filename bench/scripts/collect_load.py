@@ -1,11 +1,11 @@
-"""Clients of a collector: connections that are kept, each with one request on its way.
+"""Clients of a collector: persistent connections, each with one open request at a time.
 
     python collect_load.py PORT TOPIC PID NAME CONNECTIONS EVENTS SECONDS LEDGER.parquet
 
-A request has one event, or EVENTS of them a line each, or with 0 is `GET /healthz`. The ledger gets
-each acknowledged event and its place. What it took is printed as JSON: the events and seconds
-between the first second and the end, the CPU seconds of the process PID meanwhile, and the
-latencies of requests.
+A request contains one event, or EVENTS events with one per line. If EVENTS is 0, a request is `GET
+/healthz`. The ledger gets each acknowledged event with its place in the log. Prints JSON with the
+measurements between the first second and the end: the events, the seconds, the CPU seconds of the
+process PID, and the latencies of requests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVENT = (
 
 
 class Load:
-    """The state of all connections."""
+    """The state that all connections share."""
 
     def __init__(self, topic: str, name: str, events: int) -> None:
         self.topic, self.name, self.events = topic, name, events
@@ -63,7 +63,7 @@ class Load:
 
 
 class Connection(asyncio.Protocol):
-    """One connection."""
+    """One connection, which sends a request whenever it has the answer to the last one."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -131,7 +131,7 @@ async def run(load: Load, port: int, pid: int, connections: int, seconds: float)
 
 
 def places(load: Load) -> pa.Table:
-    """Returns each acknowledged event with its place."""
+    """Returns each acknowledged event with its partition and offset."""
     rows: list[tuple[str, int, int]] = []
     for number, body, _ in load.answered if load.events else ():
         found = msgspec.json.decode(body)

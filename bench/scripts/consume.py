@@ -1,8 +1,8 @@
-"""The limit of Python: confluent_kafka's consume loop, which only takes each value's length.
+"""The upper limit for Python: confluent_kafka's consume loop, which only takes value lengths.
 
     python consume.py BOOTSTRAP TOPIC FOLDER
 
-Leaves `FOLDER/consumed.csv` (records and bytes per partition) and `FOLDER/warm.json`.
+Writes `FOLDER/consumed.csv` (records and bytes per partition) and `FOLDER/warm.json`.
 """
 
 from __future__ import annotations

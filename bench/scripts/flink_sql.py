@@ -2,10 +2,10 @@
 
     python flink_sql.py BOOTSTRAP TOPIC FOLDER CONNECTOR_JAR CORES TASK TABLE [INTO_TOPIC | tail]
 
-Batch mode leaves `FOLDER/TABLE/` (lines of JSON). With INTO_TOPIC it streams in mini-batches into
-that topic, the newest row per key. As a `tail` it appends rows with their place in the topic to
-files, a checkpoint a second, until it is killed. Its options are the fastest found here (object
-reuse, large fetches).
+In batch mode, writes lines of JSON into `FOLDER/TABLE/`. With INTO_TOPIC, streams in mini-batches
+into that topic, the newest row per key. As a `tail`, appends rows with their place in the topic to
+files, with a checkpoint per second, until it is killed. The options (object reuse, large fetches)
+are the fastest that were found here.
 https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/kafka/
 """
 

@@ -1,12 +1,12 @@
-"""The producer of the rate cell: sends bids at a steady, high rate until its stdin ends.
+"""The producer of the rate cell: sends bids at a steady, high rate until its input ends.
 
     python flood.py BOOTSTRAP TOPIC PARTITIONS KEYS RATE LEDGER
 
-The bids are made beforehand and sent again and again, in batches, so that the producer leaves the
-cores to the others. It is the topic's only producer, so a record's offset is its place. Leaves
-`LEDGER`, a Parquet file of (partition, offset, sent_at) of each tenth event; `sent_at` is in
-seconds of the clock that all processes of a machine share. It runs with the bench's own folder on
-the path.
+The bids are generated before and sent repeatedly, in batches, so that the producer leaves the cores
+to the other processes. It is the topic's only producer, so it knows each record's offset by
+counting. Writes LEDGER, a Parquet file with (partition, offset, sent_at) for each tenth event.
+`sent_at` is in seconds of the clock that all processes of a machine share. The script adds the
+bench's folder to its module path.
 """
 
 from __future__ import annotations

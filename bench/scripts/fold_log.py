@@ -1,9 +1,9 @@
-"""Runs a build's job until the build has folded the log up to these offsets.
+"""A program that runs a build's job until the build has folded the log to given offsets.
 
     python fold_log.py OFFSETS --project PROJECT --root ROOT --build BUILD [the job's other options]
 
-OFFSETS are JSON, `{topic: {partition: next offset}}`. A job that has caught up with a short log
-goes on as the build's tail; then this program stops the job as `kappa down` does, by SIGTERM.
+OFFSETS is JSON: `{topic: {partition: next offset}}`. A job that has caught up with a short log
+continues as the build's tail. This program then stops the job by SIGTERM, as `kappa down` does.
 """
 
 from __future__ import annotations

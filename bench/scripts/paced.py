@@ -1,10 +1,11 @@
-"""The producer of the freshness cell: sends bids at a steady rate until its stdin ends.
+"""The producer of the freshness cell: sends bids at a steady rate until its input ends.
 
     python paced.py BOOTSTRAP TOPIC PARTITIONS KEYS RATE LEDGER
 
-It names each bid's partition. It is the topic's only producer, so a record's offset is its place.
-Leaves `LEDGER`, a Parquet file of (partition, offset, sent_at); `sent_at` is in seconds of the
-clock that all processes of a machine share. It runs with the bench's own folder on the path.
+The script chooses the partition of each bid. It is the topic's only producer, so it knows each
+record's offset by counting. Writes LEDGER, a Parquet file with (partition, offset, sent_at);
+`sent_at` is in seconds of the clock that all processes of a machine share. The script adds the
+bench's folder to its module path.
 """
 
 from __future__ import annotations

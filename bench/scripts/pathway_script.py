@@ -1,8 +1,8 @@
-"""Pathway: a group by over all messages that the topic has, written once.
+"""Pathway: a group by over all messages in the topic, written once.
 
     python pathway_script.py BOOTSTRAP TOPIC FOLDER
 
-It runs with as many threads as PATHWAY_THREADS says, and leaves `FOLDER/totals.csv`.
+Runs with PATHWAY_THREADS threads, and writes `FOLDER/totals.csv`.
 https://pathway.com/developers/api-docs/pathway-io/kafka
 """
 

@@ -2,8 +2,8 @@
 
     python polars_script.py BOOTSTRAP TOPIC FOLDER TASK TABLE
 
-A second thread decodes and aggregates. It keeps all rows of its table in memory and writes once,
-at the end. Leaves `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
+A second thread decodes and aggregates. All rows of the table are kept in memory and written once,
+at the end. Writes `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
 """
 
 from __future__ import annotations

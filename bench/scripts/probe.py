@@ -1,10 +1,10 @@
-"""The freshness cell's probe: repeats a query and writes each answer's time and offsets.
+"""The probe of the freshness cell: repeats a query, and writes each answer's time and offsets.
 
     python probe.py PROJECT BUILD_OF OUT SQL
 
-It writes a line of JSON per answer, `{"at": seconds, "offsets": {...}}`, with the offsets of the
-pipeline `BUILD_OF`; `at` is by the clock that all processes of a machine share. It ends when its
-stdin does.
+Writes a line of JSON per answer, `{"at": seconds, "offsets": {...}}`, with the offsets of the
+pipeline BUILD_OF. `at` is in seconds of the clock that all processes of a machine share. The probe
+exits when its standard input ends.
 """
 
 from __future__ import annotations

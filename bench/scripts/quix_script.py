@@ -1,10 +1,11 @@
-"""Quix Streams: state by the message's key in RocksDB, with a changelog topic, in one process.
+"""Quix Streams: state by message key in RocksDB, with a changelog topic, in one process.
 
     python quix_script.py BOOTSTRAP TOPIC FOLDER
 
-It ends after as many messages as the topic has, and leaves `FOLDER/totals.csv` and
-`FOLDER/warm.json`. The rows at the end are from a dict beside the state: no sink writes them in
-between, which favours it. https://quix.io/docs/quix-streams/advanced/stateful-processing.html
+Exits after as many messages as the topic has, and writes `FOLDER/totals.csv` and
+`FOLDER/warm.json`. The final rows come from a dict that is kept in addition to the state: no sink
+writes rows before the end, which is an advantage for Quix.
+https://quix.io/docs/quix-streams/advanced/stateful-processing.html
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ bootstrap, topic, folder = sys.argv[1:4]
 
 
 def messages() -> int:
-    """Counts the messages of the topic."""
+    """Returns the number of messages in the topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "count"})
     partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
     bounds = [consumer.get_watermark_offsets(TopicPartition(topic, each)) for each in partitions]

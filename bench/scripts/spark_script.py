@@ -1,12 +1,12 @@
-"""The plain Spark script, as the docs of Spark and Delta advise it.
+"""The plain Spark script, as the documentation of Spark and Delta recommends it.
 
     python spark_script.py BOOTSTRAP TOPIC FOLDER JARS MEMORY BATCH TASK TABLE [tail]
 
-It uses readStream, from_json and foreachBatch with a MERGE or an append, exactly once by a
-transaction id. BATCH is `maxOffsetsPerTrigger`; 0 is one batch of everything. Leaves
-`FOLDER/TABLE` (Delta) and `FOLDER/warm.json`. As a `tail` it goes on until it is killed, and writes
-a line of JSON per batch to `FOLDER/answers.jsonl`: the offsets that are in the table, and when.
-https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
+Uses readStream, from_json, and foreachBatch with a MERGE or an append; a transaction id ensures
+that each batch is written exactly once. BATCH is `maxOffsetsPerTrigger`; 0 means one batch for
+everything. Writes `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`. As a `tail`, runs until it is
+killed, and writes a line of JSON per batch to `FOLDER/answers.jsonl`: the offsets in the table, and
+the time. https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
 """
 
@@ -78,7 +78,7 @@ table.execute()
 
 
 def folded(rows: DataFrame) -> DataFrame:
-    """Returns the rows of a batch for the table."""
+    """Returns the rows that a batch contributes to the table."""
     match task:
         case "projection":
             return rows.selectExpr(
@@ -106,7 +106,7 @@ def folded(rows: DataFrame) -> DataFrame:
 
 
 def offsets_of(batch: Path) -> dict[str, int]:
-    """Returns the ends of a batch by partition, by the checkpoint."""
+    """Returns the end of a batch per partition, from its file in the checkpoint."""
     ends: dict[str, int] = json.loads(batch.read_text(encoding="utf-8").splitlines()[-1])[topic]
     return ends
 

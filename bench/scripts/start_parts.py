@@ -1,7 +1,7 @@
-"""The parts of a tail's start, one after the other: `python start_parts.py FOLDER`.
+"""The steps of a tail's start, one after the other: `python start_parts.py FOLDER`.
 
-Prints seconds as JSON: Python's imports, Spark's session (its JVM with the jars on the class path),
-the first micro-batch of an empty stream, and the second.
+Prints the seconds of each step as JSON: Python's imports, the Spark session (its JVM has the jars
+on the class path), and the first and the second micro-batch of an empty stream.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The changes cell's subscriber: follows a table by server-sent events until its stdin ends.
+"""The subscriber of the changes cell: follows a table by server-sent events until its input ends.
 
     python subscriber.py URL TABLE OUT
 
-It knows the table by its change sets alone. It writes a line of JSON per change set to `OUT.jsonl`,
-`{"at": seconds, "wall": ..., "begun": ..., "kind": ..., "changes": ..., "offsets": {...}}`; `at`
-is when it had the change set whole, by the clock that all processes of a machine share, `wall` the
-same since 1970, and `begun` when it began to arrive. Its rows are parsed after that. At its end it
-leaves its rows in `OUT.parquet`.
+The subscriber knows the table only by its change sets. It writes a line of JSON per change set to
+`OUT.jsonl`: `{"at": seconds, "wall": ..., "begun": ..., "kind": ..., "changes": ..., "offsets":
+{...}}`. `at` is the time at which the whole change set had arrived, by the clock that all processes
+of a machine share. `wall` is the same time in seconds since 1970, and `begun` is the time at which
+the change set began to arrive. The rows are parsed after that. At the end, the subscriber writes
+the table's rows to `OUT.parquet`.
 """
 
 from __future__ import annotations

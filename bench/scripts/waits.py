@@ -1,10 +1,10 @@
-"""A proxy before a server on this machine: what a client sends waits for a while.
+"""A proxy for a server on this machine, which delays everything that a client sends.
 
     python waits.py PORT SERVER_PORT SECONDS
 
-So each request of a connection that is kept takes so much longer, and the proxy adds little CPU. A
-request that comes in several pieces waits for each. There are two threads for each connection: a
-loop of events waits for whole milliseconds.
+So each request on a persistent connection takes SECONDS longer, and the proxy uses little CPU. If a
+request arrives in several pieces, each piece is delayed. There are two threads per connection,
+since an event loop would only wait for whole milliseconds.
 """
 
 from __future__ import annotations

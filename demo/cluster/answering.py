@@ -1,4 +1,4 @@
-"""A question to a server of this machine: whether it answers over HTTP."""
+"""A check that a server on this machine answers over HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PATIENCE_SECONDS = 5
 
 
 def answers(port: int, path: str) -> bool:
-    """Returns True if a server of this machine answers a request well."""
+    """Returns True if a server on this machine answers a GET request with the status 200."""
     connection = http.client.HTTPConnection(HOST, port, timeout=_PATIENCE_SECONDS)
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""Three Kafka brokers on 127.0.0.1, each a controller too, any of which can be killed."""
+"""Three Kafka brokers on 127.0.0.1, all of them also controllers. Each can be killed."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ replica.lag.time.max.ms=3000
 
 
 class Brokers:
-    """Three real brokers with small heaps; their data and logs are in one folder."""
+    """Three real brokers with small heaps. Their data and logs are in one folder."""
 
     def __init__(
         self, folder: Path, jars: Jars, java: Java, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Starts them; they do not answer yet. All have the `environment`."""
+        """Starts the brokers with the given `environment`, without waiting until they answer."""
         self._folder, self._java, self._environment = folder, java, environment
         self._class_path = ":".join(map(str, jars.broker))
         self._ports = {node: free_ports(None) for node in NODES}
@@ -54,11 +54,11 @@ class Brokers:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Returns the addresses of all three."""
+        """Returns the addresses of all three brokers."""
         return ",".join(f"{HOST}:{port}" for port, _ in self._ports.values())
 
     def start(self, node: int) -> None:
-        """Starts a broker. It is killed when this process dies."""
+        """Starts a broker. The broker is killed when this process exits."""
         with (self._folder / f"{node}.out").open("ab") as output:
             self._running[node] = start_tied(
                 self._command("kafka.Kafka", str(self._settings(node)), node=node),
@@ -67,17 +67,17 @@ class Brokers:
             )
 
     def kill(self, node: int) -> None:
-        """Kills a broker, as a power cut would end it."""
+        """Kills a broker, which ends as in a power cut."""
         self._running[node].kill()
         self._running.pop(node).wait()
 
     def stop(self, node: int) -> None:
-        """Ends a broker in good order, as a restart does: it hands its leaderships over."""
+        """Shuts a broker down as for a restart, so that it hands over its leaderships."""
         self._running[node].terminate()
         self._running.pop(node).wait(_PATIENCE_SECONDS)
 
     def close(self) -> None:
-        """Kills all that run."""
+        """Kills all running brokers."""
         for node in tuple(self._running):
             self.kill(node)
 

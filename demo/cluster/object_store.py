@@ -1,7 +1,7 @@
-"""An S3 server on 127.0.0.1: versitygw, built by Go once per user.
+"""An S3 server on 127.0.0.1: versitygw, built with Go once per user.
 
-Run as a program it is built, with the jars of Spark for it, so that both are there once somebody
-wants them.
+When run as a program, this module builds the server and fetches Spark's jars for buckets, so that
+both are ready when somebody needs them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ KEY, SECRET = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
 
 
 class NotRunError(Exception):
-    """A reason why this machine cannot have the server."""
+    """The error that the server cannot run on this machine, with the reason."""
 
 
 def ensure_versitygw() -> Path:
-    """Returns the server's program; it takes two minutes of CPU to build it the first time.
+    """Returns the path of the server's program, after building it if necessary.
 
-    Raises NotRunError if it cannot be built.
+    Building it takes two minutes of CPU time. Raises NotRunError if it cannot be built.
     """
     folder = user_cache("versitygw")
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,9 +77,9 @@ def ensure_versitygw() -> Path:
 
 @dataclass
 class RunningStore:
-    """A server of one bucket, whose objects are in `folder`.
+    """A server with one bucket, whose objects are stored in `folder`.
 
-    It lets in whoever has the credentials of its `environment`.
+    Clients need the credentials in `environment`.
     """
 
     program: Path
@@ -93,11 +93,15 @@ class RunningStore:
 
     @property
     def storage(self) -> StorageSettings:
-        """Returns the settings of a root that is there."""
+        """Returns the storage settings of a root in the server's bucket."""
         return StorageSettings(endpoint=f"http://{HOST}:{self.port}")
 
     def start(self) -> None:
-        """Starts it, and waits until it answers. It is killed when this process dies."""
+        """Starts the object store and waits until it answers.
+
+        The object store is killed when this process exits. Raises KappaError if it does not answer
+        in time.
+        """
         (self.folder / self.bucket).mkdir(parents=True, exist_ok=True)
         environment = {
             **self.environment,
@@ -127,7 +131,7 @@ class RunningStore:
             time.sleep(_NAP_SECONDS)
 
     def kill(self) -> None:
-        """Kills it; its objects stay."""
+        """Kills the object store. Its objects are kept."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()

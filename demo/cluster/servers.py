@@ -30,7 +30,7 @@ _NAP_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The servers that run: what they are, in sentences, and settings in the form of kappa.toml."""
+    """The running servers: `sentences` describe them, and `settings` are lines of kappa.toml."""
 
     spark: RunningSpark
     settings: str
@@ -38,7 +38,7 @@ class Servers:
 
 
 def credentials() -> Mapping[str, str]:
-    """Makes credentials of the S3 server, as a user has them in the environment."""
+    """Returns new credentials for the S3 server, as environment variables."""
     return {KEY: "kappa-demo", SECRET: secrets.token_hex(16)}
 
 
@@ -46,10 +46,11 @@ def credentials() -> Mapping[str, str]:
 def running_servers(
     folder: Path, project: Path, environment: Mapping[str, str], *, in_bucket: bool
 ) -> Iterator[Servers]:
-    """Yields the servers, with their files in `folder`; at the end they are gone.
+    """Runs all servers during the block, and yields their description.
 
-    The root is in a bucket, if that is wanted and can be, or else in a folder that all see. The
-    `environment` has the bucket's credentials. Workers do not see the project.
+    Their files are in `folder`. With `in_bucket`, the root is in a bucket if the S3 server can run;
+    otherwise the root is a folder that all servers see. `environment` contains the credentials of
+    the bucket. Workers do not see the folder of the project.
     """
     # Logs and locks of this host are in it, and so is the root, if it is a folder.
     own = folder / "kappa"
@@ -92,12 +93,12 @@ def running_servers(
 
 
 def in_folder(own: Path) -> Mapping[str, str]:
-    """Returns the settings of a root that is a folder."""
+    """Returns the settings of a root in a folder."""
     return {"root": str(own)}
 
 
 def at_store(own: Path, store: RunningStore) -> Mapping[str, str]:
-    """Returns the settings of a root in the server's bucket, beside a folder of this host."""
+    """Returns the settings of a root in the server's bucket, with a local folder of this host."""
     return {
         "root": f"s3://{BUCKET}/root",
         "local": str(own),
@@ -106,7 +107,7 @@ def at_store(own: Path, store: RunningStore) -> Mapping[str, str]:
 
 
 def settings_on(root: Mapping[str, str], bootstrap_servers: str, master: str) -> str:
-    """Returns lines of kappa.toml: the root's settings, and those of brokers and of Spark."""
+    """Returns lines of kappa.toml with the settings of the root, the brokers and Spark."""
     settings = {
         **root,
         "kafka.bootstrap_servers": bootstrap_servers,

@@ -1,7 +1,7 @@
-"""Spark's standalone cluster on 127.0.0.1: real processes, any of which can be killed.
+"""Spark's standalone cluster on 127.0.0.1, of real processes. Each process can be killed.
 
-Its jars are those of the installed PySpark. Workers may be isolated: each in a mount namespace of
-its own, in which some folders are empty. All others are shared.
+The jars are the jars of the installed PySpark. Workers may be isolated: then each worker runs in
+its own mount namespace, in which some folders are empty. All other folders are shared.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ def why_not_isolated() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A process of the cluster, which leads its session, and its time of birth."""
+    """A process of the cluster, which is a session leader, and the time at which it was started."""
 
     process: subprocess.Popen[bytes]
     born: int
 
     def end(self) -> None:
-        """Kills it, and the executors that a worker has started: they are of its session."""
+        """Kills the process, and the executors that it has started: they belong to its session."""
         self.process.kill()
         self.process.wait()
         assert ensure_session_gone(self.process.pid, since=self.born), "nothing survives SIGKILL"
 
 
 class RunningSpark:
-    """A master and its workers, each of one core."""
+    """A Spark master and its workers, which have one core each."""
 
     def __init__(
         self,
@@ -65,7 +65,10 @@ class RunningSpark:
         hidden: Sequence[Path] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Takes a folder for what its processes print, and folders that workers do not see."""
+        """Prepares the cluster without starting it.
+
+        The output of the processes is written to `folder`. Workers do not see the folders `hidden`.
+        """
         self._folder, self._hidden = folder, hidden
         self._environment = os.environ if environment is None else environment
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,12 +78,12 @@ class RunningSpark:
 
     @property
     def url(self) -> str:
-        """Returns the master's address."""
+        """Returns the master's URL."""
         return f"spark://{HOST}:{self._port}"
 
     @property
     def page(self) -> str:
-        """Returns the URL of the master's page."""
+        """Returns the URL of the master's web page."""
         return f"http://{HOST}:{self._page}"
 
     def start_master(self) -> None:
@@ -101,7 +104,7 @@ class RunningSpark:
         self._master = None
 
     def start_worker(self, number: int) -> None:
-        """Starts a worker, and waits until the master knows it."""
+        """Starts a worker, and waits until the worker is registered with the master."""
         before = self.workers()
         self._workers[number] = self._start(
             f"worker-{number}",
@@ -115,27 +118,30 @@ class RunningSpark:
         self.wait(lambda: self.workers() > before, f"worker {number}")
 
     def kill_worker(self, number: int) -> None:
-        """Kills a worker and its executors, as a power cut would end them."""
+        """Kills a worker and its executors, which end as in a power cut."""
         self._workers.pop(number).end()
 
     def workers(self) -> int:
-        """Counts the workers that the master takes for alive."""
+        """Returns the number of workers that the master considers alive."""
         state = self._state()
         return 0 if state is None else int(state["aliveworkers"])
 
     def cores_used(self) -> int:
-        """Counts the cores that executors have."""
+        """Returns the number of cores that executors use."""
         state = self._state()
         return 0 if state is None else int(state["coresused"])
 
     def applications(self, *, ended: bool) -> list[str]:
-        """Lists the names of the applications that have ended, or of those that run."""
+        """Lists the names of the applications that have ended, or of those that still run."""
         state = self._state()
         listed = [] if state is None else state["completedapps" if ended else "activeapps"]
         return [each["name"] for each in listed]
 
     def wait(self, until: Callable[[], object], what: str) -> None:
-        """Waits for a state of the cluster. Raises KappaError if it does not come."""
+        """Waits until `until` returns a true value.
+
+        Raises KappaError, with `what` in its message, if this takes too long.
+        """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not until():
             if time.monotonic() > deadline:
@@ -143,7 +149,7 @@ class RunningSpark:
             time.sleep(_NAP_SECONDS)
 
     def output(self) -> str:
-        """Returns the last lines that its processes have printed, executors too."""
+        """Returns the last lines of output of all processes, including executors."""
         files = [*self._folder.glob("*.out"), *self._folder.glob("work-*/*/*/stderr")]
         return "\n".join(
             f"== {file}\n" + "\n".join(file.read_text(errors="replace").splitlines()[-25:])

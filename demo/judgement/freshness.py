@@ -1,7 +1,8 @@
-"""Freshness: the time from sending an event to the first answer with it. Pure.
+"""Freshness: the time from sending an event to the first answer that contains the event. Pure.
 
-It is computed at the end from two independent accounts: the producer's times and offsets, and the
-times and offsets of the reader's answers. So the reader's own pause counts, too.
+Freshness is computed after the run from two independent records: the times and offsets of the
+producer's events, and the times and offsets of the reader's answers. So the reader's pause between
+two queries is included.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from kappa.state.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The freshness of so many events: 50, 95 and 99 % were visible within so many seconds."""
+    """The freshness of `events` events.
+
+    50, 95 and 99 % of the events were visible within `p50`, `p95` and `p99` seconds.
+    """
 
     events: int
     p50: float
@@ -35,9 +39,10 @@ def measure(
     since: float,
     until: float,
 ) -> Freshness | None:
-    """Measures events sent between `since` and `until`. Returns None if none was ever visible.
+    """Measures the freshness of the events that were sent between `since` and `until`.
 
-    `sent` has (offset, time) per partition; `answers` are (time, offsets) in their order.
+    `sent` contains (offset, time) pairs per partition. `answers` contains (time, offsets) pairs in
+    the order of time. Times are in seconds. Returns None if none of the events was ever visible.
     """
     seen = list(answers)
     times = [at for at, _ in seen]

@@ -1,7 +1,7 @@
-"""The oracle: the rows that tables must have, by DuckDB from the producer's ledger alone.
+"""The oracle: the rows that tables must have, computed by DuckDB from the producer's ledger alone.
 
-It uses nothing of Kappa's: it reads the log all at once, in SQL, without slice, fold, commit or
-frontier. Rows are compared exactly, as multisets.
+The oracle uses no code of Kappa's engine: it reads the whole log at once, in SQL, without slices,
+folds, commits or frontiers. Rows are compared exactly, as multisets.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ ASKED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A table of one version on both sides: its rows, and a few of those on one side alone."""
+    """The comparison of a table: its number of served rows, and a few rows that only one side has.
+
+    `missing` rows are expected but not served. `unexpected` rows are served but not expected.
+    """
 
     table: str
     rows: int
@@ -81,15 +84,15 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Returns True if each side has the rows of the other."""
+        """Returns True if both sides have the same rows."""
         return not self.missing and not self.unexpected
 
 
 class Oracle:
-    """The ledger up to a vector of offsets, with the rows of version 1 and of version 2."""
+    """The rows of versions 1 and 2, computed from the ledger up to some offsets."""
 
     def __init__(self, ledger: Path, offsets: Offsets) -> None:
-        """Reads the ledger, without the records at or behind `offsets`."""
+        """Reads the ledger's records before `offsets`."""
         self._connection = duckdb.connect(":memory:")
         self._connection.execute("set TimeZone = 'UTC'")
         self._connection.execute(
@@ -129,15 +132,15 @@ class Oracle:
         return int(records)
 
     def close(self) -> None:
-        """Frees its memory."""
+        """Closes the DuckDB connection."""
         self._connection.close()
 
     def __enter__(self) -> Self:
-        """Returns itself."""
+        """Returns this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes."""
+        """Closes the DuckDB connection."""
         self.close()
 
     @staticmethod
@@ -173,7 +176,10 @@ def compare(
     *,
     shown: int = 3,
 ) -> Comparison:
-    """Compares two multisets of rows exactly; `shown` rows of each difference are named."""
+    """Compares two multisets of rows exactly.
+
+    The result contains at most `shown` differing rows of each side.
+    """
     left: dict[tuple[Any, ...], int] = {}
     for row in served:
         left[row] = left.get(row, 0) + 1

@@ -1,8 +1,8 @@
-"""The reader's process: runs one query over several tables, and counts wrong answers.
+"""The reader's process: repeats one query over several tables, and counts wrong answers.
 
-`python -m demo.judgement.reader PROJECT LOG`. It goes on until its standard input ends. Each line
-it prints is a `Verdict` as JSON, and the last one is final. LOG gets one line per answer (its time
-and offsets), from which freshness is computed.
+It is run as `python -m demo.judgement.reader PROJECT LOG`, and continues until its standard input
+is closed. Each line that it prints is a `Verdict` as JSON; the last line is final. It writes one
+line per answer to LOG, with the time and the offsets. Freshness is computed from these lines.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _QUESTIONS = {
 
 
 def look(store: Store) -> Observation:
-    """Takes one answer from the tables that are served now."""
+    """Queries the tables that are served now, and returns the answer."""
     with pin_served(store, lease_seconds=_LEASE_SECONDS) as pinned:
         snapshot = pinned.snapshot
         with connect_reader(snapshot, store) as reader:
@@ -77,9 +77,9 @@ def look(store: Store) -> Observation:
 
 
 def _version(snapshot: Snapshot) -> int:
-    """Returns the version that serves: 2 has a column of cancelled flights.
+    """Returns the version that serves. Only version 2 has a column for cancelled flights.
 
-    If nothing serves, any query raises.
+    If nothing serves, returns 1; a query then raises an error.
     """
     births = [
         snapshot.births[build]
@@ -90,7 +90,7 @@ def _version(snapshot: Snapshot) -> int:
 
 
 def main() -> int:
-    """Runs the command; the exit code is 0 if all answers were in order."""
+    """Runs the command. The exit code is 0 if no answer was wrong."""
     parser = argparse.ArgumentParser(prog="python -m demo.judgement.reader")
     parser.add_argument("project", type=Path)
     parser.add_argument("log", type=Path)

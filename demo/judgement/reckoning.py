@@ -1,6 +1,7 @@
-"""The reckoning at the story's end: tables against the oracle, verdict, freshness.
+"""The reckoning at the end of the story: tables compared with the oracle, verdict, freshness.
 
-oracle.py, verdict.py and freshness.py judge; here their results are put in words.
+oracle.py, verdict.py and freshness.py make the judgements. This module turns their results into
+texts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LEASE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that had to hold, whether it did, and the observation."""
+    """A condition that must hold, whether it held, and a text with the observation."""
 
     what: str
     held: bool
@@ -34,7 +35,7 @@ class Finding:
 
 
 def compared(store: Store, oracle: Oracle, version: int, build: str) -> Finding:
-    """Compares a build, at its newest frontier, with the rows that version 1 or 2 must have."""
+    """Compares a build at its newest frontier with the rows that version 1 or 2 must have."""
     with (
         pin_build(store, build, lease_seconds=_LEASE_SECONDS) as pinned,
         connect_reader(pinned.snapshot, store) as served,
@@ -72,7 +73,7 @@ def judged(verdict: Verdict) -> Finding:
 
 
 def replayed_there(applications: Sequence[str], builds: Mapping[int, str]) -> Finding:
-    """Compares what has run on the Spark cluster, by name, with the builds of the versions."""
+    """Checks by name that the builds of both versions have run on the Spark cluster."""
     return Finding(
         "both versions were replayed on the Spark cluster",
         set(builds.values()) <= {*applications},
@@ -81,7 +82,11 @@ def replayed_there(applications: Sequence[str], builds: Mapping[int, str]) -> Fi
 
 
 def seen_fresh(records: Path, *, topic: str, since: float, until: float) -> Freshness | None:
-    """Measures freshness of events sent in a window of time, by ledger and reader's log."""
+    """Measures the freshness of events sent between `since` and `until`.
+
+    `records` is the folder with the producer's ledger and the reader's log. Returns None if none of
+    the events was ever visible.
+    """
     ledger = pq.read_table(
         records / "ledger.parquet",
         columns=["topic", "partition", "offset", "sent_at"],
@@ -97,9 +102,9 @@ def seen_fresh(records: Path, *, topic: str, since: float, until: float) -> Fres
 
 
 def sent_in(ledger: pa.Table) -> dict[int, list[tuple[int, float]]]:
-    """Lists offsets and times of sending per partition, by a producer's account of one topic.
+    """Returns the offsets and sending times per partition, from a ledger of one topic.
 
-    The account has the columns `partition`, `offset` and `sent_at`.
+    The ledger has the columns `partition`, `offset` and `sent_at`.
     """
     sent: dict[int, list[tuple[int, float]]] = {}
     for partition, offset, at in zip(
@@ -110,6 +115,6 @@ def sent_in(ledger: pa.Table) -> dict[int, list[tuple[int, float]]]:
 
 
 def answers_in(log: Path) -> list[tuple[float, Offsets]]:
-    """Lists the time and the offsets of each answer, by a reader's log of JSON lines."""
+    """Returns the time and the offsets of each answer, from a reader's log of JSON lines."""
     with log.open(encoding="utf-8") as lines:
         return [(line["at"], Offsets.parse(line["offsets"])) for line in map(json.loads, lines)]

@@ -1,9 +1,9 @@
-"""The verdict of a reader about the platform: errors, mixed answers, backward answers. Pure.
+"""A reader's verdict about the platform: errors, mixed answers and backward answers. Pure.
 
-The tables of an answer are folded from the same slices. The answer is mixed if they disagree with
-one another or with the frontier, or if it has rows that the serving version cannot have made. It is
-backward if its generation, or any partition's offset, is less than in an earlier answer of the same
-reader.
+All tables of an answer must be folded from the same slices. An answer is mixed if its tables
+disagree with each other or with the frontier, or if it has rows that the serving version cannot
+have made. An answer is backward if its generation, or the offset of any partition, is less than in
+an earlier answer to the same reader.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _KEPT_FAULTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One answer, with the counts that must agree.
+    """An answer, with the counts that must be equal.
 
-    Flights and cancelled flights are counted by several tables, rejects by the table and the
-    frontier. `foreign` are the rows that only the other version can have made.
+    Several tables count the flights and the cancelled flights; the rejects table and the frontier
+    count the rejects. `foreign` is the number of rows that only the other version can have made.
     """
 
     at: float
@@ -37,7 +37,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The counts of one reader so far; `faults` has the first few wrong answers."""
+    """The counts of one reader so far. `faults` describes the first few wrong answers."""
 
     queries: int = 0
     errors: int = 0
@@ -48,12 +48,12 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """Returns True if there were answers, and none of them was wrong."""
+        """Returns True if there were answers and none of them was wrong."""
         return self.queries > 0 and not (self.errors or self.mixed or self.backward)
 
 
 def after_answer(verdict: Verdict, before: Observation | None, now: Observation) -> Verdict:
-    """Returns the verdict after the answer `now`; `before` is the reader's previous answer."""
+    """Returns the verdict after the answer `now`. `before` is the reader's previous answer."""
     mixed, backward = _mixed(now), _backward(before, now)
     switched = before is not None and before.generation != now.generation
     return replace(

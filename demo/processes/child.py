@@ -1,4 +1,4 @@
-"""A child process of the story: it prints lines of JSON, and ends with its standard input."""
+"""A child process of the story, which prints lines of JSON and ends when its input is closed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _END_SECONDS = 90.0
 
 
 class Child:
-    """A process `python -m MODULE ARGUMENTS...`, with the last line that it printed."""
+    """A process `python -m MODULE ARGUMENTS...`, with the last line that it has printed."""
 
     def __init__(
         self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path
     ) -> None:
-        """Starts it in a session of its own: a Ctrl-C at the terminal is for the story alone."""
+        """Starts the process in its own session, which Ctrl-C at the terminal does not reach."""
         self._name = module
         self._complaints = (folder / f"{module}.log").open("w+", encoding="utf-8")
         command = [sys.executable, "-m", module, *arguments]
@@ -47,13 +47,19 @@ class Child:
 
     @property
     def last(self) -> dict[str, Any] | None:
-        """Returns its last line, or None before the first. Raises KappaError if it has ended."""
+        """Returns the process's last line, or None before the first line.
+
+        Raises KappaError if the process has exited.
+        """
         if self._process.poll() is not None:
             raise self._died()
         return self._last
 
     def wait_until_it_speaks(self, patience_seconds: float) -> dict[str, Any]:
-        """Waits for its first line, and returns the last one."""
+        """Waits until the process has printed a line, and returns the last line.
+
+        Raises KappaError if it prints nothing within `patience_seconds`, or exits.
+        """
         deadline = time.monotonic() + patience_seconds
         while (line := self.last) is None:
             if time.monotonic() > deadline:
@@ -64,7 +70,10 @@ class Child:
         return line
 
     def finish(self) -> tuple[int, dict[str, Any]]:
-        """Lets it end by itself. Returns its exit code and its last line."""
+        """Closes the process's input and waits until it exits. Returns exit code and last line.
+
+        Raises KappaError if it does not exit in time, and kills it, or if it has printed no line.
+        """
         self._close_input()
         try:
             code = self._process.wait(_END_SECONDS)
@@ -79,7 +88,7 @@ class Child:
         return code, self._last
 
     def ensure_ended(self) -> None:
-        """Ends it, by SIGKILL if it still runs."""
+        """Ends the process. If it still runs, it is killed."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

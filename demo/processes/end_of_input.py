@@ -1,4 +1,4 @@
-"""The end of standard input, by which a child process learns that its parent is gone."""
+"""The detection of the end of standard input, which tells a child that its parent has exited."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import threading
 
 
 def stop_at_end_of_input() -> threading.Event:
-    """Makes an event that is set when standard input ends: the parent closed it, or died."""
+    """Returns an event that is set when standard input ends.
+
+    Standard input ends when the parent process closes it or exits.
+    """
     stop = threading.Event()
 
     def listen() -> None:

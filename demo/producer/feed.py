@@ -1,7 +1,8 @@
-"""The producer's process: sends first events at full speed, then others at a steady rate.
+"""The producer's process: sends the first events at full speed, then others at a steady rate.
 
-`python -m demo.producer.feed BOOTSTRAP LEDGER --rate N`. It goes on until its standard input ends,
-which it also does when its parent dies. Each line it prints is one `Progress` as JSON.
+It is run as `python -m demo.producer.feed BOOTSTRAP LEDGER --rate N`, and continues until its
+standard input ends; this happens also when its parent exits. Each line that it prints is a
+`Progress` as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SPEAK_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The producer's progress; `loaded` once the `first` events are acknowledged."""
+    """The producer's progress. `loaded` is True when the `first` events are acknowledged."""
 
     first: int
     acknowledged: int
@@ -41,7 +42,10 @@ class Progress:
 def feed(
     log: Log, ledger: Ledger, *, rate: float, flights: int | None, stop: threading.Event
 ) -> None:
-    """Produces until `stop` is set and all is acknowledged, and prints its progress."""
+    """Produces events until `stop` is set and all are acknowledged. Prints the progress.
+
+    Raises KappaError if the topics contain records already.
+    """
     if any(offset for _, _, offset in log.high_watermark(PARTITIONS).items()):
         raise KappaError(
             "the demo's topics hold records already, of which its ledger knows nothing",
@@ -58,7 +62,7 @@ def feed(
 
 
 class _Sender:
-    """A sender of events that puts each into the ledger first, and prints its progress."""
+    """A sender that writes each event to the ledger before sending it, and prints the progress."""
 
     def __init__(self, producer: Producer, ledger: Ledger, first: int) -> None:
         self._producer = producer
@@ -113,12 +117,12 @@ class _Sender:
 
 
 def offsets_of(progress: Progress) -> Offsets:
-    """Returns the offsets behind the last acknowledged records."""
+    """Returns the offsets after the last acknowledged records."""
     return Offsets.parse(progress.offsets)
 
 
 def main() -> int:
-    """Runs the command; an error is one line on stderr."""
+    """Runs the command. An error is printed to stderr as one line."""
     parser = argparse.ArgumentParser(prog="python -m demo.producer.feed")
     parser.add_argument("bootstrap_servers")
     parser.add_argument("ledger", type=Path)

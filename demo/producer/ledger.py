@@ -1,8 +1,9 @@
-"""The ledger: the producer's own account of its records, as one Parquet file.
+"""The ledger: the producer's own list of its records, in one Parquet file.
 
-The oracle computes from it alone. A record's offset is its place among those sent to its partition.
-That is so because the producer is the only one, is idempotent, and chooses the partition itself.
-`Ledger.close` gets what the broker acknowledged, and refuses any difference.
+The oracle's computations use only the ledger. The ledger computes a record's offset as its position
+among the records sent to its partition. This is right because this producer is the only producer,
+is idempotent, and chooses the partition itself. `Ledger.close` compares the offsets with the
+offsets that the broker has acknowledged, and raises an error if they differ.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ _ROWS_IN_MEMORY = 50_000
 
 
 class Ledger:
-    """An account that is being written."""
+    """A ledger that is being written."""
 
     def __init__(self, path: Path) -> None:
-        """Begins the account; the file can be read once it is closed."""
+        """Creates the file, which can be read after it is closed."""
         self._writer = pq.ParquetWriter(path, SCHEMA)
         self._rows: list[tuple[Any, ...]] = []
         self._next: Counter[tuple[str, int]] = Counter()
 
     def add(self, event: Event) -> None:
-        """Writes down that an event is sent now."""
+        """Adds an event that is being sent now."""
         place = (event.topic, event.partition)
         self._rows.append(
             (*place, self._next[place], event.key, event.value, event.valid, time.monotonic())
@@ -55,19 +56,19 @@ class Ledger:
 
     @property
     def sent(self) -> int:
-        """Returns the number of events in it."""
+        """Returns the number of events in the ledger."""
         return self._next.total()
 
     @property
     def offsets(self) -> Offsets:
-        """Returns the offsets behind the last event sent to each partition."""
+        """Returns the offset after the last event of each partition."""
         found: dict[str, dict[int, int]] = {}
         for (topic, partition), following in self._next.items():
             found.setdefault(topic, {})[partition] = following
         return Offsets(found)
 
     def close(self, acknowledged: Offsets) -> None:
-        """Ends the account. Raises Broken if the broker acknowledged anything else."""
+        """Closes the ledger. Raises Broken if the broker has acknowledged other offsets."""
         self._write()
         self._writer.close()
         if acknowledged != self.offsets:
@@ -77,11 +78,11 @@ class Ledger:
             )
 
     def __enter__(self) -> Self:
-        """Returns itself."""
+        """Returns this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the file, whatever its contents."""
+        """Closes the file without checking the offsets."""
         self._writer.close()
 
     def _write(self) -> None:

@@ -1,7 +1,7 @@
-"""Requests of an agent, as the commands that a person types, each in a process of its own.
+"""Requests of an agent, run as the commands that a user types, each in a separate process.
 
-A command that loads the project's files runs code of the project: so it never runs in a server. The
-process acts as `agent NAME for USER`, which the journal keeps.
+A command that loads the project's files runs code of the project, so it must never run in a server.
+The process acts as `agent NAME for USER`, and the journal records this name.
 """
 
 from __future__ import annotations
@@ -32,28 +32,32 @@ _PIPELINE = re.compile(r"[A-Za-z0-9_][\w.-]{0,200}")
 
 @dataclass(frozen=True, slots=True)
 class AgentCaller:
-    """The agent of a call: the name that its program gives itself, and the user it acts for."""
+    """The agent that makes a call: the name of its program, and the user for whom it acts."""
 
     agent: str
     identity: Identity
 
     @property
     def by(self) -> str:
-        """The author of the agent's acts, as the journal names it."""
+        """Returns the name under which the journal records the agent's acts."""
         return acting_agent(self.agent, self.identity.name)
 
 
 def acting_agent(agent: str, user: str) -> str:
-    """Returns `agent NAME for USER`; a name that a client made up is cut to plain characters."""
+    """Returns `agent NAME for USER`.
+
+    Names that a client has chosen are reduced to plain characters and shortened.
+    """
     names = (_NAME.sub("-", name).strip("-")[:_LONGEST_NAME] or "unnamed" for name in (agent, user))
     return "agent {} for {}".format(*names)
 
 
 def run_command(here: ProjectContext, by: str, *words: str, project: Path | None = None) -> Any:
-    """Runs a command of `kappa` as `by`, and returns the document that it prints, or None.
+    """Runs a `kappa` command under the name `by`, and returns the JSON that it prints, or None.
 
-    `project` is another folder with the project's files than the project's own. Raises KappaError
-    with the command's own message and hint.
+    `project` is the folder of the project's files, if it is not the project's own folder. Raises
+    KappaError with the command's message and hint if the command fails, and TimedOut if it takes
+    too long.
     """
     command = [
         *command_of("kappa.commands.main"),
@@ -85,9 +89,9 @@ def run_command(here: ProjectContext, by: str, *words: str, project: Path | None
 def request_act(
     here: ProjectContext, by: str, act: AgentAct, pipeline: str, reason: str
 ) -> dict[str, Any]:
-    """Asks for an act on a pipeline, and waits for its end.
+    """Runs an act on a pipeline, waits for its end, and returns a document about it.
 
-    Raises ConsentNeeded, with the command that a person types, unless `[agents] may` lists the act.
+    Raises ConsentNeeded, with the command for a user to type, unless `[agents] may` lists the act.
     """
     if not _PIPELINE.fullmatch(pipeline):
         raise UsageError(
@@ -104,7 +108,7 @@ def request_act(
 
 
 def ensure_yes(here: ProjectContext, act: AgentAct, command: str) -> None:
-    """Raises ConsentNeeded, with the command for a person, unless an agent may do an act."""
+    """Raises ConsentNeeded unless agents may do an act. `command` is for a user to type."""
     if act not in here.settings.agents.may:
         raise ConsentNeeded(
             f"an agent needs a person's yes to {act}",
@@ -113,7 +117,7 @@ def ensure_yes(here: ProjectContext, act: AgentAct, command: str) -> None:
 
 
 def reason_words(reason: str) -> tuple[str, ...]:
-    """Returns the option for a reason, in one line; nothing for no reason."""
+    """Returns the command's option for a reason, on one line, or nothing if there is no reason."""
     # A character that moves a terminal's cursor, or turns text around, would show another reason.
     plain = "".join(each if each.isprintable() else " " for each in reason)
     line = " ".join(plain.split())[:_LONGEST_REASON]
@@ -121,7 +125,7 @@ def reason_words(reason: str) -> tuple[str, ...]:
 
 
 def _told(output: str) -> tuple[str, str]:
-    """Returns the message and the hint at the end of a command's stderr."""
+    """Returns the error message and the hint at the end of a command's stderr."""
     message = hint = ""
     for line in output.splitlines():
         if line.startswith("error: "):

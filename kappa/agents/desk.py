@@ -1,10 +1,9 @@
-"""The tools of agents as functions: each takes plain values, and returns a document of JSON.
+"""The tools of agents as functions: each takes plain values, and returns a JSON document.
 
-The functions know no protocol. All are thin over `kappa.Project`, the sandbox of queries, and the
-commands. Each asks first whether the caller may do the act (serving/access). A function raises
-KappaError, whose message and hint are for the agent. Tables mean what the docstrings of a build's
-code say. That code is parsed, and never run: a build's snapshot is code, and this process is a
-server.
+The functions do not depend on a protocol. They are thin layers over `kappa.Project`, the sandbox
+for queries, and the commands. Each first checks whether the caller may do the act (serving/access).
+The message and the hint of a KappaError are for the agent. The meaning of tables is taken from the
+docstrings in a build's code. That code is parsed but never run, because this process is a server.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ _LONGEST_FILE = 256 << 10
 
 
 class AgentDesk:
-    """The tools over one project, for all clients of a server. The owner closes it."""
+    """The tools for one project, for all clients of a server. The owner must close it."""
 
     def __init__(self, here: ProjectContext) -> None:
-        """Takes the project; processes for queries start with the first query."""
+        """Takes the project. The processes for queries are started by the first query."""
         self.here = here
         self.project = Project(here)
         self._sandbox = Sandbox(Allowance.of(here.settings.serve))
@@ -66,7 +65,7 @@ class AgentDesk:
         self._saved = make_folder(Path(tempfile.gettempdir()), CHILD)
 
     def close(self) -> None:
-        """Ends the processes, releases the snapshots, and forgets the plans."""
+        """Ends the processes, releases the snapshots, and deletes the plans."""
         self._sandbox.close()
         self._snapshots.close()
         shutil.rmtree(self._saved, ignore_errors=True)
@@ -82,7 +81,7 @@ class AgentDesk:
     # Reading
 
     def list_tables(self, caller: AgentCaller) -> dict[str, Any]:
-        """Lists the served tables, with columns, and what the code says that they mean."""
+        """Lists the served tables with their columns, and their meaning from the code."""
         ensure_may(caller.identity, Act.READ)
         readable = caller.identity.tables
         tables = [
@@ -118,7 +117,7 @@ class AgentDesk:
         }
 
     def describe_table(self, caller: AgentCaller, table: str) -> dict[str, Any]:
-        """Describes one table: what each column is, keys, checks, writer and readers."""
+        """Describes one table: the meaning of each column, keys, checks, writer and readers."""
         ensure_may(caller.identity, Act.READ, _object_of(table))
         with naming_no_others(caller.identity):
             found = self.project.table(table).document
@@ -143,9 +142,10 @@ class AgentDesk:
         at_generation: int | None = None,
         rows: int = 100,
     ) -> dict[str, Any]:
-        """Answers a query in the sandbox. The answer names its snapshot, which can be asked again.
+        """Answers a query in the sandbox. The answer names its snapshot, for later queries.
 
-        `at` is a time, and `at_generation` a generation of the past.
+        `snapshot` is the name in an earlier answer. `at` is a time, and `at_generation` is a
+        generation of the past.
         """
         ensure_may(caller.identity, Act.READ)
         when = moment_of(at=at, generation=at_generation)
@@ -172,7 +172,8 @@ class AgentDesk:
     def changes(self, caller: AgentCaller, table: str, since: str | None = None) -> dict[str, Any]:
         """Returns the net changes of a table since a cursor, and the cursor for the next call.
 
-        Without a cursor, the present rows are not changes: only the present cursor is returned.
+        Without a cursor, only the present cursor is returned, because the present rows are not
+        changes.
         """
         ensure_may(caller.identity, Act.READ, _object_of(table))
         with naming_no_others(caller.identity):
@@ -204,7 +205,7 @@ class AgentDesk:
         }
 
     def status(self, caller: AgentCaller) -> dict[str, Any]:
-        """Returns what serves, what is on its way, and how far behind each build is."""
+        """Returns the serving builds, rollouts in progress, and how far each build is behind."""
         ensure_may(caller.identity, Act.LOOK)
         found = self.project.status().document
         hidden = {"broker", "http", "supervisor"}
@@ -228,14 +229,14 @@ class AgentDesk:
         reason: str | None = None,
         limit: int = 20,
     ) -> dict[str, Any]:
-        """Returns the newest records that the pipelines could not accept, and why."""
+        """Returns the newest records that pipelines have rejected, with the reasons."""
         asked = REJECTS if pipeline is None else table_object(pipeline, REJECTS)
         ensure_may(caller.identity, Act.READ, asked)
         found = self.project.rejects(pipeline, reason=reason, limit=max(1, min(limit, 200)))
         return {"note": DATA, "rejects": json_value(found.rows)}
 
     def search_docs(self, query: str) -> dict[str, Any]:
-        """Returns the sections of Kappa's documentation that fit a query."""
+        """Returns the sections of Kappa's documentation that fit a query best."""
         found = search_docs(query[:500])
         return {
             "sections": [
@@ -244,7 +245,10 @@ class AgentDesk:
         }
 
     def project_files(self, caller: AgentCaller, path: str | None = None) -> dict[str, Any]:
-        """Lists the project's files of code and samples, or returns the text of one of them."""
+        """Lists the project's files of code and samples, or returns the text of one of them.
+
+        Raises UsageError if there is no such file.
+        """
         ensure_may(caller.identity, Act.PLAN)
         files = project_files(self.here.settings.project)
         if path is None:
@@ -264,9 +268,9 @@ class AgentDesk:
     # Changing
 
     def plan(self, caller: AgentCaller, files: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Plans the project as it is, or with given files, which are rehearsed on samples.
+        """Plans the project as it is, or with given files that are rehearsed on samples.
 
-        Files that are given run confined, and are kept with the plan's id.
+        Given files run in a confined process, and are kept under the id of the plan.
         """
         ensure_may(caller.identity, Act.PLAN if files is None else Act.REHEARSE)
         with self._planned():
@@ -283,10 +287,10 @@ class AgentDesk:
             return {"id": id_, **document}
 
     def stage(self, caller: AgentCaller, plan: str, reason: str = "") -> dict[str, Any]:
-        """Begins the rollouts of a plan, which replay, are verified, and wait for a person's yes.
+        """Starts the rollouts of a plan: they replay, are verified, and wait for a user's yes.
 
-        A plan of given files needs a person's yes before, unless `[agents] may` lists stage: a
-        staged build runs as the project's own code does, and is not confined.
+        A plan with given files needs a user's yes before this, unless `[agents] may` lists stage.
+        The reason is that a staged build runs like the project's own code, and is not confined.
         """
         ensure_may(caller.identity, Act.STAGE)
         if plan not in self._plans:
@@ -320,7 +324,10 @@ class AgentDesk:
     def request(
         self, caller: AgentCaller, act: AgentAct, pipeline: str, reason: str = ""
     ) -> dict[str, Any]:
-        """Does an act that `[agents] may` lists; otherwise returns the command for a person."""
+        """Does an act if `[agents] may` lists it.
+
+        Otherwise, raises ConsentNeeded with the command for a user to type.
+        """
         ensure_may(caller.identity, Act(str(act)))
         return request_act(self.here, caller.by, act, pipeline, reason)
 
@@ -341,7 +348,7 @@ class AgentDesk:
 
 
 def _object_of(table: str) -> str:
-    """Returns the object of the right to read a table, which may be named with its pipeline."""
+    """Returns the object of the right to read a table, whose name may include its pipeline."""
     pipeline, _, name = table.rpartition(".")
     return table_object(pipeline, name) if pipeline else name
 
@@ -362,19 +369,19 @@ _LONGEST = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The docstrings of a pipeline's function and module; "" without one."""
+    """The docstrings of a pipeline's function and of its module, each "" if there is none."""
 
     pipeline: str
     module: str
 
     @property
     def text(self) -> str:
-        """Both, the function's first."""
+        """Returns both docstrings, with the function's docstring first."""
         return "\n\n".join(filter(None, (self.pipeline, self.module)))
 
 
 def meaning_of(store: Store, birth: Birth) -> Meaning:
-    """Returns what the code of a build says of its pipeline."""
+    """Returns what the code of a build says about its pipeline."""
     files = read_snapshot(store, birth)
     own = f"{birth.module.replace('.', '/')}.py"
     # A module may import its pipeline from another file.

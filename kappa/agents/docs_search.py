@@ -1,6 +1,7 @@
-"""A search in the documentation: the sections of its pages, ranked by BM25. Pure but for files.
+"""A search in the documentation: the sections of its pages, ranked by BM25.
 
-Source of the formula: Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009.
+All functions are pure except those that read the pages. Source of the formula: Robertson and
+Zaragoza, The Probabilistic Relevance Framework, 2009.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TITLE_TIMES = 6
 
 @dataclass(frozen=True, slots=True)
 class DocSection:
-    """A section of a page: the page's path below docs/, the heading and the text below it."""
+    """A section of a page: the page's path below docs/, the heading, and the text below it."""
 
     page: str
     heading: str
@@ -33,13 +34,16 @@ class DocSection:
 
 
 def search_docs(query: str, *, limit: int = 5) -> tuple[DocSection, ...]:
-    """Returns the sections that fit a query best, the best first."""
+    """Returns the sections that fit a query best, with the best first."""
     sections = _sections()
     return tuple(sections[place] for place in ranked(query, _counted(), limit))
 
 
 def ranked(query: str, counted: Sequence[Counter[str]], limit: int) -> list[int]:
-    """Returns the places of the texts that fit a query best, by BM25. Pure."""
+    """Returns the indexes of the texts that fit a query best, with the best first, by BM25. Pure.
+
+    `counted` has the counts of the words in each text.
+    """
     lengths = [sum(each.values()) for each in counted]
     mean = (sum(lengths) / len(lengths) if lengths else 0.0) or 1.0
     scores = [0.0] * len(counted)
@@ -55,7 +59,7 @@ def ranked(query: str, counted: Sequence[Counter[str]], limit: int) -> list[int]
 
 
 def sections_of(page: str, text: str) -> list[DocSection]:
-    """Returns the sections of a page in Markdown. Pure."""
+    """Splits a page in Markdown into its sections. Pure."""
     starts = [found.start() for found in _HEADING.finditer(text)] or [0]
     found = []
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):

@@ -1,4 +1,4 @@
-"""The files of a project that a rehearsal needs, and files that an agent gives in their place."""
+"""The files of a project that a rehearsal needs, and the files that an agent gives instead."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MOST_OF_PROJECT = 64 << 20
 
 
 def checked_files(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns files that an agent gives, by path below the project. Pure.
+    """Checks the files that an agent gives, and returns them by path below the project. Pure.
 
-    A file is a text in one of the project's folders of code and samples, or a Python file beside
-    `pipelines/`. Raises UsageError, with the path, for any other.
+    A file must be a text in one of the project's folders of code and samples, or a Python file next
+    to `pipelines/`. Raises UsageError, with the path, if a file is not allowed.
     """
     if len(given) > _MOST_FILES or sum(map(len, given.values())) > _MOST_BYTES:
         raise UsageError(
@@ -46,10 +46,10 @@ def checked_files(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def project_files(folder: Path, named: Iterable[str] = ()) -> Mapping[str, Path]:
-    """Returns the files of a project that pipelines are made of, by path below the project.
+    """Returns the files that a project's pipelines consist of, by path below the project.
 
-    These are Python files, the texts in the folders of code and samples, and the `named` files that
-    a build was born of. A link that leads out of the project is not one of its files.
+    These are the Python files, the texts in the folders of code and samples, and the `named` files
+    from which a build was born. A link to a file outside the project is left out.
     """
     inside = folder.resolve()
     found = {
@@ -68,9 +68,9 @@ def project_files(folder: Path, named: Iterable[str] = ()) -> Mapping[str, Path]
 
 
 def copy_project(files: Mapping[str, Path], into: Path, given: Mapping[str, str]) -> None:
-    """Copies a project's files, with the given files in their place.
+    """Copies a project's files into a folder. Given files replace the project's files.
 
-    Raises UsageError if the files of the project are too large to rehearse.
+    Raises UsageError if the files of the project are too large for a rehearsal.
     """
     if sum(path.stat().st_size for path in files.values()) > _MOST_OF_PROJECT:
         raise UsageError(
@@ -85,7 +85,7 @@ def copy_project(files: Mapping[str, Path], into: Path, given: Mapping[str, str]
 
 
 def id_of(given: Mapping[str, str], ground: object) -> str:
-    """Returns the id of a plan: a hash of the files, and of the ground they were planned on."""
+    """Returns the id of a plan: a hash of the given files and of the state they were planned on."""
     content = json.dumps([given, ground], sort_keys=True, default=str)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:20]
 

@@ -1,11 +1,11 @@
-"""The keeper of a rehearsal: a program that starts another, and ends all that it has started.
+"""The keeper of a rehearsal: runs a program, and ends all processes that it has started.
 
     python -I -S keeper.py FOLDER BYTES SECONDS PROGRAM...
 
-A program that has left its parent is the keeper's child from then on. So no process outlives the
-rehearsal, however it was started. The programs may write BYTES below FOLDER, and run for SECONDS.
-The exit code is that of PROGRAM, `TOO_LARGE` or `TOO_LONG`. This file uses Python's own library
-alone.
+If the parent of a process ends, the process becomes a child of the keeper. So no process outlives
+the rehearsal, however the process was started. The processes may write BYTES below FOLDER, and run
+for SECONDS. The exit code is that of PROGRAM, or `TOO_LARGE` or `TOO_LONG`. This file imports only
+the standard library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAP_SECONDS, _LOOK_SECONDS = 0.05, 0.5
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the program; returns the exit code."""
+    """Runs the program, and returns the exit code."""
     folder, most, seconds, *command = arguments
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
@@ -66,7 +66,7 @@ def _wait(program: int, folder: str, most: int, deadline: float, asked: Sequence
 
 
 def _sizes(folder: str) -> Iterator[int]:
-    """Yields the bytes on the disk of all files below a folder, following no link."""
+    """Yields the bytes on the disk of each file below a folder, without following links."""
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
@@ -74,7 +74,10 @@ def _sizes(folder: str) -> Iterator[int]:
 
 
 def _end_children() -> None:
-    """Kills the children of this program until there are none: orphans become its children."""
+    """Kills the children of this program, until there are none.
+
+    Processes whose parent was killed become children of this program, and are killed, too.
+    """
     with suppress(ChildProcessError):
         while True:
             for child in _children():

@@ -1,4 +1,4 @@
-"""The snapshots that an agent's answers can be repeated by, pinned while they are of use."""
+"""The pinned snapshots with which an agent can repeat an answer."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class _HeldPin:
 
 
 class AgentSnapshots:
-    """Pinned snapshots by name. The newest 16 are kept; a name is the same for the same frontiers.
+    """Pinned snapshots by name, of which the newest 16 are kept. Usable from any thread.
 
-    Any thread may use them.
+    The same frontiers always have the same name.
     """
 
     def __init__(self, store: Store, *, lease_seconds: float) -> None:
-        """Takes the store; nothing is pinned yet."""
+        """Takes the store. Nothing is pinned yet."""
         self._store = store
         self._lease_seconds = lease_seconds
         self._lock = threading.Lock()
@@ -43,9 +43,10 @@ class AgentSnapshots:
     def pinned(
         self, name: str | None = None, when: Past | None = None
     ) -> Iterator[tuple[str, PinnedSnapshot]]:
-        """Yields the name and the snapshot of that name; without a name, of now or of the past.
+        """Yields a pinned snapshot and its name.
 
-        Raises UsageError if the named snapshot is not kept any more.
+        If `name` is given, this is the snapshot with that name. Otherwise, it is a snapshot of the
+        moment `when`, or of now. Raises UsageError if the named snapshot is no longer kept.
         """
         found, held = self._named(name) if name is not None else self._newly(when)
         try:
@@ -104,9 +105,9 @@ class AgentSnapshots:
 
 
 def name_of(snapshot: Snapshot) -> str:
-    """Returns the name of a snapshot: a hash of generation and frontiers. Pure.
+    """Returns the name of a snapshot: a hash of its generation and frontiers. Pure.
 
-    The builds themselves are not named: a caller may know nothing of some of them.
+    The name does not reveal the builds, because the caller may not be allowed to know some of them.
     """
     frontiers = (
         f"{build}.{snapshot.frontiers[build].number}"

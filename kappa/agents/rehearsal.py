@@ -1,8 +1,9 @@
-"""A rehearsal of files that an agent gives: prepared, run by a confined program, and read.
+"""A rehearsal of files that an agent gives: prepared and read here, run by a confined program.
 
-The confined program (rehearsed.py) gets copies: of the project's files, of samples of the topics
-that serving builds read, and of the births of what serves. It gets no setting, no variable of this
-process, and no secret. Its answer is JSON; only the names of topics in it are used.
+The confined program (rehearsed.py) gets copies of the project's files, of samples of the topics
+that serving builds read, and of the birth certificates of the serving builds. It gets no settings,
+no secrets, and only a few harmless variables of this process. Its answer is JSON; only the names of
+topics in it are used.
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "LD_LIBRARY_PATH
 
 
 def rehearse_files(here: ProjectContext, given: Mapping[str, str]) -> dict[str, Any]:
-    """Runs a project with given files on samples, confined, and compares with the project as it is.
+    """Runs a project with given files on samples, confined, and compares the result.
 
-    Returns a document: the id, and for each pipeline the plan in brief with what its readers gain
-    and lose, the cost of a replay, the refusals, and the rows that change. Raises UsageError for a
-    path that is not allowed, KappaError if this machine cannot confine a program, and TimedOut.
+    The comparison is with the project as it is. Returns a document with the id, the refusals, the
+    cost of a replay, and for each pipeline the plan in brief, its effects on readers, and the rows
+    that change. Raises UsageError if a path is not allowed, KappaError if this machine cannot
+    confine a program, and TimedOut if the rehearsal takes too long.
     """
     given = checked_files(given)
     state = here.state()
@@ -86,9 +88,10 @@ def rehearse_files(here: ProjectContext, given: Mapping[str, str]) -> dict[str, 
 
 
 def _samples(here: ProjectContext, births: Mapping[str, Birth]) -> Mapping[str, list[RawRecord]]:
-    """Returns samples of the topics that serving builds read; no samples if the broker is away.
+    """Returns samples of the topics that serving builds read.
 
-    Files that are given choose no topic: else any file could read any topic of the cluster.
+    Returns no samples if the broker does not answer. Given files cannot choose topics, because then
+    any file could read any topic of the cluster.
     """
     topics = {topic.name for birth in births.values() for topic in birth.topics}
     if not topics or here.bootstrap_servers is None:
@@ -102,7 +105,7 @@ def _samples(here: ProjectContext, births: Mapping[str, Birth]) -> Mapping[str, 
 
 
 def _cost(here: ProjectContext, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the number of records that a replay of each changed pipeline reads."""
+    """Returns, for each changed pipeline, the number of records that a replay reads."""
     wanted = {
         str(each["pipeline"]): [
             name for name in each["topics"] if isinstance(name, str) and TOPIC_NAME.fullmatch(name)
@@ -201,7 +204,7 @@ def _run(scratch: Path) -> dict[str, Any]:
 
 
 def _read_plain(path: Path, most: int) -> bytes | None:
-    """Reads a file up to `most` bytes; None if the path is no plain file, such as a link."""
+    """Reads at most `most` bytes of a file. Returns None if the path is not a regular file."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -214,7 +217,10 @@ def _read_plain(path: Path, most: int) -> bytes | None:
 
 
 class _RehearsalAnswer(msgspec.Struct):
-    """The form of the confined program's answer: it may be of the code that ran."""
+    """The required form of the confined program's answer.
+
+    The answer is checked, because the code under rehearsal may have written it.
+    """
 
     seconds: float
     pipelines: list[_AnsweredPipeline]

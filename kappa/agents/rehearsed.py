@@ -1,11 +1,11 @@
-"""The program of a rehearsal: confines itself, then runs a project on samples, before and after.
+"""The program of a rehearsal: confines itself, and runs a project on samples twice.
 
     python -m kappa.agents.rehearsed FOLDER
 
-FOLDER has request.json, and samples of the topics, and is the only place that the program and the
-programs that it starts may write to. The files `before` are run first, then `after`: so the answer,
-answer.json, has the rows that the change adds, removes and changes. All of the answer may be of the
-stranger whose code ran: who reads it takes it for data.
+FOLDER has request.json and samples of the topics. The program, and the programs that it starts, can
+write only there. The project is run first as it is, and then with the given files. So the answer,
+answer.json, has the rows that the change adds, removes and changes. The whole answer may be written
+by the untrusted code that ran, so its reader must treat it as data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_TEXT = 500
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the rehearsal; returns the exit code."""
+    """Runs the rehearsal, and returns the exit code."""
     folder = Path(arguments[0])
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     from kappa.serving.query.sandbox.confine import confine_program

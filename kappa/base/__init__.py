@@ -1,11 +1,11 @@
-"""The base of every package: errors, settings, processes, the clock, text for people.
+"""Modules that every other package uses: errors, settings, processes, the clock, text output.
 
-The base imports no other package of Kappa, and knows nothing of topics, builds or tables. Read the
-modules in this order:
+This package imports no other package of Kappa, and knows nothing of topics, builds or tables. Read
+the modules in this order:
 
     errors      the tree of errors, and the exit codes
-    settings    kappa.toml, environment and flags, and from which of them each setting comes
-    sections    each setting, and the types that sections are made of
+    settings    kappa.toml, environment and flags, and the origin of each setting
+    sections    each setting, and the types of which sections consist
     cluster_rules  the settings of Spark that a job on a cluster may have
     process     child processes that end with their parent
     forked      a call in a separate process, within limits of time and memory
@@ -19,7 +19,7 @@ modules in this order:
     source      the place of a declaration in the user's files
     units       times and sizes as text
     sql         quoted names and text literals for SQL
-    duck        the only door to DuckDB
+    duck        the only module that opens connections to DuckDB
     loops       loops over all records, compiled by Numba
     java/       Java on this machine, and the jars of the broker and of Spark
 """

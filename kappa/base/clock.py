@@ -1,4 +1,4 @@
-"""Timestamps for records, and a stopwatch. Both are for people and decide nothing."""
+"""Timestamps in records, and a stopwatch. Both are for display: no decision depends on them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ _CALENDAR_MS = 146_097 * 86_400_000
 
 
 def now() -> str:
-    """Returns the time in UTC, by ISO 8601 with milliseconds.
+    """Returns the current time in UTC as ISO 8601 text with milliseconds.
 
-    The text is for people; no decision depends on it.
+    The text is for display; no decision depends on it.
     """
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def time_text(time: str | datetime) -> str:
-    """Returns a time of a record for people: `2026-01-31T14:05:00Z`, to the second."""
+    """Formats a record's time for display, to the second: `2026-01-31T14:05:00Z`."""
     found = datetime.fromisoformat(time) if isinstance(time, str) else time
     return found.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def moment_text(ms: int) -> str:
-    """Returns a time in milliseconds since 1970 as a text of ISO 8601, for any year.
+    """Formats a time in milliseconds since 1970 as ISO 8601 text in UTC, for any year.
 
-    Python's datetime covers the years 1 to 9999; a record's timestamp may be beyond both.
+    Python's datetime covers only the years 1 to 9999. The timestamp of a record may be before or
+    after these years.
     """
     # The calendar repeats after each cycle.
     cycles, rest = divmod(ms, _CALENDAR_MS)
@@ -40,17 +41,17 @@ def moment_text(ms: int) -> str:
 
 
 class Stopwatch:
-    """The seconds that each named step has taken, summed up."""
+    """A stopwatch that adds up the seconds of each named step."""
 
     def __init__(self, on_step: Callable[[str], None] = lambda _name: None) -> None:
-        """Calls `on_step` with the name of each step that begins."""
+        """Creates a stopwatch that calls `on_step` with a step's name when the step begins."""
         self._on_step = on_step
         self._began = time.monotonic()
         self._seconds: dict[str, float] = {}
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Adds the time of the block to a step."""
+        """Measures the time that the block takes, and adds it to the step `name`."""
         began = time.monotonic()
         self._on_step(name)
         try:
@@ -60,7 +61,7 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Returns the seconds since the stopwatch was made."""
+        """Returns the seconds since the stopwatch was created."""
         return time.monotonic() - self._began
 
     @property

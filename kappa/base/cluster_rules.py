@@ -1,7 +1,8 @@
 """The rules of `engine.master`, `engine.driver_host` and `engine.conf`. Pure.
 
-A leg on a cluster has to give the rows that it gives on one machine. So Kappa sets the settings on
-which they depend, and refuses them here by name, with the reason. All else is passed through.
+A leg on a cluster must give the same rows as on one machine. So Kappa itself sets the Spark
+settings that affect rows. If a user gives such a setting, these rules refuse it by name, with the
+reason. All other settings are passed to Spark unchanged.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ _SECRET = re.compile(
 
 
 def problems_of_cluster(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
-    """Yields what is wrong with where legs run: a setting's name, why, and what to do."""
+    """Yields the problems of the cluster's settings: setting's name, reason and remedy."""
     if engine.master and not _is_master(engine.master):
         yield (
             "engine.master",
@@ -141,14 +142,15 @@ def _problems_of_yarn(conf: Mapping[str, str]) -> Iterator[tuple[str, str, str]]
 
 
 def is_secret_of_spark(name: str) -> bool:
-    """Returns True if the value of a setting of Spark is a secret."""
+    """Returns True if the value of the Spark setting `name` is a secret."""
     return _SECRET.fullmatch(name) is not None
 
 
 def addresses(master: str, conf: Mapping[str, str] = MappingProxyType({})) -> list[tuple[str, int]]:
-    """Returns the host and port of each master. Raises ValueError if one of them is not valid.
+    """Returns the host and port of each master.
 
-    Those of YARN's resource managers are in Spark's settings, `conf`.
+    For YARN, these are the resource managers that Spark's settings, `conf`, name. Raises ValueError
+    if an address is not valid.
     """
     if master == YARN:
         return _managers(conf)
@@ -191,7 +193,10 @@ def _is_master(text: str) -> bool:
 
 
 def _rule(name: str) -> tuple[str, str | None]:
-    """Returns the rule that decides about a setting: its beginning, and why it is refused."""
+    """Returns the rule for a setting: its prefix in `_RULES`, and the reason for a refusal.
+
+    The reason is None if the setting is allowed.
+    """
     if not name.startswith("spark."):
         return "", "the name of a setting of Spark begins with spark."
     fitting = max((rule for rule in _RULES if name.startswith(rule)), key=len, default="")

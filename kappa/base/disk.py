@@ -1,9 +1,9 @@
 """Files on the local disk that are either whole or absent, also after a power loss.
 
-The bytes and the name of a file reach the disk separately, in any order, and for sure only by a
-sync. So a file is written under another name, synced and renamed, and then the folder is synced.
-The guarantees that the platform relies on, and the reasons, are in "All File Systems Are Not
-Created Equal" (Pillai et al., OSDI 2014).
+The bytes and the name of a file reach the disk separately and in any order; only a sync guarantees
+that they are there. So a file is written under another name, synced and renamed, and then its
+folder is synced. The guarantees on which the platform relies, and the reasons, are in "All File
+Systems Are Not Created Equal" (Pillai et al., OSDI 2014).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _FEW, _AT_ONCE = 8, 8
 def put_file(
     path: Path, content: bytes, *, new: bool = False, synced: bool = True, private: bool = False
 ) -> bool:
-    """Puts a whole file. Returns False, and changes nothing, if `new` and the file exists.
+    """Writes a file that is either whole or absent. Returns False if `new` and the file exists.
 
-    Missing folders are made. If `synced`, the file survives a power loss after the return, provided
-    that the folder survives. A `private` file is its user's alone, whatever the umask. Raises
-    OSError.
+    If False is returned, nothing has changed. Missing folders are created. If `synced`, the file
+    survives a power loss after the return, provided that the folder survives. A `private` file can
+    be read only by its user, whatever the umask. Raises OSError if the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(_UNFINISHED.format(path.name, secrets.randbits(63)))
@@ -60,9 +60,10 @@ def put_file(
 
 
 def link_file(file: Path, link: Path) -> None:
-    """Links an immutable file to another name, or copies the file if the disk has no links.
+    """Gives an immutable file a second name, or copies the file if the disk has no links.
 
-    Raises FileNotFoundError if the file no longer exists, and OSError for other failures.
+    If `link` already exists, nothing happens. Raises FileNotFoundError if the file no longer
+    exists, and OSError for other failures.
     """
     try:
         os.link(file, link)
@@ -76,7 +77,10 @@ def link_file(file: Path, link: Path) -> None:
 
 
 def delete_file(path: Path) -> None:
-    """Deletes a file; a missing file counts as deleted. Raises KappaError."""
+    """Deletes a file.
+
+    Does nothing if the file is missing; raises KappaError if the deletion fails.
+    """
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -84,7 +88,7 @@ def delete_file(path: Path) -> None:
 
 
 def not_deleted(path: Path, error: OSError) -> KappaError:
-    """Returns the error of a file or folder that could not be deleted."""
+    """Returns the error for a file or folder that could not be deleted."""
     return KappaError(
         f"could not delete {path}: {error.strerror or error}",
         hint="see whether the folder may be written, and whether its disk is well",
@@ -92,14 +96,14 @@ def not_deleted(path: Path, error: OSError) -> KappaError:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Returns True if a path has the name of an unfinished file of `put_file`."""
+    """Returns True if the file's name is that of a file which `put_file` has not finished."""
     return re.fullmatch(r".+#\d+", path.name) is not None
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Waits until the bytes of files are on the disk. Raises OSError.
+    """Waits until the contents of files are on the disk. Raises OSError if a sync fails.
 
-    Many files are synced in parallel, since a disk writes them together.
+    If there are many files, threads sync them in parallel, since a disk writes them together.
     """
     every = list(paths)
     if len(every) <= _FEW:
@@ -112,13 +116,13 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def sync_folders(paths: Iterable[Path]) -> None:
-    """Waits until the names in folders are on the disk. Raises OSError."""
+    """Waits until the file names in folders are on the disk. Raises OSError if a sync fails."""
     for path in paths:
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def sync_tree(top: Path) -> None:
-    """Waits until a folder with all content is on the disk. Raises OSError."""
+    """Waits until a folder and everything in it are on the disk. Raises OSError if a sync fails."""
     below = list(top.rglob("*"))
     sync_files(path for path in below if path.is_file())
     sync_folders([top.parent, top, *(path for path in below if path.is_dir())])

@@ -1,7 +1,7 @@
-"""The only module that opens connections to DuckDB, with DuckDB's names for other modules.
+"""The only module that opens connections to DuckDB; it also exports DuckDB's types and errors.
 
-Every connection is in memory, uses UTC and draws no progress bar. Only the demo's oracle opens a
-connection elsewhere, because the oracle is an independent computation.
+Every connection is to a database in memory, uses UTC and draws no progress bar. Only the demo's
+oracle opens a connection without this module, because the oracle is an independent computation.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ _asking = Lock()
 
 
 def told_by(error: Exception) -> tuple[str, list[str]]:
-    """Returns the sentence of an error of DuckDB, with the kind of error, and the hints.
+    """Returns the message of a DuckDB error, with the kind of the error, and a list of hints.
 
-    The hints are DuckDB's candidates for a wrong name, without names of DuckDB's own catalog.
+    The hints are DuckDB's suggestions for a wrong name. Suggestions from DuckDB's own catalog are
+    left out.
     """
     whole = (
         error.object.decode(errors="replace")
@@ -84,7 +85,7 @@ def told_by(error: Exception) -> tuple[str, list[str]]:
 
 
 def _named_hint(line: str) -> str:
-    """Returns a hint of DuckDB in one form for tables and columns: `did you mean "hits"?`."""
+    """Rewords a hint of DuckDB, in one form for tables and columns: `did you mean "hits"?`."""
     names = line.removeprefix("Candidate bindings: ")
     if names != line:
         return f"did you mean {names.replace(', ', ' or ')}?"
@@ -92,12 +93,12 @@ def _named_hint(line: str) -> str:
 
 
 def without_kind(message: str) -> str:
-    """Returns a sentence of DuckDB without the kind of error at the beginning."""
+    """Returns a message of DuckDB without the kind of the error at its beginning."""
     return message.partition(" Error: ")[2] or message
 
 
 def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB database in memory, in UTC."""
+    """Opens a DuckDB database in memory, with times in UTC."""
     options = dict(config or {})
     # At the opening DuckDB takes this limit and does not keep to it.
     most_spilled = options.pop(_MOST_SPILLED, None)
@@ -116,24 +117,24 @@ def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def new_cursor(connection: Connection) -> Connection:
-    """Opens another connection to the database of a connection, in UTC.
+    """Opens a further connection to the database of `connection`, with times in UTC.
 
-    A cursor has random seeds, temporary objects and other settings of its own.
+    The new connection has its own random seeds, temporary objects and local settings.
     """
     return connection.cursor()
 
 
 def sql_tokens(sql: str) -> tuple[tuple[int, str], ...]:
-    """Lists the tokens of a text: where each begins, in bytes of its UTF-8, and its kind.
+    """Lists the tokens of an SQL text: the position of each, in bytes of UTF-8, and its kind.
 
     Kinds are `keyword`, `identifier`, `string_const`, `numeric_const`, `operator` and `comment`. A
-    quoted text is one token. A quote or a comment that has no end hides the rest of the text.
+    quoted text is one token. A quote or a comment without an end hides the rest of the text.
     """
     return tuple((offset, kind.name) for offset, kind in duckdb.tokenize(sql))
 
 
 def sql_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of DuckDB's functions that give one value, and DuckDB's keywords."""
+    """Returns the names of DuckDB's scalar functions, aggregates and macros, and its keywords."""
     with open_connection() as duck:
         functions, keywords = (
             tuple(name for (name,) in duck.execute(sql).fetchall())
@@ -144,7 +145,10 @@ def sql_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @contextmanager
 def showing_progress(connection: Connection) -> Iterator[Connection]:
-    """Lets other threads read the progress of a connection's query within the block."""
+    """Lets other threads read the progress of a connection's queries within the block.
+
+    The other threads call `progress_of_queries`.
+    """
     connection.execute("set enable_progress_bar = true")
     connection.execute("set enable_progress_bar_print = false")
     with _asking:
@@ -157,20 +161,20 @@ def showing_progress(connection: Connection) -> Iterator[Connection]:
 
 
 def progress_of_queries() -> tuple[float, ...]:
-    """Returns the progress of each query that shows progress, in percent of the rows to scan."""
+    """Returns the progress of each query in `showing_progress`, in percent of the rows to scan."""
     with _asking:
         return tuple(each.query_progress() for each in _moving)
 
 
 class TookTooLong(Exception):
-    """A query of DuckDB that was interrupted after its time."""
+    """A DuckDB query that was interrupted because it took too long."""
 
 
 @contextmanager
 def interrupted_after(connection: Connection, seconds: float) -> Iterator[None]:
-    """Interrupts a connection's queries once the block has taken `seconds`; infinity: never.
+    """Interrupts the queries of a connection when the block has taken more than `seconds`.
 
-    Raises TookTooLong for a query that was interrupted so.
+    If `seconds` is infinite, nothing is interrupted. Raises TookTooLong if a query was interrupted.
     """
     if math.isinf(seconds):
         yield

@@ -1,25 +1,25 @@
 """The errors of Kappa, and the exit code of the command line for each error.
 
     KappaError                  1  something failed
-    ├── UsageError              2  a request that cannot be meant
-    │   ├── SettingsError       2  kappa.toml, environment or flags
-    │   └── DeclarationError    2  a topic, table or pipeline; names the user's file and line
-    ├── VerificationFailed      4  a candidate did not pass; nothing was swapped
-    ├── TimedOut                5  still running, this process stopped waiting
-    ├── Conflict                6  somebody else was first, or the decision's ground is stale
+    ├── UsageError              2  a request makes no sense: a wrong name, flag or value
+    │   ├── SettingsError       2  a mistake in kappa.toml, the environment or a flag
+    │   └── DeclarationError    2  a mistake in a declaration; names the user's file and line
+    ├── VerificationFailed      4  a candidate failed a check, and does not serve
+    ├── TimedOut                5  this process stopped waiting for work that still runs
+    ├── Conflict                6  another writer was first, or a decision is out of date
     ├── Superseded              6  another host has claimed the root
-    ├── Copied                  6  a root that is a copy of another root: read, and not changed
-    ├── ConsentNeeded           7  a question was due, without a terminal to ask on
-    ├── Unreachable             1  broker or supervisor cannot be reached
-    │   └── AccessRefused       1  the cluster does not let this client in, or is not trusted
+    ├── Copied                  6  a root is a copy of another root, and must not be changed
+    ├── ConsentNeeded           7  a question cannot be asked, because there is no terminal
+    ├── Unreachable             1  the broker or the supervisor cannot be reached
+    │   └── AccessRefused       1  the cluster refuses this client, or is not trusted by it
     ├── AclMissing              1  no rule of the Kafka cluster allows an operation
-    ├── NotProvable             1  the log, the code or the rules are no longer those of the build
-    └── Broken                  1  a law is broken: the job stops before writing anything wrong
-        └── Damaged             1  a stored record or file differs from the written one
+    ├── NotProvable             1  a build's log, code or rules have changed since its birth
+    └── Broken                  1  a law is broken: the job stops before it writes anything wrong
+        └── Damaged             1  a stored record or file differs from what was written
 
-Every error is a single sentence: the event, the name of the affected thing, and the reason. The
-`hint` is the next step for the user, with the command to type. Errors of other libraries are
-translated at the doors and never reach the user.
+The message of an error is a single sentence: the event, the name of the affected thing, and the
+reason. The `hint` is the next step for the user, with the command to type. The modules that use
+other libraries translate their errors, so that users never see these.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ExitCode(IntEnum):
 
 
 class KappaError(Exception):
-    """A single sentence for the user, with a hint at the next step."""
+    """An error with a message of one sentence for the user, and a hint at the next step."""
 
     exit_code = ExitCode.FAILED
 
@@ -66,9 +66,9 @@ class KappaError(Exception):
 
 
 class UsageError(KappaError):
-    """A request that cannot be meant: a wrong name, flag or value.
+    """A request that makes no sense: a wrong name, flag or value.
 
-    `others` are further mistakes of the same file, pipeline or settings.
+    `others` contains further mistakes in the same file, pipeline or settings.
     """
 
     exit_code = ExitCode.USAGE
@@ -76,23 +76,26 @@ class UsageError(KappaError):
 
     @property
     def each(self) -> tuple[Self, ...]:
-        """The mistake, and then all others."""
+        """Returns this error, and then all other mistakes that were found with it."""
         return (self, *(each for other in self.others for each in other.each))
 
 
 class SettingsError(UsageError):
-    """Something in kappa.toml, the environment or a flag that is not a setting."""
+    """A mistake in the settings: kappa.toml, the environment or a flag."""
 
 
 class DeclarationError(UsageError):
-    """A declaration that cannot be run; the message begins with `file:line`."""
+    """A mistake in a declaration. The message begins with `file:line`."""
 
 
 _Mistake = TypeVar("_Mistake", bound=UsageError)
 
 
 def joined_error(mistakes: Iterable[_Mistake]) -> _Mistake | None:
-    """Returns the first of some mistakes, with the others, each once, or None if there are none."""
+    """Joins mistakes into the first one, with the rest in `others`. Returns None for no mistakes.
+
+    Mistakes with equal messages count once.
+    """
     found = {mistake.message: mistake for each in mistakes for mistake in each.each}
     if not found:
         return None
@@ -104,69 +107,69 @@ def joined_error(mistakes: Iterable[_Mistake]) -> _Mistake | None:
 
 
 class VerificationFailed(KappaError):
-    """A candidate that failed a check; nothing was swapped."""
+    """The error for a candidate that failed a check. The candidate does not serve."""
 
     exit_code = ExitCode.VERIFICATION_FAILED
 
 
 class TimedOut(KappaError):
-    """The end of a wait for work that continues."""
+    """The error for a wait that took too long. The work that was waited for continues."""
 
     exit_code = ExitCode.TIMED_OUT
 
 
 class Conflict(KappaError):
-    """A loss to an earlier writer, or a decision whose ground has moved."""
+    """The error for a writer that was not the first, or a decision on an outdated state."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class Superseded(KappaError):
-    """A root that another host has claimed: no work of this host can be seen."""
+    """The error for a root that another host has claimed. Nobody sees this host's later work."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class Copied(KappaError):
-    """A copied root: nobody may change the copy, since the original may be running."""
+    """The error for a change of a root that is a copy. The original root may be running."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class ConsentNeeded(KappaError):
-    """A question that is due without a terminal to ask on."""
+    """The error for a question to the user that cannot be asked without a terminal."""
 
     exit_code = ExitCode.CONSENT_NEEDED
 
 
 class Unreachable(KappaError):
-    """A broker or supervisor that does not answer."""
+    """The error for a broker or a supervisor that does not answer."""
 
 
 class AccessRefused(Unreachable):
-    """A Kafka cluster that refuses this client, or that the client does not trust."""
+    """The error for a Kafka cluster that refuses this client, or that the client does not trust."""
 
 
 class AclMissing(KappaError):
-    """An operation that no rule of the Kafka cluster allows to this client."""
+    """The error for an operation that no rule of the Kafka cluster allows to this client."""
 
 
 class NotProvable(KappaError):
-    """A build whose log, code or rules have since changed: no proof is possible."""
+    """The error for a build that cannot be proved, because its log, code or rules have changed."""
 
 
 class Broken(KappaError):
-    """A broken law of the platform; stopping is the only safe answer."""
+    """The error for a broken law of the platform. The process must stop, to prevent damage."""
 
 
 class Damaged(Broken):
-    """A stored record or file that differs from what was written."""
+    """The error for a stored record or file that differs from what was written."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a hint with the known name nearest to a wrong name, or "" if no name is near.
+    """Returns a hint with the known name that is most similar to `name`, or "" if none is similar.
 
-    Capital letters count as small letters.
+    Upper and lower case count as equal.
     """
     import difflib  # noqa: PLC0415  # a command without a mistake does without
 
@@ -176,13 +179,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def near_or_all(name: str, known: Iterable[str], *, none: str = "there are none") -> str:
-    """Returns a hint with the nearest known name or all names, or `none` if no name is known."""
+    """Returns a hint with the most similar known name, or otherwise with all known names.
+
+    If no name is known, returns the text `none`.
+    """
     names = list(known)
     return did_you_mean(name, names) or (f"there are {', '.join(names)}" if names else none)
 
 
 def machine_error(error: Exception) -> int | None:
-    """Returns the errno of the machine's error behind an error, or None."""
+    """Returns the errno of the operating system's error that caused `error`, or None."""
     found = _OS_ERROR.search(str(error))
     if found is not None:
         return int(found[1])
@@ -195,11 +201,11 @@ def lacks_memory(error: Exception) -> bool:
 
 
 def unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
-    """Returns the error of a stored file that could not be read; `hint` is for damage.
+    """Returns the error to raise if a stored file could not be read.
 
-    The error is Damaged if the file is gone, or was read and has wrong content. A failed call of
-    the machine (EIO, EMFILE) shows no damage, and may succeed the next time: so this error stops no
-    job for good.
+    The error is Damaged, with `hint`, if the file is missing or its content is wrong. If a system
+    call failed (EIO, EMFILE), the error is a KappaError with another hint: the failure is no sign
+    of damage, and the next attempt may succeed. So such an error does not stop a job permanently.
     """
     if machine_error(error) in {None, errno.ENOENT}:
         return Damaged(message, hint=hint)

@@ -1,9 +1,10 @@
 """Failpoints: named places at which a test kills this process, to test crash recovery.
 
-`KAPPA_FAIL=job.before_frontier:kill` kills the process there with SIGKILL;
-`job.before_frontier:kill:3` at the third passing. A failpoint is before and after every effect, in
-the doors that effects pass. An unknown name ends the process at the start. With KAPPA_FAIL unset, a
-failpoint costs a comparison. The idea is from FreeBSD's fail(9) and TiKV's fail-rs.
+`KAPPA_FAIL=job.before_frontier:kill` kills the process at that place with SIGKILL.
+`job.before_frontier:kill:3` kills the process when it passes that place for the third time. There
+is a failpoint before and after every effect, in the modules that carry out effects. An unknown name
+ends the process at its start. If KAPPA_FAIL is not set, a failpoint costs one comparison. The idea
+is from FreeBSD's fail(9) and TiKV's fail-rs.
 """
 
 from __future__ import annotations
@@ -99,14 +100,20 @@ Action = Callable[[str], None]
 
 
 def failpoint(name: str) -> None:
-    """Kills this process, as `kill -9` does, if KAPPA_FAIL names this failpoint."""
+    """Kills this process, as `kill -9` does, if KAPPA_FAIL names this failpoint.
+
+    Within `acting`, calls the action of `acting` instead.
+    """
     if _hook.action is not None:
         _hook.action(name)
 
 
 @contextmanager
 def acting(action: Action) -> Iterator[None]:
-    """Calls `action` at every failpoint that the block passes, to count failpoints or to die."""
+    """Calls `action` at every failpoint that the block passes.
+
+    Tests use it to count failpoints, or to simulate a crash.
+    """
     before, _hook.action = _hook.action, action
     try:
         yield
@@ -115,9 +122,9 @@ def acting(action: Action) -> Iterator[None]:
 
 
 def parsed(text: str) -> Action | None:
-    """Parses KAPPA_FAIL, `NAME:kill` or `NAME:kill:PASSING`. Returns None for an empty text.
+    """Parses the value of KAPPA_FAIL: `NAME:kill` or `NAME:kill:PASSING`.
 
-    Raises UsageError for any other text.
+    Returns None for an empty text. Raises UsageError for any other text.
     """
     if not text:
         return None

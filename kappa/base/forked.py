@@ -1,8 +1,8 @@
-"""A call in a forked process, within limits of time and memory.
+"""Calls in a forked process, within limits of time and memory.
 
-The fork is for work that cannot be ended otherwise: while DuckDB computes, Python handles no
-signal, and DuckDB does not always react to `interrupt`. The kernel ends the process at any point of
-the work. Source: getrlimit(2), prctl(2).
+The fork is for work that cannot be ended otherwise. While DuckDB computes, Python handles no
+signal, and DuckDB does not always react to `interrupt`. But the kernel can end a process at any
+point. Source: getrlimit(2), prctl(2).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _ENDS_SECONDS = 10.0
 
 
 class OverLimit(KappaError):
-    """A call that was ended for exceeding a limit."""
+    """The error of a call whose process was ended because it exceeded a limit."""
 
 
 def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _Found:
-    """Calls a function in a forked process. Returns the result, or raises the function's error.
+    """Calls a function in a forked process. Returns its result, or raises its error.
 
-    The result is pickled. The process may take `seconds` of a core, and 4 times as many seconds of
-    the clock (a busy machine is slow, and a sleeping function takes no core). The process may take
-    `memory` bytes beside the bytes at the fork, and may write no file. Raises OverLimit if a limit
-    is exceeded.
+    The result is pickled. The process may use `seconds` of processor time, and 4 times as many
+    seconds of wall-clock time, since a busy machine is slow and a sleeping function uses no
+    processor time. The process may allocate `memory` bytes in addition to what it has at the fork,
+    and may write no file. Raises OverLimit if the process exceeds a limit.
     """
     with _forked(_call, act, seconds, memory) as (process, answer):
         if not answer.poll(_TIMES_AS_LONG * seconds):
@@ -62,12 +62,12 @@ def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _F
 def try_each(
     acts: Mapping[str, Callable[[], object]], *, seconds: float, memory: int
 ) -> dict[str, tuple[OverLimit, str]]:
-    """Runs functions one after the other. Returns the errors of the functions that were ended.
+    """Runs functions in turn. Returns the errors of the functions that exceeded a limit, by name.
 
     Each error comes with the stack of the function, the innermost line first, as `faulthandler`
-    writes stacks. Results and errors of the functions are lost. The functions run in a forked
-    process, each within the limits of `call_within`; but a function may write files. Raises
-    OverLimit if the process begins with no function.
+    writes stacks. The functions' own results and errors are dropped. The functions run in a forked
+    process, each within the limits of `call_within`; but they may write files. Raises OverLimit if
+    the process ends, or takes too long, before it begins the first function.
     """
     cut: dict[str, tuple[OverLimit, str]] = {}
     pending = list(acts)
@@ -94,9 +94,9 @@ def try_each(
 def _last_begun(
     process: ForkProcess, answer: Connection, seconds: float, memory: int
 ) -> tuple[str, OverLimit | None]:
-    """Waits for the tried functions. Returns the last name, and an error if the call was ended.
+    """Waits for `_try`. Returns the name of the last function that began, and the error or None.
 
-    The name is "" if the process has begun with no function.
+    The error is set if the process was ended. The name is "" if no function has begun.
     """
     begun = ""
     while answer.poll(limit := _TIMES_AS_LONG * seconds if begun else _BEGINS_SECONDS):
@@ -115,7 +115,10 @@ def _last_begun(
 
 @contextmanager
 def _forked(work: Callable[..., None], *given: object) -> Iterator[tuple[ForkProcess, Connection]]:
-    """Forks a process for some work, and ends the process; the work sends answers by a pipe."""
+    """Runs `work` in a forked process, and kills the process after the block.
+
+    Yields the process, and the end of a pipe from which the answers of `work` are read.
+    """
     fork = multiprocessing.get_context("fork")
     answer, theirs = fork.Pipe(duplex=False)
     process = fork.Process(target=_within, args=(os.getpid(), work, theirs, *given), daemon=True)
@@ -131,7 +134,7 @@ def _forked(work: Callable[..., None], *given: object) -> Iterator[tuple[ForkPro
 
 
 def limit_memory(more: int) -> None:
-    """Limits the memory of this process to `more` bytes beside the present bytes."""
+    """Limits the memory of this process to `more` bytes above its present use."""
     if (there := _data_bytes()) is not None:
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         wanted = there + more
@@ -191,7 +194,7 @@ def _try(
 
 
 def _limit_core(seconds: float) -> None:
-    """Limits this process to `seconds` of a core beside the time taken so far."""
+    """Limits the processor time of this process to `seconds` more than it has used so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = math.ceil(used.ru_utime + used.ru_stime + seconds)
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
@@ -210,7 +213,10 @@ def _data_bytes() -> int | None:
 
 
 def _over_limit(process: ForkProcess, seconds: float, memory: int) -> OverLimit:
-    """Returns the error of a process that ended before the work was done."""
+    """Waits until a process has exited, and returns the error for its exit code.
+
+    The process has exited before its work was done.
+    """
     process.join()
     code = process.exitcode or 0
     return OverLimit(_too_long(seconds) if code == -signal.SIGXCPU else _ending(code, memory))

@@ -1,7 +1,8 @@
-"""Lines in the logs of processes: each has the time, a level, and who writes it.
+"""Lines in the logs of processes: each line has the time, a level and the name of its writer.
 
-The form is that of Java's lines in the same logs (kappa/engine/spark/log4j2.properties), so
-`kappa logs --level` and the page find both: `2026-01-31T14:05:00.123Z WARN kappa: no answer`.
+The format is the same as that of Java's lines in the same logs
+(kappa/engine/spark/log4j2.properties). So `kappa logs --level` and the page recognize both:
+`2026-01-31T14:05:00.123Z WARN kappa: no answer`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _LEVEL = re.compile(r"\S+ +(?:(TRACE|DEBUG|INFO)|(WARN)|(ERROR|FATAL)) ")
 
 
 class Level(StrEnum):
-    """The level of a line, as Java names it."""
+    """The level of a log line, with Java's names."""
 
     INFO = "INFO"
     WARN = "WARN"
@@ -42,15 +43,15 @@ def write_log_line(text: str, level: Level = Level.INFO) -> None:
 
 
 def error_in(line: str) -> str:
-    """Returns the text of an error that `write_log_line` has written, or "". Pure."""
+    """Returns the text of an error line that `write_log_line` wrote; "" for other lines. Pure."""
     found = _ERROR.fullmatch(line)
     return "" if found is None else found[1]
 
 
 def named_level(line: str) -> str | None:
-    """Returns the level that stands after a line's time: error, warning, or "" for less. Pure.
+    """Returns the level after the time of a line: error, warning, or "" for a lower level. Pure.
 
-    Returns None if no level stands there.
+    Returns None if the line has no level.
     """
     found = _LEVEL.match(line)
     return None if found is None else "warning" if found[2] else "error" if found[3] else ""

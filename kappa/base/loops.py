@@ -1,9 +1,10 @@
 """Loops over all records, compiled by Numba once per user and machine.
 
-A loop runs without Python's lock, so threads decode side by side.
+A loop releases Python's lock, so that several threads can decode in parallel.
+
 The compiled code is kept in the user's cache. `make setup` imports the modules with compiled loops,
-so that no worker waits for the compiler. If the cache cannot be written, each process compiles for
-itself. The reasons are in docs/explain/decisions/0007-compiled-loops.md.
+so that no worker waits for the compiler. If the cache cannot be written, each process compiles the
+loops for itself. The reasons are in docs/explain/decisions/0007-compiled-loops.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Loop = Callable[..., Any]
 
 
 def compiled(signature: Any) -> Callable[[Loop], Loop]:
-    """Compiles a function of numbers and arrays for exactly these types of Numba."""
+    """Returns a decorator that compiles a function of numbers and arrays for one signature."""
 
     def compile_loop(loop: Loop) -> Loop:
         # By default Numba keeps the code beside the module, where another user may not read or

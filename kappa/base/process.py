@@ -1,8 +1,8 @@
-"""Child processes: tied to their parent's life, and identified by pid and time of birth.
+"""Child processes that end with their parent, and identities of processes by pid and start time.
 
-Run as a program (`python process.py PARENT NICE COMMAND...`), this file is the tie. The program
-asks the kernel to be killed when PARENT dies, and becomes COMMAND. So this file imports only the
-standard library.
+As a program (`python process.py PARENT NICE COMMAND...`), this file ties a command to the process
+PARENT. The program asks the kernel to kill it when PARENT dies, and then becomes COMMAND by exec.
+It runs without installed packages (`-I -S`), so this file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -42,18 +42,24 @@ _NICENESS_TRIES, _NICENESS_SECONDS = 40, 0.05
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A permanent identity of a process: a pid may be reused, a pid with its birth may not."""
+    """The unique identity of a process.
+
+    The system may reuse a pid, but not together with the same start time, `born`.
+    """
 
     pid: int
     born: str
 
     def alive(self) -> bool:
-        """Returns True while a thread of the process runs; a zombie is dead."""
+        """Returns True while a thread of the process runs. A zombie counts as dead."""
         return born(self.pid) == self.born
 
 
 def cores_here() -> int:
-    """Counts the cores that this process may use, in a container often not all of the machine's."""
+    """Returns the number of cores that this process may use.
+
+    In a container, the machine often has more cores than that.
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -64,7 +70,7 @@ def process_id(pid: int) -> ProcessId | None:
 
 
 def born(pid: int) -> str | None:
-    """Returns the birth of a process as the system writes it, or None if the process is dead."""
+    """Returns the start time of a process as the system writes it; None if it is dead."""
     found = started(pid)
     if found is None:
         return None if Path("/proc/self/stat").exists() else _born_by_ps(pid)
@@ -72,29 +78,35 @@ def born(pid: int) -> str | None:
 
 
 def started(pid: int) -> int | None:
-    """Returns the birth of a process in clock ticks since boot, or None if the process is dead."""
+    """Returns the start time of a process in clock ticks since boot, or None if it is dead."""
     fields = _stat(pid)
     return None if fields is None else int(fields[19])
 
 
 def boot() -> str:
-    """Returns the id of the machine's boot; pids and times of birth are valid within a boot."""
+    """Returns the id of the machine's boot.
+
+    Pids and start times are comparable only within a boot.
+    """
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
 def mark_children(root: str) -> None:
-    """Marks all processes that this process starts from now on as processes of a root."""
+    """Marks all processes that this process starts from now on as processes of `root`.
+
+    The mark is an environment variable, which children inherit. An empty `root` sets no mark.
+    """
     if root:
         os.environ[MARK] = root
 
 
 def marked_root() -> str:
-    """Returns the id of the root whose mark this process has, or "" without a mark."""
+    """Returns the id of the root that this process is marked with, or "" without a mark."""
     return os.environ.get(MARK, "")
 
 
 def is_marked(pid: int, root: str) -> bool:
-    """Returns True if a process has the mark of a root; False if the mark cannot be read."""
+    """Returns True if a process has the mark of `root`; False if its environment cannot be read."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -103,7 +115,7 @@ def is_marked(pid: int, root: str) -> bool:
 
 
 def has_open(pid: int, path: Path) -> bool:
-    """Returns True if a process has this very file open; False if that cannot be seen."""
+    """Returns True if a process has the file `path` open; False if this cannot be determined."""
     with contextlib.suppress(OSError):
         place = path.stat()
         for each in Path(f"/proc/{pid}/fd").iterdir():
@@ -114,10 +126,10 @@ def has_open(pid: int, path: Path) -> bool:
 
 
 def listening_process(port: int) -> tuple[int, list[str]] | None:
-    """Finds the process that listens at a TCP port, with the words of its command line.
+    """Finds the process that listens on a TCP port. Returns its pid and its command line as words.
 
-    Returns None if no process of this user does. The first process that opened the socket is
-    returned, and not a child that has inherited the socket.
+    If a child has inherited the socket, the process that opened the socket is returned. Returns
+    None if no process of this user listens on the port.
     """
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     pids = (int(each.name) for each in Path("/proc").glob("[0-9]*")) if sockets else ()
@@ -133,7 +145,7 @@ def listening_process(port: int) -> tuple[int, list[str]] | None:
 
 
 def _listening_inodes(port: int) -> set[str]:
-    """Returns the inodes of the sockets that listen at a TCP port (proc_net_tcp(5))."""
+    """Returns the inodes of the sockets that listen on a TCP port (proc_net_tcp(5))."""
     found = set()
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -145,7 +157,7 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 def send_signal(process: ProcessId, number: int) -> None:
-    """Sends a signal to exactly this process, and never to another with the same pid."""
+    """Sends a signal to a process, but never to another process that has reused its pid."""
     with contextlib.suppress(ProcessLookupError):
         if not hasattr(os, "pidfd_open"):
             if process.alive():
@@ -162,7 +174,7 @@ def send_signal(process: ProcessId, number: int) -> None:
 
 @functools.cache
 def machine() -> str:
-    """Returns the id of this machine, or "" if no id is known, as in a container."""
+    """Returns the id of this machine, or "" if it has none that is known, such as a container."""
     if os.environ.get("KUBERNETES_SERVICE_HOST") or any(map(os.path.exists, _OF_CONTAINERS)):
         return ""
     for path in _MACHINE_IDS:
@@ -173,7 +185,7 @@ def machine() -> str:
 
 
 def set_by_sigterm() -> threading.Event:
-    """Returns an event that SIGTERM sets from now on."""
+    """Installs a handler for SIGTERM, and returns the event that SIGTERM sets."""
     ended = threading.Event()
     # The event is set in another thread, since the interrupted thread may hold the event's lock.
     signal.signal(signal.SIGTERM, lambda _number, _frame: _thread.start_new_thread(ended.set, ()))
@@ -182,10 +194,10 @@ def set_by_sigterm() -> threading.Event:
 
 @contextlib.contextmanager
 def set_by_interrupt() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C sets, in place of an exception wherever the program is just then.
+    """Makes Ctrl-C set the yielded event within the block, instead of raising an exception.
 
-    A second Ctrl-C raises KeyboardInterrupt. The signals that end a command as Ctrl-C does count
-    likewise.
+    A second Ctrl-C raises KeyboardInterrupt. SIGTERM and SIGHUP act like Ctrl-C, if they end this
+    command as Ctrl-C does.
     """
     ended = threading.Event()
 
@@ -217,13 +229,13 @@ def start_tied(
     inherits: Sequence[int] = (),
     source: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts a command in a new session; SIGKILL ends the command when this process dies.
+    """Starts a command in a new session, tied to this process: when this process dies, so does it.
 
-    On Linux the kernel kills the command. By the kernel's rule the tie is to the THREAD that starts
-    the command. So call this function from the main thread, or from a thread that lives as long as
-    the process. On other systems the next start kills a command that a crash has left
-    (`kill_and_see_gone`). `nice` is the command's niceness, 0 to 19. The command `inherits` the
-    open files of these numbers, and reads standard input from `source`.
+    On Linux the kernel kills the command with SIGKILL as soon as the THREAD that started the
+    command ends. So call this function from the main thread, or from a thread that lives as long as
+    the process. On other systems, a command that a crash has left running is killed at the next
+    start (`kill_and_see_gone`). `nice` is the command's niceness, 0 to 19. The command inherits the
+    open files with the numbers in `inherits`, and reads its standard input from the file `source`.
     """
     return subprocess.Popen(
         tied(command, nice=nice),
@@ -240,9 +252,9 @@ def start_tied(
 def start_apart(
     command: Sequence[str], *, output: IO[bytes], inherits: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Starts a command in a new session; the command outlives this process.
+    """Starts a command in a new session. The command continues after this process exits.
 
-    The command `inherits` the open files of these numbers.
+    The command inherits the open files with the numbers in `inherits`.
     """
     return subprocess.Popen(
         command,
@@ -255,9 +267,10 @@ def start_apart(
 
 
 def name_process(name: Callable[[str], str]) -> None:
-    """Changes the command line of this process, for `ps` and for people.
+    """Changes the command line of this process, which `ps` shows.
 
-    `name` takes the former command line. The new text is cut to the length of the first.
+    `name` receives the present command line and returns the new one. The new one is cut to the
+    length of the original command line.
     """
     # Without this variable setproctitle would overwrite the environment, which follows in memory.
     os.environ["SPT_NOENV"] = "1"
@@ -268,9 +281,10 @@ def name_process(name: Callable[[str], str]) -> None:
 
 
 def lower_priority(nice: int, pids: Sequence[int]) -> None:
-    """Gives processes of this user, with all of their present threads, a niceness, 0 to 19.
+    """Sets the niceness, 0 to 19, of processes of this user, with all their present threads.
 
-    A thread with a greater niceness keeps that niceness: only root may reduce a niceness.
+    A thread whose niceness is greater keeps it, since only root may reduce a niceness. If this
+    process leads a session, the niceness of the session's group is set too.
     """
     if nice and os.getsid(0) == os.getpid():
         _group_niceness(nice)
@@ -285,10 +299,10 @@ def lower_priority(nice: int, pids: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def yielding_to_others(nice: int) -> Iterator[None]:
-    """Gives this process's session less of the machine than other sessions within the block.
+    """Gives this process's session a smaller share of the machine within the block.
 
-    Unlike the niceness of a thread, that of a session may go back to 0. A kernel that does not
-    group processes by session makes no difference.
+    The niceness of a session may be set back to 0, unlike the niceness of a thread. The function
+    has no effect if the kernel does not group processes by session.
     """
     is_leader = nice > 0 and os.getsid(0) == os.getpid()
     if is_leader:
@@ -305,12 +319,15 @@ def yielding_to_others(nice: int) -> Iterator[None]:
 
 
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
-    """Returns a command that the end of the starting thread kills (`start_tied`)."""
+    """Returns a command line that ties `command` to the thread that starts it (`start_tied`)."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(nice), *command]
 
 
 def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> bool:
-    """Kills a running process, and waits. Returns False if the process stays alive."""
+    """Kills a process, and waits until it is dead.
+
+    Returns False if it is alive after the patience.
+    """
     send_signal(process, signal.SIGKILL)
     deadline = time.monotonic() + patience_seconds
     while process.alive():
@@ -323,13 +340,13 @@ def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> 
 def ensure_session_gone(
     session: int, *, since: int = 0, root: str | None = None, patience_seconds: float = 30.0
 ) -> bool:
-    """Kills every process of a session born at or after `since`, and waits until all are gone.
+    """Kills the processes of a session born at or after `since`, and waits until they are dead.
 
-    `since` is in clock ticks since boot. Returns False if a process stays alive. While any member
-    of a session lives, no other process gets the session's id. So the id identifies all processes
-    that the leader has left (a job's JVM, Spark's Python workers), in any process group. After the
-    last member has ended, the id may be reused. So for a session that was read from a file, give
-    the `root`: only processes with the root's mark are killed.
+    `since` is in clock ticks since boot. Returns False if a process is still alive after
+    `patience_seconds`. While any member of a session lives, no other session gets the same id. So
+    the id identifies all processes that a dead leader has left (a job's JVM, Spark's Python
+    workers), in any process group. After the last member has ended, the id may be reused. So if the
+    id was read from a file, give the `root`: then only processes with the root's mark are killed.
     """
     deadline = time.monotonic() + patience_seconds
     while True:
@@ -344,10 +361,10 @@ def ensure_session_gone(
 
 
 def _may_be_starting(session: int, since: int) -> bool:
-    """Returns True if a process of a session may not have begun the intended program yet.
+    """Returns True if a process of a session may not have started its own program yet.
 
-    Before the program begins, a process shows no environment, or the environment of the parent,
-    which has no mark.
+    Until then, the process has no readable environment, or has the environment of its parent, which
+    has no mark.
     """
     newest = time.clock_gettime(time.CLOCK_BOOTTIME) - _STARTS_SECONDS
     for member in session_members(session, since=since):
@@ -362,10 +379,10 @@ def _may_be_starting(session: int, since: int) -> bool:
 def session_members(
     session: int, *, since: int = 0, root: str | None = None
 ) -> tuple[ProcessId, ...]:
-    """Lists the processes of a session born at or after `since`; with `root`, only the root's.
+    """Returns the processes of a session born at or after `since`; with `root`, only the root's.
 
-    A leader that was born at `since` counts as a process of the root: a leader marks children, and
-    not itself.
+    A process is the root's if it has the root's mark. The leader of the session counts as the
+    root's if it was born at `since`: a leader marks its children, but has no mark itself.
     """
     found = []
     for entry in Path("/proc").iterdir():
@@ -382,9 +399,9 @@ def session_members(
 def bytes_moved(program: str) -> dict[int, int]:
     """Returns the bytes that processes of this session have read and written, by pid.
 
-    Only processes with `program` in the command line are counted. A process in an endless
-    computation reads and writes nothing. The result is empty if the kernel does not count the bytes
-    (proc_pid_io(5)).
+    Only processes with `program` in the command line are counted. The counts show whether a process
+    is stuck: a process in an endless computation reads and writes nothing. The result is empty if
+    the kernel does not count these bytes (proc_pid_io(5)).
     """
     moved: dict[int, int] = {}
     for member in session_members(os.getsid(0)) if Path("/proc/self/io").exists() else ():
@@ -400,9 +417,9 @@ def bytes_moved(program: str) -> dict[int, int]:
 
 
 def ticks_of_threads(name: str) -> int:
-    """Returns the clock ticks that this process's threads of a name have computed.
+    """Returns the processor time of this process's threads named `name`, in clock ticks.
 
-    The result is 0 if the kernel does not list the threads (proc_pid_task(5)).
+    Returns 0 if the kernel does not list the threads (proc_pid_task(5)).
     """
     ticks, tasks = 0, Path("/proc/self/task")
     for task in tasks.iterdir() if tasks.is_dir() else ():
@@ -442,10 +459,10 @@ def _born_by_ps(pid: int) -> str | None:
 
 
 def _group_niceness(nice: int) -> bool:
-    """Sets the niceness of this session's group. Returns False if the kernel must be asked again.
+    """Sets the niceness of this session's group. Returns False if the caller must try again later.
 
-    If the kernel groups processes by session, niceness counts only within a session, and the group
-    has its own niceness (sched(7), "The autogroup feature").
+    If the kernel groups processes by session, the niceness of a process counts only within its
+    session, and the group has a niceness of its own (sched(7), "The autogroup feature").
     """
     try:
         Path("/proc/self/autogroup").write_text(str(nice), encoding="utf-8")

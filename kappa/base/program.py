@@ -1,8 +1,8 @@
 """Programs of child processes: command lines, options, errors and exit codes.
 
-A program is a module with a `main`. Every program takes the project and the root, and names all
-other options. A program writes an error to stderr as the command line does, and ends with the exit
-code of the error. Only the user can read the files that a command and its children keep.
+A program is a module with a `main`. Every program takes the project, the root and its own named
+options. A program writes an error to stderr as the command line does, and exits with the error's
+exit code. Files that a command and its children keep can be read only by the user.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _users_umask: list[int] = []
 
 
 def keep_private() -> None:
-    """Makes new files of this process and its children readable only by the user."""
+    """Sets the umask so that only the user can read new files of this process and its children."""
     before = os.umask(0o077)
     if not _users_umask:
         _users_umask.append(before)
 
 
 def hand_out(file: Path) -> None:
-    """Gives a file or folder that the user has named the mode that the user's umask allows."""
+    """Changes the mode of a file or folder that the user named to what the user's umask allows."""
     if _users_umask:
         file.chmod((0o777 if file.is_dir() else 0o666) & ~_users_umask[0])
 
 
 @contextmanager
 def handing_out() -> Iterator[None]:
-    """Gives files that the block makes the mode that the user's umask allows.
+    """Gives files that the block creates the mode that the user's umask allows.
 
-    The umask is that of the whole process: no other thread may make files of the root meanwhile
-    but in folders that only the user may enter.
+    The umask applies to the whole process. So meanwhile no other thread may create files of the
+    root, except in folders that only the user may enter.
     """
     if not _users_umask:
         yield
@@ -57,13 +57,13 @@ def handing_out() -> Iterator[None]:
 
 
 def command_of(module: str, *options: str) -> list[str]:
-    """Returns the command line that runs a module as a program."""
+    """Returns the command line that runs `module` as a program."""
     # -P keeps a file of the user's folder from being imported in place of a library with its name.
     return [sys.executable, "-P", "-m", module, *options]
 
 
 def project_options(settings: Settings) -> tuple[str, ...]:
-    """Returns the options that every program takes: the project and the root."""
+    """Returns the options that every program takes: `--project` and `--root`."""
     return "--project", str(settings.project), "--root", settings.root_url
 
 
@@ -75,10 +75,11 @@ def run_program(
     has_log: bool = True,
     **options: Callable[[str], object],
 ) -> int:
-    """Runs a program's work on the parsed options, and returns the exit code.
+    """Parses the options of a program, calls `work` with them, and returns the exit code.
 
-    `options` are the options besides the project and the root, each with the type of the value.
-    Without a log, an error is written for a person at a terminal.
+    `options` names the options besides `--project` and `--root`, with the type of each. A
+    KappaError becomes the error's exit code; its text is written as a log line, or without a log
+    (`has_log`) as text for a terminal.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--project", type=Path, required=True)

@@ -1,11 +1,16 @@
 """Temporary folders of a process, and the user's cache.
 
-A reader spills rows that do not fit in memory into a temporary folder. A stranger's query finds the
-files of a bucket that the query may read in a temporary folder. A proof folds a build there, an
-archive is checked there, and a child of Spark keeps its request and its files there. `kappa dev`
-has a root there. The name of each folder names the process. Only the user can read each folder. It
-is deleted at the end of the reader, query, proof, check, child or command. The folders of a killed
-process are deleted by the next process that makes a folder there, or by `kappa gc`.
+There is a kind of temporary folder for each of these uses:
+
+- a reader spills rows that do not fit in memory
+- a query from the network downloads the files of a bucket that it may read
+- a proof folds a build, and an archive is checked
+- a child of Spark keeps its request and its files
+- `kappa dev` keeps its root
+
+The name of a folder identifies the process that created it. Only the user can read the folder. It
+is deleted when the use ends. If the process was killed, the folder is deleted by the next process
+that creates a folder there, or by `kappa gc`.
 """
 
 from __future__ import annotations
@@ -36,14 +41,15 @@ _OURS = re.compile(
 
 
 def make_spill_folder(parent: Path) -> Path:
-    """Makes a spill folder of this process below `parent`; deletes folders of dead processes."""
+    """Creates a spill folder of this process below `parent`; deletes folders of dead processes."""
     return make_folder(parent, SPILL)
 
 
 def make_folder(parent: Path, prefix: str) -> Path:
-    """Makes a folder of this process below `parent`; deletes folders of dead processes.
+    """Creates a folder of this process below `parent`; deletes folders of dead processes.
 
-    The name of the folder begins with `prefix`.
+    The name of the folder begins with `prefix`. Raises SettingsError if the folder cannot be
+    created.
     """
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +94,7 @@ def _is_mine(path: Path) -> bool:
 
 
 def user_cache(name: str) -> Path:
-    """Returns `kappa/NAME` in the user's cache folder, which all projects of a user share.
+    """Returns `kappa/NAME` in the user's cache folder, which all projects of the user share.
 
     Raises RuntimeError if the user has no home folder.
     """
@@ -97,7 +103,7 @@ def user_cache(name: str) -> Path:
 
 
 def user_state(name: str) -> Path:
-    """Returns `kappa/NAME` in the user's state folder, which is kept from one run to the next.
+    """Returns `kappa/NAME` in the user's state folder, whose content is kept between runs.
 
     Raises RuntimeError if the user has no home folder.
     """

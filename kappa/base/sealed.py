@@ -1,8 +1,8 @@
-"""The seal of a document: a field of the document with a hash of all other bytes.
+"""The seal of a document: a field that contains a hash of all other bytes of the document.
 
-Every document below a root that is read back is sealed, so a changed bit is noticed. A document
-that an earlier Kappa wrote has no seal, and is read without this check. Anybody can write a
-document with a valid seal: the seal protects from rot, not from malice.
+Every document below a root that Kappa reads back is sealed, so Kappa notices a changed bit. A
+document that an earlier Kappa wrote has no seal, and is read without this check. Anybody can write
+a document with a valid seal: the seal protects against accidental damage, not against forgery.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DIGITS = 32
 
 
 class SealBroken(ValueError):
-    """A document that has changed since it was written."""
+    """A document that is not as it was written."""
 
 
 def encoded(document: object) -> bytes:
@@ -26,14 +26,14 @@ def encoded(document: object) -> bytes:
 
 
 def sealed(document: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Returns a document as JSON with a seal, and the seal."""
+    """Returns a document as JSON with a seal, and the seal itself."""
     assert SEAL not in document, "a document gets its seal here"
     seal = _seal_of(encoded(document))
     return encoded({**document, SEAL: seal}), seal
 
 
 def unsealed(content: bytes) -> tuple[Any, str]:
-    """Decodes a document. Returns the document without the seal, and the seal, "" if missing.
+    """Decodes a document. Returns the document without its seal, and the seal ("" if missing).
 
     Raises ValueError if the bytes are not JSON, and SealBroken if the bytes have changed since the
     document was written.
@@ -53,7 +53,7 @@ def unsealed(content: bytes) -> tuple[Any, str]:
 
 
 def _is_sealed_by(content: bytes, key: str, seal: object) -> bool:
-    """Returns True if a field of a document is the seal of all other bytes."""
+    """Returns True if the field `key`, with the value `seal`, holds the hash of all other bytes."""
     if not isinstance(seal, str) or len(seal) != _DIGITS:
         return False
     before, _, after = content.partition(f'"{key}":"{seal}"'.encode())

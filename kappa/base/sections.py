@@ -1,9 +1,10 @@
-"""The sections of kappa.toml: each setting with its default, its bounds and its use. Values.
+"""The sections of kappa.toml: each setting with its default, bounds and description.
 
-An error about a setting shows its description to the user. `SECRET` marks a secret: nothing shows
-its value. A secret is given by the environment or a separate file, and never in kappa.toml, which
-is copied with the project, into images and histories. The credentials of a bucket are in the
-environment (`AWS_ACCESS_KEY_ID`, ...), or found by the usual chain.
+An error about a setting shows the setting's description to the user. The mark `SECRET` in a type
+means that Kappa never shows the value. A secret is given by the environment or in a separate file,
+but never in kappa.toml, since that file is copied with the project into images and version
+histories. Credentials of a bucket come from the environment (`AWS_ACCESS_KEY_ID`, ...) or from the
+other usual places that an S3 client searches.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ Duration = Annotated[
 
 
 class Section(Struct, frozen=True):
-    """A table of kappa.toml, or all of it."""
+    """A section of kappa.toml, or the whole file."""
 
     @classmethod
     def kinds(cls) -> dict[str, Any]:
-        """Returns the type of each setting."""
+        """Returns the type of each setting of this section, by the setting's name."""
         return get_type_hints(cls, include_extras=True)
 
     def __repr__(self) -> str:
@@ -52,12 +53,12 @@ class Section(Struct, frozen=True):
 
 
 def is_secret(kind: Any) -> bool:
-    """Returns True if nothing may show the value of a setting of this type."""
+    """Returns True if the values of settings of this type must never be shown."""
     return SECRET in get_args(kind)
 
 
 def description(kind: Any) -> str:
-    """Returns the description in the type of a setting; that of a section has none."""
+    """Returns the description in the type of a setting, or "" for the type of a section."""
     return next((each for each in get_args(kind) if isinstance(each, str)), "")
 
 
@@ -65,7 +66,7 @@ SourceTopics = Annotated[list[str], "the topics that it may send to; none: all t
 
 
 class SourceSettings(Section, frozen=True):
-    """`[collect.sources.NAME]`: a source that may send events."""
+    """`[collect.sources.NAME]`: a program that may send events to the collector."""
 
     token: Annotated[str, "what it sends with each request", SECRET] = ""
     topics: SourceTopics = field(default_factory=list)
@@ -73,7 +74,7 @@ class SourceSettings(Section, frozen=True):
 
 
 class PullKind(StrEnum):
-    """The ways in which a source gives its events."""
+    """The ways in which the collector fetches the events of a source."""
 
     SSE = "sse"
     WEBSOCKET = "websocket"
@@ -82,7 +83,7 @@ class PullKind(StrEnum):
 
 
 class PullSettings(Section, frozen=True):
-    """`[collect.pull.NAME]`: a source whose events the collector fetches itself."""
+    """`[collect.pull.NAME]`: a source from which the collector itself fetches events."""
 
     url: Annotated[
         str,
@@ -122,7 +123,7 @@ class PullSettings(Section, frozen=True):
 
 
 class CollectSettings(Section, frozen=True):
-    """`[collect]`: the collector, which takes events from programs without a Kafka client."""
+    """`[collect]`: the collector, which receives events from programs without a Kafka client."""
 
     topics: Annotated[
         list[str],
@@ -193,21 +194,24 @@ class CollectSettings(Section, frozen=True):
 
 
 class Durability(StrEnum):
-    """The losses that an acknowledged record survives: of power, or only of processes."""
+    """The failures that an acknowledged record survives.
+
+    DISK: power losses and the death of processes. PROCESS: only the death of processes.
+    """
 
     DISK = "disk"
     PROCESS = "process"
 
 
 def seconds_of(duration: str) -> float:
-    """Returns a setting that is a duration in seconds."""
+    """Converts the text of a duration setting to seconds."""
     milliseconds = parse_duration(duration)
     assert milliseconds is not None, "its pattern allows nothing else"
     return milliseconds / 1000
 
 
 class RegistrySettings(Section, frozen=True):
-    """`[registry]`: the schema registry, for topics whose records are framed by it."""
+    """`[registry]`: the schema registry for topics whose records name their schema in it."""
 
     url: Annotated[
         str | None, "URL of a schema registry with Confluent's API; none: no registry"
@@ -228,7 +232,7 @@ class RegistrySettings(Section, frozen=True):
 
 
 class JarsSettings(Section, frozen=True):
-    """`[jars]`: the source of jars."""
+    """`[jars]`: the repository and the cache of the jars."""
 
     repository: Annotated[str | None, "another Maven repository than the default one"] = None
     cache: Annotated[
@@ -237,7 +241,7 @@ class JarsSettings(Section, frozen=True):
 
 
 class RolloutSettings(Section, frozen=True):
-    """`[rollout]`: how a switch is made."""
+    """`[rollout]`: the time limits of a switch between builds, and of an undo."""
 
     hold_seconds: Annotated[
         Seconds, "how long the live job publishes no frontier during a promote"
@@ -258,12 +262,12 @@ class RolloutSettings(Section, frozen=True):
 
     @property
     def soak_seconds(self) -> float:
-        """Returns the soak in seconds."""
+        """Returns the length of the soak in seconds."""
         return seconds_of(self.soak)
 
 
 class HistorySettings(Section, frozen=True):
-    """`[history]`: how far back a query can look."""
+    """`[history]`: the past states that Kappa keeps for queries with `--at`."""
 
     every_seconds: Annotated[
         Seconds,
@@ -278,7 +282,7 @@ class HistorySettings(Section, frozen=True):
 
 
 class ArchiveSettings(Section, frozen=True):
-    """`[archive]`: how topics that declare an archive are copied."""
+    """`[archive]`: the copying of topics that declare an archive."""
 
     every_seconds: Annotated[
         Seconds,
@@ -288,7 +292,7 @@ class ArchiveSettings(Section, frozen=True):
 
 
 class ChangesSettings(Section, frozen=True):
-    """`[changes]`: how long a follower of a served table can continue from its cursor."""
+    """`[changes]`: the time for which a follower of a served table can continue from its cursor."""
 
     keep_seconds: Annotated[
         Seconds,
@@ -304,12 +308,12 @@ class ChangesSettings(Section, frozen=True):
 
     @property
     def sinks_keep_seconds(self) -> float:
-        """Returns how long a sink's position is kept, in seconds; 30 days at most."""
+        """Returns the seconds for which a sink's position is kept, at most 30 days."""
         return min(seconds_of(self.sinks_keep), 30 * 86_400.0)
 
 
 class PlanSettings(Section, frozen=True):
-    """`[plan]`: what a plan tries before it promises a replay."""
+    """`[plan]`: the records that a plan reads as a sample, before it offers a replay."""
 
     sample_records: Annotated[
         Count,
@@ -325,7 +329,7 @@ class PlanSettings(Section, frozen=True):
 
 
 class VerifySettings(Section, frozen=True):
-    """`[verify]`: what a verification and a diff may take."""
+    """`[verify]`: the limits of memory, time and disk space of verifications and diffs."""
 
     memory: Annotated[
         Size,
@@ -357,7 +361,7 @@ class VerifySettings(Section, frozen=True):
 
 
 class ViewsSettings(Section, frozen=True):
-    """`[views]`: maintained views, which are held to their queries."""
+    """`[views]`: the checks that compare maintained views with their queries."""
 
     check_rows: Annotated[
         Count,
@@ -368,7 +372,7 @@ class ViewsSettings(Section, frozen=True):
 
 
 class PostgresSettings(Section, frozen=True):
-    """`[serve.postgres]`: the address for Postgres clients, and the server's certificate."""
+    """`[serve.postgres]`: the address for Postgres clients, and a certificate for TLS."""
 
     listen: Annotated[
         str,
@@ -384,7 +388,7 @@ class PostgresSettings(Section, frozen=True):
 
 
 class ServeSettings(Section, frozen=True):
-    """`[serve]`: the address of HTTP, and the limits of one query of a stranger."""
+    """`[serve]`: the address for HTTP, and the limits of one query over the network."""
 
     listen: Annotated[
         str,
@@ -421,7 +425,7 @@ class ServeSettings(Section, frozen=True):
 
 
 class AgentAct(StrEnum):
-    """An act of an agent that needs a person's yes, unless `agents.may` lists it."""
+    """A kind of action for which an agent needs a person's yes, unless `agents.may` lists it."""
 
     STAGE = "stage"
     PROMOTE = "promote"
@@ -433,7 +437,7 @@ class AgentAct(StrEnum):
 
 
 class AgentSettings(Section, frozen=True):
-    """`[agents]`: agents that speak the Model Context Protocol."""
+    """`[agents]`: the rights of agents that use the Model Context Protocol."""
 
     may: Annotated[
         list[AgentAct],
@@ -446,7 +450,7 @@ class AgentSettings(Section, frozen=True):
 
 
 class AlertSettings(Section, frozen=True):
-    """`[alerts]`: how alerts are delivered."""
+    """`[alerts]`: the delivery of alerts."""
 
     secret: Annotated[
         str,
@@ -488,7 +492,7 @@ class NotifySettings(Section, frozen=True):
 
 
 class Protocol(StrEnum):
-    """The protocol between clients and the cluster: with TLS or without, as a user or not."""
+    """The protocol between clients and the Kafka cluster, with or without TLS and a login."""
 
     SASL_SSL = "SASL_SSL"
     SSL = "SSL"
@@ -496,7 +500,7 @@ class Protocol(StrEnum):
 
 
 class Mechanism(StrEnum):
-    """The mechanism by which a client proves its user."""
+    """The SASL mechanism by which a client proves its user to the Kafka cluster."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -510,7 +514,7 @@ _OF_TLS = ("ca", "certificate", "key")
 
 
 class KafkaAuth(Section, frozen=True):
-    """`[kafka.auth]`: access to a secured cluster, declared once for all clients."""
+    """`[kafka.auth]`: access to a secured Kafka cluster, declared once for all clients."""
 
     protocol: Annotated[
         Protocol | None,
@@ -557,7 +561,7 @@ class KafkaAuth(Section, frozen=True):
 
     @property
     def wire(self) -> Protocol:
-        """Returns the protocol in force."""
+        """Returns the protocol in use: the given one, or the one that fits the mechanism."""
         if self.protocol is not None:
             return self.protocol
         return Protocol.SSL if self.mechanism is None else Protocol.SASL_SSL
@@ -596,7 +600,7 @@ class KafkaAuth(Section, frozen=True):
 
 
 class KafkaSettings(Section, frozen=True):
-    """`[kafka]`: which broker, and how clients talk to it."""
+    """`[kafka]`: the cluster, or the broker that Kappa runs, and the options of clients."""
 
     bootstrap_servers: Annotated[
         str | None,
@@ -612,7 +616,10 @@ class KafkaSettings(Section, frozen=True):
     auth: KafkaAuth = KafkaAuth()
 
     def __post_init__(self) -> None:
-        """Raises SettingsError if access is declared to the broker that is open."""
+        """Raises SettingsError if `auth` is given although Kappa runs its own broker.
+
+        That broker needs no login, and only this machine can connect to it.
+        """
         if self.auth.is_declared and self.bootstrap_servers is None:
             raise SettingsError(
                 "kafka.auth is for a cluster, and none is named: Kappa's own broker is open, to "
@@ -626,7 +633,7 @@ _SHORT_SLICES = 20
 
 
 class EngineSettings(Section, frozen=True):
-    """`[engine]`: how a job folds."""
+    """`[engine]`: the resources and limits of jobs."""
 
     memory: Annotated[Size, "heap of a job's JVM"] = "2g"
     worker_memory: Annotated[
@@ -708,16 +715,20 @@ class EngineSettings(Section, frozen=True):
 
     @property
     def short_records(self) -> int:
-        """Returns the most offsets of a short catch-up.
+        """Returns the largest number of offsets in a short catch-up.
 
-        A short catch-up is folded in slices of at most `driver_rows` offsets by the process that
-        then folds the tail: neither another JVM nor Spark's Python workers are started.
+        A short catch-up is folded in slices of at most `driver_rows` offsets. The process that then
+        folds the tail also folds the catch-up, so no other JVM and no Python workers of Spark are
+        started.
         """
         return _SHORT_SLICES * self.driver_rows
 
 
 class Role(StrEnum):
-    """A role of a token, a person or a group: `serving/access/roles.py` has what each may do."""
+    """A role of a token, a person or a group.
+
+    `serving/access/roles.py` lists the rights of each role.
+    """
 
     READ = "read"
     COLLECT = "collect"
@@ -742,7 +753,10 @@ class GrantSettings(Section, frozen=True):
 
 
 class TokenSettings(Section, frozen=True):
-    """`[access.tokens.NAME]`: a token with roles, for a place that has an environment only."""
+    """`[access.tokens.NAME]`: a token with roles that the environment gives.
+
+    It is for a machine on which only environment variables can be set.
+    """
 
     token: Annotated[
         str, "what a client sends with each request; from the environment alone", SECRET
@@ -772,7 +786,7 @@ class OidcSettings(Section, frozen=True):
 
 
 class AccessSettings(Section, frozen=True):
-    """`[access]`: who may do what over the network, beside the token of `[serve]`."""
+    """`[access]`: the rights of clients over the network, in addition to the token of `[serve]`."""
 
     file: Annotated[
         Path | None,
@@ -798,7 +812,7 @@ _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port
 
 
 class StorageSettings(Section, frozen=True):
-    """The server of a bucket, by the S3 protocol."""
+    """`[storage]`: the S3 server of a bucket."""
 
     endpoint: Annotated[str | None, "URL of the S3 server, without a bucket; none: Amazon's"] = None
     region: Annotated[str | None, "region of the bucket; none: AWS_REGION, or us-east-1"] = None
@@ -812,16 +826,16 @@ class StorageSettings(Section, frozen=True):
 
 
 def without_secrets(url: str) -> str:
-    """Returns a URL as it may be printed, without a login and what follows a question mark.
+    """Returns a URL for printing, without its login, its query and its fragment.
 
-    A secret may have slashes in it, so the last `@` counts.
+    A password may contain slashes, so the login ends at the last `@`.
     """
     without_login = re.sub(r"(?<=://).*@", "...@", url, flags=re.DOTALL)
     return re.sub(r"[?#].*", "?...", without_login, flags=re.DOTALL)
 
 
 def problems_of_storage(storage: StorageSettings) -> Iterator[tuple[str, str, str]]:
-    """Yields what is wrong with a bucket's server: a setting's name, why, and what to do. Pure."""
+    """Yields the problems of a bucket's settings: setting's name, reason and remedy. Pure."""
     if storage.endpoint is None:
         return
     url = _ENDPOINT.fullmatch(storage.endpoint)

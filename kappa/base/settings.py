@@ -1,10 +1,11 @@
-"""The settings of a project: flags override the environment, which overrides kappa.toml.
+"""The settings of a project, from flags, the environment and kappa.toml.
 
-An example of a variable is `KAPPA__KAFKA__BOOTSTRAP_SERVERS`. A project is the nearest parent
-folder with a kappa.toml. Unknown keys are errors with a suggestion.
+A flag overrides the environment, and the environment overrides kappa.toml. A variable has a name
+such as `KAPPA__KAFKA__BOOTSTRAP_SERVERS`. The project is the nearest folder, from the present one
+upwards, that contains a kappa.toml. An unknown key is an error, with the most similar known key.
 
-Where origins are shown, values of secrets never are. Options of Kafka may have passwords, so their
-values are hidden, too; of Spark's settings only those that are secrets are hidden.
+A list of settings with their origins never shows the values of secrets. It hides the values of all
+Kafka options, since they may contain passwords. Of Spark's settings, it hides only secrets.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ _WITHOUT_SECRETS: Mapping[tuple[str, ...], type[Section]] = {
 
 
 class Settings(Section, frozen=True):
-    """All settings of one project; `project` is the folder of kappa.toml."""
+    """All settings of one project. `project` is the folder of kappa.toml."""
 
     project: Path = Path()
     root: Annotated[
@@ -122,7 +123,10 @@ class Settings(Section, frozen=True):
 
     @property
     def root_url(self) -> str:
-        """Returns the root as a URL, or as a path made absolute from the project's folder."""
+        """Returns the root as a URL or an absolute path.
+
+        A relative path starts at the project's folder.
+        """
         return self.root if "://" in self.root else str((self.project / self.root).absolute())
 
     @property
@@ -132,17 +136,20 @@ class Settings(Section, frozen=True):
 
     @property
     def syncs(self) -> bool:
-        """Returns True if an acknowledged record has to survive a power loss."""
+        """Returns True if acknowledged records must survive a power loss."""
         return self.durability is Durability.DISK
 
     @property
     def runs_broker(self) -> bool:
-        """Returns True if Kappa starts its own broker."""
+        """Returns True if Kappa runs its own Kafka broker."""
         return self.kafka.bootstrap_servers is None
 
 
 def find_project(start: Path) -> Path:
-    """Finds the nearest folder with a kappa.toml, from `start` upwards. Raises SettingsError."""
+    """Returns the nearest folder with a kappa.toml: `start` or a folder above it.
+
+    Raises SettingsError if there is none.
+    """
     here = start.absolute()
     for folder in (here, *here.parents):
         if (folder / FILE).is_file():
@@ -154,18 +161,19 @@ def find_project(start: Path) -> Path:
 
 
 def load_settings(start: Path, **flags: Any) -> Settings:
-    """Loads the settings of the project around `start`.
+    """Loads the settings of the project that contains the folder `start`.
 
-    `flags` (`root=...`) override file and environment; None means not given. Raises SettingsError,
-    which names the key, the file or variable, and the nearest known key.
+    `flags` (`root=...`) override file and environment; a flag that is None is ignored. Raises
+    SettingsError if a setting is wrong. The error names the key, the file or variable, and the most
+    similar known key.
     """
     return _settings_of(find_project(start), flags)
 
 
 def load_settings_anywhere(start: Path) -> Settings:
-    """Loads the settings around `start`; without a project, only those of the environment.
+    """Loads the settings as `load_settings` does, or without a project only the environment's.
 
-    Raises SettingsError as `load_settings` does.
+    Raises SettingsError if a setting is wrong.
     """
     try:
         project = find_project(start)
@@ -175,7 +183,10 @@ def load_settings_anywhere(start: Path) -> Settings:
 
 
 def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
-    """Reads a project's kappa.toml; a missing file counts as an empty file."""
+    """Loads the settings of the project in the folder `project`, with `flags`.
+
+    A missing kappa.toml counts as empty. Raises SettingsError with all mistakes.
+    """
     file = project / FILE
     try:
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
@@ -200,7 +211,7 @@ def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
 
 
 def _in_environment() -> dict[str, Any]:
-    """Returns the settings of the environment in the form of the file, with values as text."""
+    """Returns the settings that the environment gives, in the structure of kappa.toml."""
     found: dict[str, Any] = {}
     for _, given in given_by_environment():
         found = _beaten(found, given)
@@ -208,9 +219,10 @@ def _in_environment() -> dict[str, Any]:
 
 
 def given_by_environment() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields each variable with the settings that the variable gives, in the form of the file.
+    """Yields each variable that gives settings, with these settings in the structure of kappa.toml.
 
-    A later variable overrides an earlier one.
+    A later variable overrides an earlier one. Raises SettingsError if a variable gives a section,
+    but not as JSON.
     """
     for name in sorted(os.environ, key=str.upper):
         if not name.upper().startswith(_PREFIX):
@@ -235,7 +247,10 @@ def given_by_environment() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _beaten(given: Any, other: Any) -> Any:
-    """Merges two settings or sections; `other` overrides `given`, setting by setting."""
+    """Merges two sections, setting by setting.
+
+    If both have a setting, the one of `other` counts.
+    """
     if not (isinstance(given, dict) and isinstance(other, dict)):
         return other
     beaten = {name: _beaten(given[name], other[name]) for name in given.keys() & other.keys()}
@@ -244,9 +259,9 @@ def _beaten(given: Any, other: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Mistake:
-    """A setting that cannot be meant. `path` is the setting's, and `says` a sentence's end.
+    """A mistake in the setting at `path`. `says` is the end of the error's sentence.
 
-    With `in_file`, only the file can have the mistake, whatever the environment gives.
+    With `in_file`, the mistake is in the file, even if the environment gives the setting too.
     """
 
     path: SettingPath
@@ -266,7 +281,10 @@ def _mistakes_of_file(in_file: Mapping[str, Any]) -> Iterator[_Mistake]:
 
 
 def _mistakes_together(settings: Settings) -> Iterator[_Mistake]:
-    """Yields the mistakes of settings that are right one by one."""
+    """Yields the mistakes that only appear after all types are right.
+
+    These are wrong values of the cluster's and the bucket's settings, and a `local` that is a URL.
+    """
     for name, problem, mend in (
         *problems_of_cluster(settings.engine),
         *problems_of_storage(settings.storage),
@@ -282,9 +300,9 @@ def _mistakes_together(settings: Settings) -> Iterator[_Mistake]:
 
 
 def _errors_of(mistakes: Iterable[_Mistake], text: str) -> list[SettingsError]:
-    """Returns the error of each mistake, which begins with the variable or with `kappa.toml:LINE`.
+    """Returns an error for each mistake. It begins with the variable, or with `kappa.toml:LINE`.
 
-    `text` is the text of the file. The mistakes of the file come first, by their lines.
+    `text` is the text of kappa.toml. Mistakes in the file come first, in the order of their lines.
     """
     lines = _lines_of(text)
     variables = {path: name for name, given in given_by_environment() for path, _ in _leaves(given)}
@@ -299,13 +317,16 @@ def _errors_of(mistakes: Iterable[_Mistake], text: str) -> list[SettingsError]:
 
 
 def _nearest(given: Mapping[SettingPath, _Given], path: SettingPath) -> _Given | None:
-    """Returns the value at a path, or else the value of the first part of that section."""
+    """Returns the value at a path, or otherwise the first value below that path, or None."""
     inside = (given[each] for each in given if each[: len(path)] == path)
     return given.get(path, next(inside, None))
 
 
 def _read(kind: Any, given: Any, path: SettingPath, mistakes: list[_Mistake]) -> Any:
-    """Converts a given value to that of a setting or a section, without those with mistakes."""
+    """Converts what is given for a setting or a section to its type, and notes mistakes.
+
+    A part with a mistake is added to `mistakes` and left out of the result.
+    """
     if isinstance(given, dict) and has_parts(kind):
         if _is_section(kind):
             kinds = {name: kind.kinds()[name] for name in _setting_names(kind)}
@@ -356,7 +377,10 @@ def _wrong(kind: Any, given: Any, path: SettingPath, why: str) -> _Mistake:
 
 
 def _words_of(kind: Any) -> tuple[str, ...]:
-    """Returns the words of a setting that is one of some words, or a list of them; else none."""
+    """Returns the words that a setting may have as its value, or as elements of its list.
+
+    Returns an empty tuple if the values of the setting are not limited to certain words.
+    """
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return tuple(kind)
     return next(filter(None, map(_words_of, get_args(kind))), ())
@@ -382,7 +406,10 @@ def _unknown(path: SettingPath, section: type[Section]) -> _Mistake:
 
 
 def _setting_paths(section: type[Section]) -> Iterator[SettingPath]:
-    """Yields the paths of all settings in a section, without those in named parts."""
+    """Yields the paths of all settings in a section.
+
+    Settings below names that users choose are left out.
+    """
     for name in _setting_names(section):
         kind = section.kinds()[name]
         below = _setting_paths(kind) if _is_section(kind) else ((),)
@@ -390,7 +417,7 @@ def _setting_paths(section: type[Section]) -> Iterator[SettingPath]:
 
 
 def kind_at(path: Sequence[str]) -> Any:
-    """Returns the type of the setting or section at a path, or None for an unknown path."""
+    """Returns the type of the setting or section at a path, or None if the path is unknown."""
     kind: Any = Settings
     for part in path:
         if _is_section(kind):
@@ -401,7 +428,7 @@ def kind_at(path: Sequence[str]) -> Any:
 
 
 def _kind_of_parts(kind: Any) -> Any:
-    """Returns the type of the parts of a setting that has named parts."""
+    """Returns the value type of a setting that is a mapping by names."""
     return get_args(get_args(kind)[0])[1]
 
 
@@ -410,7 +437,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def has_parts(kind: Any) -> bool:
-    """Returns True for the type of a section, and of a setting with named parts."""
+    """Returns True if a type is a section, or a mapping by names that users choose."""
     return _is_section(kind) or any(get_origin(each) is dict for each in get_args(kind))
 
 
@@ -421,9 +448,10 @@ def _setting_names(section: type[Section]) -> list[str]:
 def secrets_in(
     file: Mapping[str, Any], sections: Mapping[tuple[str, ...], type[Section]], prefix: str
 ) -> Iterator[tuple[SettingPath, str]]:
-    """Yields each secret in a file, by the path of its setting, with where to give it.
+    """Yields each secret that a file contains: the setting's path, and a hint where to give it.
 
-    `sections` are by their paths, in which `*` is any name. Variables begin with the `prefix`.
+    `sections` are the sections with secrets, by path; `*` in a path stands for any name. `prefix`
+    is the beginning of the names of environment variables.
     """
     for path, section in sections.items():
         kinds = section.kinds()
@@ -449,7 +477,10 @@ def _variable(prefix: str, path: tuple[str, ...]) -> str:
 def _sections_at(
     given: Any, path: tuple[str, ...], named: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Yields what is given at a path, with its name; `*` is a part of any name."""
+    """Yields the sections that are given at `path`, each with its own path.
+
+    A `*` in `path` matches any name.
+    """
     if not isinstance(given, dict):
         return
     if not path:
@@ -467,7 +498,7 @@ _SPARK = ("engine", "conf")
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """A setting with the value in force, and the origin of the value.
+    """A setting with its value in use, and the origin of that value.
 
     The value of a secret is HIDDEN. `origin` is `FILE:LINE`, a variable, a flag, or DEFAULT.
     """
@@ -478,7 +509,10 @@ class SettingOrigin:
 
 
 def setting_origins(settings: Settings, **flags: Any) -> tuple[SettingOrigin, ...]:
-    """Lists all settings of a project. `flags` are the flags with which `settings` were loaded."""
+    """Lists all settings of a project with their origins.
+
+    `flags` must be the flags with which `settings` were loaded.
+    """
     origins: dict[SettingPath, str] = {}
     for path, line in _lines_of(_file_text(settings.project)).items():
         origins[path] = f"{FILE}:{line}"
@@ -492,9 +526,10 @@ def setting_origins(settings: Settings, **flags: Any) -> tuple[SettingOrigin, ..
 
 
 def file_settings(project: Path) -> dict[str, str]:
-    """Returns the settings that kappa.toml has now, as JSON by name; secrets are HIDDEN.
+    """Returns the present settings of kappa.toml as JSON, by name. Secrets are HIDDEN.
 
-    A file that cannot be read has none: the loader of the settings says why.
+    Returns nothing if the file cannot be read: the function that loads the settings reports the
+    reason.
     """
     try:
         given = tomllib.loads(_file_text(project))
@@ -507,7 +542,7 @@ def file_settings(project: Path) -> dict[str, str]:
 
 
 def changed_settings(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists the settings in which two results of `file_settings` differ. Pure."""
+    """Lists the names of the settings that differ between two results of `file_settings`. Pure."""
     return tuple(sorted(name for name in {*before, *now} if before.get(name) != now.get(name)))
 
 
@@ -516,14 +551,14 @@ def _file_text(project: Path) -> str:
 
 
 def _plain(settings: Settings) -> dict[str, Any]:
-    """Returns the settings in the form of the file."""
+    """Returns the settings as plain values, in the structure of kappa.toml."""
     plain = msgspec.to_builtins(settings, enc_hook=str)
     del plain["project"]
     return dict(plain)
 
 
 def _leaves(given: Any, path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
-    """Yields each setting with its value, including those in sections and named parts."""
+    """Yields each setting below `path`, with its own path and its value."""
     if isinstance(given, Mapping) and given and (not path or has_parts(kind_at(path))):
         for name, each in given.items():
             yield from _leaves(each, (*path, name))
@@ -537,7 +572,7 @@ def _is_section_at(path: SettingPath) -> bool:
 
 
 def _shown(path: SettingPath, value: Any) -> Any:
-    """Returns the value of a setting, or HIDDEN in place of a secret, and a URL without a login.
+    """Returns the value of a setting for display: HIDDEN for a secret, and a URL without its login.
 
     An empty secret is not hidden.
     """
@@ -553,10 +588,11 @@ def _shown(path: SettingPath, value: Any) -> Any:
 
 
 def _lines_of(text: str) -> dict[SettingPath, int]:
-    """Returns the line at which each setting of a TOML text begins.
+    """Returns the number of the line at which each setting of a TOML text begins.
 
-    A text up to the end of a line is TOML if no value continues in the next line. So the settings
-    that such a text adds to the last one begin in the line after the last one.
+    The text is parsed up to the end of each line in turn. Such a part is valid TOML only if no
+    value continues in the next line. So the settings that a part adds to the last valid part begin
+    in the line after that last part.
     """
     lines, found, begin = text.splitlines(), dict[SettingPath, int](), 1
     for end in range(1, len(lines) + 1):

@@ -1,4 +1,4 @@
-"""The place of a declaration in the user's files, with which errors begin."""
+"""The file and line of a declaration, which stand at the beginning of errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Quoted names and text literals for SQL. Pure.
 
-Every name or text of a user passes this module before becoming a part of a statement.
+Every name or text that a user gives passes through this module before it becomes part of a
+statement.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from collections.abc import Iterable
 
 
 def quoted(name: str) -> str:
-    """Quotes a name as in standard SQL, which DuckDB and delta-rs read."""
+    """Quotes a name in the way of standard SQL, which DuckDB and delta-rs use."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def spark_quote(name: str) -> str:
-    """Quotes a name as in Spark's SQL."""
+    """Quotes a name in the way of Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def lowered(name: str) -> str:
-    """Lowers a name as DuckDB does to compare names: only ASCII letters have a case."""
+    """Converts the ASCII letters of a name to lower case, as DuckDB does when it compares names."""
     return name.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 
@@ -29,5 +30,5 @@ def text(value: str) -> str:
 
 
 def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:
-    """Returns columns (name, Spark's type) as Spark reads a schema."""
+    """Formats columns, each a name and a Spark type, as the DDL text of a Spark schema."""
     return ", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)

@@ -1,6 +1,6 @@
-"""Times and sizes as text for people, and as values of settings and declarations. Pure.
+"""Times and sizes as text for display, and as values of settings and declarations. Pure.
 
-The page has shorter forms of times and numbers (serving/http/page/marks.py).
+The page uses shorter forms of times and numbers (serving/http/page/marks.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MEMORY = {"m": 1 << 20, "g": 1 << 30}
 
 
 def parse_duration(text: object) -> int | None:
-    """Parses a duration (`"5 minutes"`, `"90s"`) to milliseconds. Returns None for other text."""
+    """Parses a duration such as `"5 minutes"` or `"90s"` to milliseconds; None for other texts."""
     found = _DURATION.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if found is None:
         return None
@@ -35,7 +35,7 @@ def parse_duration(text: object) -> int | None:
 
 
 def exact_duration(milliseconds: int) -> str:
-    """Writes a duration in words, exactly: `5 minutes`, `1 hour`, `1500 milliseconds`."""
+    """Formats a duration exactly: `5 minutes`, `1 hour`, `1500 milliseconds`."""
     for unit in ("day", "hour", "minute", "second"):
         if milliseconds and milliseconds % _UNITS_MS[unit] == 0:
             return _with_unit(milliseconds // _UNITS_MS[unit], unit)
@@ -43,7 +43,7 @@ def exact_duration(milliseconds: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Writes a rounded duration: `40 s`, `12 min`, `3 h 20 min`, `2 days`."""
+    """Formats a duration with rounding: `40 s`, `12 min`, `3 h 20 min`, `2 days`."""
     minutes = round(seconds / 60)
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
@@ -55,7 +55,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Writes a rounded number of bytes in SI units, the units of disk vendors."""
+    """Formats a number of bytes with rounding, in powers of 1000: `1.5 MB`."""
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
@@ -65,33 +65,39 @@ def size(count: int) -> str:
 
 
 def growth(before: float, now: float, seconds: float) -> float:
-    """Returns the growth of a count per second; 0 if the count fell, as when work begins again."""
+    """Returns the growth of a count per second, or 0 if the count fell.
+
+    A count falls, for example, when the work begins again.
+    """
     return max(0.0, now - before) / seconds
 
 
 def seconds_left(done: float, total: float, rate: float | None) -> float | None:
-    """Returns the seconds that the rest takes at a rate, at least 0. None without a rate."""
+    """Returns the seconds until `done` reaches `total` at `rate` per second, at least 0.
+
+    Returns None if the rate is unknown or 0.
+    """
     return max(0.0, total - done) / rate if rate is not None and rate > 0 else None
 
 
 def pace_text(done: float, total: float, rate: float | None) -> str:
-    """Writes a rate and the time left: `1,200/s, 40 s left`; "" if the time is not known."""
+    """Formats a rate and the time left: `1,200/s, 40 s left`. Returns "" if no time is known."""
     left = seconds_left(done, total, rate)
     return f"{rate:,.0f}/s, {left:,.0f} s left" if left else ""
 
 
 def count_of(number: int, what: str) -> str:
-    """Writes a count with a noun, given in the singular: `1 row`, `1,200 rows`."""
+    """Formats a count with its noun: `1 row`, `1,200 rows`. `what` is the noun in the singular."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def parse_memory(setting: str) -> int:
-    """Parses a setting like `512m` or `2g` to bytes."""
+    """Parses a size setting such as `512m` or `2g` to bytes."""
     return int(setting[:-1]) * _MEMORY[setting[-1]]
 
 
 def memory(count: int) -> str:
-    """Writes a number of bytes in the form of a setting: `512m`."""
+    """Formats a number of bytes as a size setting in whole MiB: `512m`."""
     return f"{count // _MEMORY['m']}m"
 
 

@@ -1,8 +1,9 @@
 """A build's code snapshot: the project's files at the build's birth.
 
-The files are kept under `builds/<build>/code/`. A build always runs from the build's snapshot, so
-that v1 restarts as v1 after the tree has moved on. The birth certificate has every file's SHA-256.
-A changed file is a broken law, since other code folded the build's tables.
+The files are kept under `builds/<build>/code/`. A build always runs from its own snapshot, so that
+a restart of v1 runs the code of v1 even if the working tree has changed. The birth certificate
+contains the SHA-256 of every file. A changed file breaks a law, since the build's tables were
+folded by other code.
 """
 
 from __future__ import annotations
@@ -24,21 +25,24 @@ from kappa.state.store import Store
 
 
 def snapshot_files(module: str, find: Find) -> Mapping[str, bytes]:
-    """Returns, by path, the project's files that an import of `module` reads.
+    """Returns the project's files that an import of `module` reads, by path.
 
-    The project must be loaded first: only loading shows which files the declarations name.
+    The project must be loaded first, because only loading shows which files the declarations name.
     """
     code = {path: source.content for path, source in imported_files(module, find).items()}
     return {**code, **named_files(code)}
 
 
 def hash_files(contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Returns the SHA-256 of each file, as a birth certificate contains the digests."""
+    """Returns the SHA-256 of each file by path, as a birth certificate contains them."""
     return {path: hashlib.sha256(content).hexdigest() for path, content in sorted(contents.items())}
 
 
 def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> None:
-    """Puts a build's files into the code folder, where no file changes after the birth."""
+    """Writes the files of a build into its code folder.
+
+    After the build's birth, the folder must not change.
+    """
     for path, content in contents.items():
         failpoint("snapshot.before_file")
         store.put(f"{_code_folder(build)}/{path}", content)
@@ -46,23 +50,30 @@ def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> 
 
 
 def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
-    """Returns the files of a build's snapshot by path, unchecked; missing files are left out."""
+    """Returns the files of a build's snapshot by path, without checking their hashes.
+
+    Files that are missing are left out.
+    """
     found = ((path, store.get(f"{_code_folder(birth.build)}/{path}")) for path in birth.sources)
     return {path: content for path, content in found if content is not None}
 
 
 def load_snapshot(store: Store, birth: Birth) -> Pipeline:
-    """Returns a build's pipeline from the build's own code.
+    """Returns the pipeline of a build, loaded from the build's own code.
 
-    From now on this process imports only that code, and so do Spark's workers if
-    engine/spark/workers.py asks the workers to. Raises Broken if a file of the snapshot is missing,
-    was changed or was added, and if the code no longer runs (a library may have changed).
+    From now on, this process imports only that code; Spark's workers do too, if
+    engine/spark/workers.py tells them to. Raises Broken if a file of the snapshot is missing, was
+    changed or was added, or if the code no longer runs (a library may have changed).
     """
     return load_with_place(store, birth)[1]
 
 
 def snapshot_sources(store: Store, birth: Birth) -> Sources:
-    """Returns the modules of a build's own code, copied to this host if in a bucket."""
+    """Returns the modules of a build's own code.
+
+    If the root is in a bucket, copies the modules to this host. Raises Broken if the copy differs
+    from the files at the build's birth.
+    """
     if not store.is_on_disk:
         for path, content in read_snapshot(store, birth).items():
             name = f"{_code_folder(birth.build)}/{path}"
@@ -74,7 +85,7 @@ def snapshot_sources(store: Store, birth: Birth) -> Sources:
 
 
 def load_with_place(store: Store, birth: Birth) -> tuple[PipelinePlace, Pipeline]:
-    """Returns a build's pipeline as `load_snapshot` does, and the pipeline's place in the code."""
+    """Returns a build's pipeline as `load_snapshot` does, and its place in the build's code."""
     ensure_unchanged(store, birth)
     sources = snapshot_sources(store, birth)
     open_sources(sources)

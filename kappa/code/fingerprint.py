@@ -50,16 +50,19 @@ _DECIDING_NO_ROWS = frozenset({"view", "sink", "alert"})
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A version and its parts by name: `function pipelines/flights.py:on_time` -> hash."""
+    """A version, and the hash of each of its parts by name.
+
+    A name is, for example, `function pipelines/flights.py:on_time`.
+    """
 
     version: str
     parts: Mapping[str, str]
 
 
 def compute_fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> Fingerprint:
-    """Returns the fingerprint of the pipeline that `module` has as `attribute`.
+    """Returns the fingerprint of the pipeline that is the attribute `attribute` of `module`.
 
-    Raises DeclarationError if the code cannot show what decides the rows.
+    Raises DeclarationError if the code does not show what decides the rows.
     """
     code = {
         part: _short_hash(text, _PART_DIGITS)
@@ -85,7 +88,10 @@ def compute_fingerprint(pipeline: Pipeline, module: str, attribute: str, find: F
 
 
 def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
-    """Returns the lines of each declared part, by the part's name: `table delays` -> lines."""
+    """Returns the lines of each declared part, joined to a text, by the name of the part.
+
+    A name is, for example, `table delays`.
+    """
     topics = {
         f"topic {topic.name}": "\n".join(_topic_lines(topic, pipeline)) for topic in pipeline.topics
     }
@@ -101,10 +107,11 @@ def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
 
 
 def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
-    """Returns a pipeline with the version's treatment of records that the function fails on.
+    """Returns a pipeline with the error policy that its version had when the build was born.
 
-    A pipeline of earlier rules that declared nothing stopped at a failing record. By Kappa's rules
-    now, the record is a reject.
+    The policy is for records on which the function fails. Under Kappa's earlier rules, a pipeline
+    without a declared policy stopped at such a record; under the present rules, the record is a
+    reject.
     """
     if semantics >= _REJECTING or _ON_ERROR in parts:
         return pipeline
@@ -112,12 +119,12 @@ def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) ->
 
 
 def version_of(parts: Mapping[str, str]) -> str:
-    """Returns the version of these parts."""
+    """Returns the version for the hashes of these parts."""
     return _short_hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
 
 
 def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
-    """Returns the rows version of a declared pipeline whose version has these parts."""
+    """Returns the rows version of a declared pipeline. `parts` are the parts of its version."""
     checks = {table.name: table.checks for table in pipeline.tables}
     checks |= {view.name: view.checks for view in pipeline.views}
     return _rows_version(parts, declaration_lines(pipeline), checks)
@@ -126,8 +133,8 @@ def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
 def born_rows_version(birth: Birth) -> str:
     """Returns the rows version of a build.
 
-    A build that was born before declarations were kept shares a rows version only with builds of
-    the same version.
+    If the build is so old that its certificate has no declarations, only builds of the same version
+    have the same rows version.
     """
     checks = {table.name: table.checks for table in birth.tables}
     return _rows_version(birth.parts, birth.declarations, checks)
@@ -149,14 +156,17 @@ def _rows_version(
 
 
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists the parts in which two versions differ: code, then declarations, then the platform."""
+    """Lists the parts in which two versions differ: code, declarations, then the platform's."""
     return tuple(
         part for part in sorted({*old, *new}, key=_part_rank) if old.get(part) != new.get(part)
     )
 
 
 def version_differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists why two versions differ, a sentence a part: `function f in pipelines/a.py changed`."""
+    """Lists the differences of two versions, in sentences: `function f in pipelines/a.py changed`.
+
+    There is one sentence for each part that differs.
+    """
     sentences = []
     for part in changed_parts(old, new):
         if part not in old:
@@ -173,7 +183,7 @@ def version_differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple
 
 
 def part_name(part: str) -> str:
-    """Returns a part in words: `function on_time in pipelines/flights.py`."""
+    """Returns the name of a part for display: `function on_time in pipelines/flights.py`."""
     kind, _, rest = part.partition(" ")
     path, colon, name = rest.rpartition(":")
     if part == _SEMANTICS:
@@ -209,23 +219,23 @@ def _part_rank(part: str) -> tuple[int, str]:
 def has_identity(lines: str) -> bool:
     """Returns True if a topic's lines declare an identity.
 
-    The records that are folded of this topic depend on the remembered identities, too.
+    If so, the records that are folded also depend on the identities that Kappa remembers.
     """
     return any(line.startswith(_IDENTITY) for line in lines.splitlines())
 
 
 def has_key_format(lines: str) -> bool:
-    """Returns True if a topic's lines declare a format of keys, as formats of changes do."""
+    """Returns True if a topic's lines declare a format of keys. A format of changes implies one."""
     return any(line.startswith(("key format ", _CHANGES)) for line in lines.splitlines())
 
 
 def has_changes(lines: str) -> bool:
-    """Returns True if a topic's lines declare records that are changes of a database."""
+    """Returns True if a topic's lines declare that its records are changes of a database."""
     return any(line.startswith(_CHANGES) for line in lines.splitlines())
 
 
 def without_checks(lines: str, checks: Sequence[str]) -> str:
-    """Returns a table's lines without the lines of checks, which decide no row."""
+    """Returns a table's lines without the lines of `checks`, since checks decide no row."""
     return lines.removesuffix("\n".join(_check_lines(checks))).rstrip("\n")
 
 

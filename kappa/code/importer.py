@@ -1,13 +1,14 @@
 """An importer of a project's modules from one folder: the working tree or a snapshot.
 
-Only one folder is open at a time. Opening another folder forgets the modules of the folder before,
-so that every opening is a fresh load. Nothing is put on `sys.path`, where a `pipelines/calendar.py`
-would break pandas. No bytecode is kept: its time stamp counts whole seconds, and edits are quicker.
+Only one folder is open at a time. When another folder is opened, the modules of the former folder
+are forgotten, so that every opening loads all modules again. Nothing is added to `sys.path`, since
+there a `pipelines/calendar.py` would break pandas. No bytecode is kept: its time stamp has whole
+seconds, and two edits may follow each other faster.
 
-PySpark asks the JVM for the meaning of "int" as soon as a decorator `@udf("int")` runs. But a
-project is also loaded by processes without a JVM (the command line, Spark's Python workers), and by
-a job while the session begins. So the text is read here. Spark is asked only for types that cannot
-be read, and only if a session exists.
+PySpark asks the JVM for the meaning of a type such as "int" as soon as a decorator `@udf("int")`
+runs. But a project is also loaded by processes without a JVM (the command line, Spark's Python
+workers), and by a job while its session starts. So this module parses the types of UDFs itself. It
+asks Spark only for types that it cannot parse, and only if a session exists.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ FOLDER_VARIABLE = "KAPPA_SOURCES"
 
 
 def open_sources(sources: Sources) -> None:
-    """Makes imports find these files, in this process and in the workers that it starts."""
+    """Makes imports find these files, in this process and in the workers that it starts.
+
+    Modules that were imported before from other files are forgotten.
+    """
     # This import takes half a second: only loading a project pays, whose files import PySpark.
 
     for importer in [each for each in sys.meta_path if isinstance(each, _Importer)]:
@@ -60,7 +64,7 @@ def open_sources(sources: Sources) -> None:
 
 
 class _Importer(MetaPathFinder):
-    """A finder for the modules of a `Sources`, ahead of every other finder."""
+    """A finder for the modules of a `Sources`. It comes before every other finder."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -91,7 +95,7 @@ class _Importer(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """A loader that compiles a module anew from source each time."""
+    """A loader that compiles a module from its source at each import."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -99,7 +103,7 @@ class _Loader(SourceFileLoader):
 
 
 def _stale_modules(sources: Sources) -> set[str]:
-    """Lists the modules that were imported from the folder of these sources."""
+    """Lists the modules in memory that earlier imports have taken from the folder of `sources`."""
     within = f"{sources.folder}{os.sep}"
     return {
         name
@@ -137,14 +141,17 @@ _ask_spark: Callable[[str], T.DataType] = vars(pyspark.sql.udf)[_READER]
 
 
 def read_types_without_session() -> None:
-    """Makes this process read the types of UDFs whether or not a session exists."""
+    """Replaces PySpark's parser for the types of UDFs in this process by `read_type`.
+
+    So these types can be read whether or not a session exists.
+    """
     setattr(pyspark.sql.udf, _READER, read_type)
 
 
 def read_type(text: str) -> T.DataType:
-    """Returns the type that a DDL text means.
+    """Parses a DDL text, such as "int", to a Spark type.
 
-    Raises ValueError if reading the text needs a session and none is active.
+    Raises ValueError if only Spark can parse the text and no session is active.
     """
     plain = text.strip().lower()
     if plain in _SCALARS:
@@ -172,7 +179,7 @@ def _parsed_columns(text: str) -> tuple[Column, ...]:
 
 
 def spark_type(kind: Type) -> T.DataType:
-    """Returns Spark's type for a type of Kappa."""
+    """Returns the Spark type that corresponds to a type of Kappa."""
     match kind:
         case Scalar(name):
             return _SCALARS[name]

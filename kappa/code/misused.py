@@ -1,6 +1,7 @@
-"""Errors of Python in a file of declarations, as errors that say what to write.
+"""Errors of Python in a file of declarations, turned into errors with a correction.
 
-A call without a needed argument, or with an unknown one, and names that the file does not have.
+Three kinds of error are covered: a call without a needed argument, a call with an unknown argument,
+and a name that does not exist.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ABSENT: Mapping[str, str] = dict.fromkeys(
 
 
 def explained_misuse(error: BaseException, where: str) -> DeclarationError | None:
-    """Returns the error of a declaration for an error of Python, or None for any other error.
+    """Returns a DeclarationError that explains an error of Python, or None for other errors.
 
     `where` is the `file:line` at which the error was raised.
     """
@@ -52,7 +53,7 @@ def explained_misuse(error: BaseException, where: str) -> DeclarationError | Non
 
 
 def no_name_in(module: ModuleType, name: str, where: str) -> DeclarationError:
-    """Returns the error of a name that a module does not have."""
+    """Returns the error for the use of a name that a module does not have."""
     # Some modules make the names of `__all__` only when they are asked for.
     names = {*dir(module), *getattr(module, "__all__", ())}
     there = [each for each in sorted(names) if not each.startswith("_")]
@@ -99,7 +100,7 @@ def _explained_call(told: str, where: str) -> DeclarationError | None:
 
 
 def _example(name: str, called: Any) -> str:
-    """Returns the first call of a function or class in the example of its docstring."""
+    """Returns the first call of a function or class in the example of its own docstring."""
     text = (inspect.getdoc(called) or "").partition("Example:\n")[2]
     for node in ast.walk(ast.parse(dedent(text))):
         match node:

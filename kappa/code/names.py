@@ -1,7 +1,7 @@
-"""Names that the files of `pipelines/` declare, read from the text: no file is imported.
+"""The names that the files of `pipelines/` declare, read from their text: no file is imported.
 
-A shell asks for names at each TAB, the page draws declared pipelines, and an import of the user's
-code may take seconds. A name that the code computes is not found.
+A shell asks for names at each press of the TAB key, and the page draws declared pipelines. An
+import of the user's code could take seconds. A name that the code computes is not found.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _DECLARED = {"Topic": "topic", "Table": "table", "View": "table", "Sink": "topic
 
 
 def declared_names(project: Path) -> set[tuple[str, str]]:
-    """Returns (kind, name) of each pipeline, table, topic and alert that the files declare.
+    """Returns the kind and name of each pipeline, table, topic and alert that the files declare.
 
-    A view counts as a table, and a sink as its topic. A file that cannot be parsed has no names.
+    A view counts as a table, and a sink as a topic. A file that cannot be parsed has no names.
     """
     found: set[tuple[str, str]] = set()
     for path in sorted((project / "pipelines").glob("*.py")):
@@ -33,8 +33,9 @@ def declared_names(project: Path) -> set[tuple[str, str]]:
 class WrittenPipeline:
     """A pipeline as the text of its file declares it.
 
-    `topics` are the topics that it reads. `relations` are its tables and views, as (kind, name).
-    A topic or table is missing if the text of this file does not have its name.
+    `topics` are the names of the topics that the pipeline reads. `relations` are its tables and
+    views, each as (kind, name). A topic or table whose name is not in the text of this file is left
+    out.
     """
 
     name: str
@@ -43,9 +44,9 @@ class WrittenPipeline:
 
 
 def written_pipelines(project: Path) -> tuple[WrittenPipeline, ...]:
-    """Returns the pipelines that the files declare, by name.
+    """Returns the pipelines that the files declare, in the order of their names.
 
-    A file that cannot be parsed has none. A file is parsed again only after a change.
+    A file that cannot be parsed has none. A file is parsed again only after it has changed.
     """
     found: dict[str, WrittenPipeline] = {}
     for path in sorted((project / "pipelines").glob("*.py")):
@@ -90,7 +91,7 @@ def _pipelines_in(module: ast.Module, named: Mapping[str, ast.expr]) -> Iterator
 
 
 def _declarations(value: ast.expr, named: Mapping[str, ast.expr]) -> Iterator[tuple[str, str]]:
-    """Yields (class, name) of the declarations in a list or in the values of a dictionary."""
+    """Yields (class, name) for each declaration in a list, or among the values of a dictionary."""
     elements = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ())
     for element in elements:
         found = named.get(element.id) if isinstance(element, ast.Name) else element

@@ -1,7 +1,7 @@
-"""A new project's folder: the files of a template, and the commands to type next.
+"""The folder of a new project: the files of a template, and the commands to type next.
 
-Templates are folders of real projects in kappa/templates. The files in `_shared` are part of every
-template. The first commands of a template's README are those that a user types next.
+Templates are folders of real projects in kappa/templates. The files in `_shared` belong to every
+template. The first block of commands in a template's README contains the commands to type next.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def template_names() -> tuple[str, ...]:
-    """Returns the names of all templates, in the order of the alphabet."""
+    """Returns the names of all templates, in alphabetical order."""
     return tuple(sorted(each.name for each in _templates().iterdir() if _is_template(each)))
 
 
 def template_files(template: str) -> dict[str, bytes]:
-    """Returns the files of a template by their paths in a project.
+    """Returns the files of a template, by their paths in a project.
 
-    Raises UsageError if there is no such template.
+    Raises UsageError if there is no template of that name.
     """
     if template not in template_names():
         names = ", ".join(template_names())
@@ -43,7 +43,7 @@ def template_files(template: str) -> dict[str, bytes]:
 
 
 def next_commands(template: str) -> tuple[str, ...]:
-    """Returns the commands that bring a new project of a template to its first answer."""
+    """Returns the commands that lead from a new project of a template to a first query's answer."""
     first = _COMMANDS.search(template_files(template)["README.md"].decode())
     assert first is not None, "tests hold each README to it"
     return tuple(first[1].splitlines())
@@ -52,7 +52,7 @@ def next_commands(template: str) -> tuple[str, ...]:
 def create_project(name: str, template: str, *, beside: Path = Path()) -> tuple[str, ...]:
     """Writes the files of a template into the folder `name`, and returns their paths.
 
-    A relative `name` is a folder in the folder `beside`. Raises UsageError, and writes nothing, if
+    A relative `name` is a path in the folder `beside`. Raises UsageError, and writes nothing, if
     the name is not valid, if there is no such template, or if one of the files exists.
     """
     folder = beside / _project_folder(name)
@@ -103,7 +103,10 @@ def _project_folder(name: str) -> Path:
 
 
 def _is_taken(folder: Path, path: str) -> bool:
-    """Returns True if a file exists, or if a file is where one of its folders has to be."""
+    """Returns True if `path` cannot be created in a folder because of a file that exists.
+
+    The existing file may be at `path` itself, or in the place of one of its folders.
+    """
     file = folder / path
     inner = [each for each in file.parents if each.is_relative_to(folder) and each != folder]
     return (
@@ -114,7 +117,7 @@ def _is_taken(folder: Path, path: str) -> bool:
 
 
 def _make_folder(folder: Path) -> None:
-    """Makes a folder and its parents, with the mode that the user's own umask allows."""
+    """Creates a folder and its missing parents, with the mode that the user's own umask allows."""
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir()

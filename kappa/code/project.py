@@ -1,7 +1,7 @@
-"""A project's pipelines, loaded from `<project>/pipelines/*.py`.
+"""The pipelines of a project, loaded from `<project>/pipelines/*.py`.
 
-A file of that folder that declares no pipeline is a helper module. Loading runs the user's files in
-this process. An error in a file becomes one sentence with the file and line.
+A file of that folder without a pipeline is a helper module. Loading runs the user's files in this
+process. An error in a file becomes one sentence with the file and the line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_NAME = re.compile(r"cannot import name '(.+?)' from ")
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlace:
-    """A pipeline's place: the module that declares the pipeline, and its name there."""
+    """The module that declares a pipeline, and the pipeline's attribute in that module."""
 
     module: str
     attribute: str
@@ -49,7 +49,7 @@ class PipelinePlace:
 class LoadedProject:
     """A project's pipelines by name, and the place of each.
 
-    `refused` are the errors of files that cannot be loaded, by path in the project.
+    `refused` contains the errors of the files that cannot be loaded, by their paths in the project.
     """
 
     sources: Sources
@@ -58,13 +58,13 @@ class LoadedProject:
     refused: Mapping[str, DeclarationError] = field(default_factory=dict)
 
     def ensure_loaded(self) -> None:
-        """Raises DeclarationError for the first file that cannot be loaded."""
+        """Raises the DeclarationError of the first file that could not be loaded, if any."""
         for error in self.refused.values():
             raise error
 
 
 def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
-    """Returns a project folder's pipelines by name.
+    """Returns the pipelines of the project in a folder, by name.
 
     Raises DeclarationError as `load_project` does.
     """
@@ -72,10 +72,10 @@ def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
 
 
 def load_project(project: Path) -> LoadedProject:
-    """Loads all files of `pipelines/` afresh, as `load_files` does.
+    """Loads all files of `pipelines/` again, as `load_files` does.
 
-    Raises DeclarationError also for the first file that cannot be loaded. The message begins with
-    the user's file and line.
+    Raises DeclarationError also if a file cannot be loaded. The message begins with the user's file
+    and line.
     """
     found = load_files(project)
     found.ensure_loaded()
@@ -83,12 +83,12 @@ def load_project(project: Path) -> LoadedProject:
 
 
 def load_files(project: Path) -> LoadedProject:
-    """Loads the loadable files of `pipelines/` afresh. Their output goes to stderr.
+    """Loads the files of `pipelines/` again, except files with errors. Their output goes to stderr.
 
-    A file may do anything on import, and may not end. So each file is first imported in another
-    process. Raises DeclarationError, with the line, if two declarations contradict one another: two
-    pipelines of the same name, a table or a sink's topic written twice, a topic declared in two
-    ways, or by name and by a pattern.
+    An import may run any code, and may never end. So each file is first imported in another
+    process. Raises DeclarationError, with the line, if two declarations contradict each other: two
+    pipelines of the same name, two writers of a table or of a sink's topic, a topic that is
+    declared in two ways, or a topic that is declared both by its name and by a pattern.
     """
     sources = Sources(project)
     open_sources(sources)
@@ -139,7 +139,10 @@ def _no_module(file: Path) -> DeclarationError:
 
 
 def _endless_imports(names: Mapping[Path, str], sources: Sources) -> dict[Path, DeclarationError]:
-    """Returns the errors of files, by module names, whose import had to be ended."""
+    """Imports the files in a limited process. Returns the errors of those that had to be ended.
+
+    `names` are the modules' names by file.
+    """
     cut = try_each(
         {str(file): partial(load_module, name, sources) for file, name in names.items()},
         seconds=_IMPORT_SECONDS,
@@ -158,7 +161,10 @@ def _endless_imports(names: Mapping[Path, str], sources: Sources) -> dict[Path, 
 
 
 def _traced_line(trace: str, folder: Path) -> str | None:
-    """Returns `file:line` of the innermost frame in a folder, as `faulthandler` wrote frames."""
+    """Returns `file:line` of the innermost frame in `folder`, from a trace of `faulthandler`.
+
+    Returns None if no frame is in the folder.
+    """
     for file, line in re.findall(r'File "(.+)", line (\d+)', trace):
         if Path(file).is_relative_to(folder):
             return f"{file}:{line}"
@@ -166,7 +172,7 @@ def _traced_line(trace: str, folder: Path) -> str | None:
 
 
 def load_module(name: str, sources: Sources) -> ModuleType:
-    """Imports a module of opened sources.
+    """Imports a module of the sources that are open.
 
     Raises DeclarationError, with the line, if the module cannot be run.
     """
@@ -186,7 +192,7 @@ def load_module(name: str, sources: Sources) -> ModuleType:
 
 
 def load_pipeline(name: str, module: str, sources: Sources) -> Pipeline:
-    """Imports a module of opened sources, and returns the module's pipeline of this name.
+    """Imports a module of the sources that are open, and returns its pipeline of the given name.
 
     Raises DeclarationError, with the line, if the module cannot be run or has no such pipeline.
     """
@@ -197,14 +203,14 @@ def load_pipeline(name: str, module: str, sources: Sources) -> Pipeline:
 
 
 def pipelines_in(module: ModuleType) -> Iterator[tuple[PipelinePlace, Pipeline]]:
-    """Yields the pipelines of a loaded module, including imported pipelines."""
+    """Yields the pipelines of a loaded module with their places, including imported ones."""
     for attribute, value in list(vars(module).items()):
         if isinstance(value, Pipeline):
             yield PipelinePlace(module.__name__, attribute), value
 
 
 def line_in(error: BaseException, folder: Path) -> str | None:
-    """Returns `file:line` of an error's innermost frame in a folder, or None."""
+    """Returns `file:line` of the innermost frame of an error in `folder`, or None."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -214,7 +220,7 @@ def line_in(error: BaseException, folder: Path) -> str | None:
 
 
 def error_line(error: BaseException) -> str:
-    """Returns the kind of an error and the first line of the text."""
+    """Returns the class name of an error and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
@@ -264,7 +270,7 @@ def _explained_error(error: BaseException, folder: Path, where: str) -> Declarat
 
 
 def _missing_name(error: ImportError) -> str | None:
-    """Returns the name that a loaded module does not have, or None for another failed import."""
+    """Returns the name that an import did not find in a loaded module; None for other failures."""
     found = _NO_NAME.match(error.msg)
     return found[1] if found is not None and error.name in sys.modules else None
 
@@ -319,7 +325,11 @@ def _refuse_differing_topics(pipelines: Mapping[str, Pipeline]) -> None:
 
 
 def _refuse_overlaps(pipelines: Mapping[str, Pipeline]) -> None:
-    """Raises DeclarationError if a pattern matches a declared topic's name, or reads a sink."""
+    """Checks that patterns do not overlap with other declarations.
+
+    Raises DeclarationError if a pattern matches a topic that is declared by its name, if a sink
+    writes a topic that has joined a pattern, or if a topic has joined two patterns.
+    """
     declared = list(pipelines.values())
     sinks = {sink.name: sink for pipeline in declared for sink in pipeline.sinks}
     named = {topic.name: topic for pipeline in declared for topic in pipeline.topics}

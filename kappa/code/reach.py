@@ -1,9 +1,10 @@
-"""The code that decides a pipeline's rows: each statement that the function reaches.
+"""The code that decides a pipeline's rows: all statements that the pipeline's function reaches.
 
-The walk crosses modules. The walk is pure and static. If the code cannot show which names are
-reached, the whole module counts. If the code cannot even show the module (an import by a computed
-name), the declaration is refused, because no snapshot could be made. Files, environment and network
-that the code reads while running are out of sight: a pipeline's function must be pure.
+The search goes from module to module. It is pure and static. If the code does not show which names
+of a module are reached, the whole module counts. If the code does not even show which module is
+imported (an import by a computed name), the declaration is refused, because no snapshot could be
+made. Files, environment and network that the code uses at run time cannot be seen; so a pipeline's
+function must be pure.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _IMPORTS_BY_NAME = frozenset({"import_module", "__import__"})
 def reached_parts(module: str, attribute: str, find: Find) -> Mapping[str, str]:
     """Returns the parts of the project's code that `attribute` of `module` reaches.
 
-    A part's name, such as `function pipelines/flights.py:on_time`, maps to the part's normal form.
-    Raises DeclarationError, with the line, if a module is imported by a computed name.
+    The key is the name of a part, such as `function pipelines/flights.py:on_time`; the value is the
+    part's normal form. Raises DeclarationError, with the line, if a module is imported by a
+    computed name.
     """
     walk = _CodeWalk(find)
     walk.name(module, attribute)
@@ -46,7 +48,7 @@ def reached_statements(
 ) -> tuple[tuple[ScannedModule, tuple[Statement, ...]], ...]:
     """Returns the statements that `attribute` of `module` reaches, with the module of each.
 
-    Raises DeclarationError as `reach` does.
+    Raises DeclarationError as `reached_parts` does.
     """
     walk = _CodeWalk(find)
     walk.name(module, attribute)
@@ -54,9 +56,9 @@ def reached_statements(
 
 
 def imported_files(module: str, find: Find) -> Mapping[str, SourceFile]:
-    """Returns, by path, the files that an import of a module may read.
+    """Returns the files that an import of a module may read, by path.
 
-    These are whole modules, since an import runs all of a module.
+    These are the files of whole modules, since an import runs all statements of a module.
     """
     found: dict[str, SourceFile] = {}
     seen: set[str] = set()
@@ -79,7 +81,10 @@ def imported_files(module: str, find: Find) -> Mapping[str, SourceFile]:
 
 
 class _CodeWalk:
-    """A walk over the code, with the parts found so far. Everything is visited once."""
+    """A search through the code, with the parts found so far.
+
+    Each name and module is visited once.
+    """
 
     def __init__(self, find: Find) -> None:
         self.parts: dict[str, str] = {}
@@ -89,7 +94,7 @@ class _CodeWalk:
         self._seen: set[tuple[str, str, str]] = set()
 
     def name(self, module: str, name: str) -> None:
-        """Reaches a name of a module."""
+        """Adds all code that a name of a module reaches."""
         scanned = self._scanned_module(module)
         if scanned is None or self._is_visited("name", module, name):
             return
@@ -104,7 +109,10 @@ class _CodeWalk:
             self.whole(f"{module}.{name}" if self._scanned_module(f"{module}.{name}") else module)
 
     def reach_import(self, module: str) -> None:
-        """Reaches the statements that an import runs, including the module's own imports."""
+        """Adds the statements that an import of a module runs.
+
+        The statements of the modules that it imports are added too.
+        """
         for each in module_parents(module):
             scanned = self._scanned_module(each)
             if scanned is None or self._is_visited("importing", each, ""):
@@ -117,7 +125,7 @@ class _CodeWalk:
                 self._add_part(f"statements {scanned.source.path}", scanned, scanned.effects)
 
     def whole(self, module: str) -> None:
-        """Reaches all of a module."""
+        """Adds all code of a module, and all code that the module reaches."""
         scanned = self._scanned_module(module)
         if scanned is None or self._is_visited("whole", module, ""):
             return
@@ -141,9 +149,10 @@ class _CodeWalk:
         self.parts[part] = "\n".join([*(statement.text for statement in statements), *meanings])
 
     def _follow_names(self, scanned: ScannedModule, statement: Statement) -> Iterator[str]:
-        """Reaches all names that a statement reads; yields the meanings of imported names.
+        """Adds the code of all names that a statement reads; yields the meanings of imported names.
 
-        The meanings count, since the text of a statement does not contain the meanings.
+        The meanings are part of the normal form, since the statement's own text does not contain
+        them.
         """
         module = scanned.source.module
         chains = set(_dotted_chains(statement.node))
@@ -193,7 +202,10 @@ class _CodeWalk:
                 self.whole(named)
 
     def _reach_attributes(self, module: str, uses: list[tuple[str, ...]]) -> None:
-        """Reaches the used attributes of a module, or the whole module if passed on as a value."""
+        """Adds the attributes of a module that are used.
+
+        If the module itself is used as a value, adds the whole module.
+        """
         for attributes in uses:
             inside, rest = module, list(attributes)
             while rest and (
@@ -247,7 +259,7 @@ def _part_kind(statements: tuple[Statement, ...]) -> str:
 
 
 def _dotted_chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields all dotted expressions in a statement, each at full length."""
+    """Yields all dotted expressions in a statement, each with all of its attributes."""
     found = expression_root(node)
     if found is not None:
         yield found

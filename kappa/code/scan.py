@@ -1,8 +1,8 @@
-"""A module's source, taken apart into statements, names and imports.
+"""The source of a module, split into statements, names and imports.
 
-The scan shows which statement binds which name, the meaning of each import, and which statements do
-something on mere import. A statement is in normal form: two normal forms are equal if their
-difference decides no row. Pure and static: nothing is run.
+The scan finds which statement binds which name, what each import means, and which statements have
+an effect when the module is imported. Statements are in normal form: differences that decide no row
+are removed. Pure and static: nothing is run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DECLARES_PIPELINE = frozenset({"kappa.pipeline", "kappa.declare.pipeline.pipeli
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The meaning of an imported name: a module, or the `name` in a module."""
+    """The meaning of an imported name: a module, or (with `name`) a name in a module."""
 
     module: str
     name: str | None = None
@@ -44,7 +44,7 @@ class Imported:
 def imported_by(
     node: ast.Import | ast.ImportFrom, source: SourceFile, find: Find
 ) -> Iterator[tuple[str, Imported]]:
-    """Yields the names that an import binds (`*` for all), and the meaning of each name."""
+    """Yields each name that an import binds (`*` for all names), with the name's meaning."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             # `import a.b` binds a; `import a.b as c` binds a.b itself.
@@ -68,7 +68,7 @@ def imported_by(
 
 
 def absolute_name(module: str, level: int, source: SourceFile) -> str:
-    """Returns the full name of a module imported with `level` leading dots."""
+    """Returns the full name of a module that `source` imports with `level` leading dots."""
     if level == 0:
         return module
     package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
@@ -77,7 +77,7 @@ def absolute_name(module: str, level: int, source: SourceFile) -> str:
 
 
 def module_parents(module: str) -> Iterator[str]:
-    """Yields the packages that importing a module imports first, then the module."""
+    """Yields the packages that contain a module, the outermost first, and then the module."""
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
         yield ".".join(parts[:depth])
@@ -97,31 +97,34 @@ def expression_root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement at the top of a module in normal form, and the module's names that it reads."""
+    """A statement at the top of a module in normal form, with the module's names that it reads."""
 
     node: ast.stmt
     names: frozenset[str]
 
     @property
     def text(self) -> str:
-        """The normal form as text, which is equal for programs that differ only in comments.
+        """The normal form as text.
 
-        Differences in layout and annotations do not count either.
+        The text does not change with comments, layout and annotations.
         """
         return repr(_plain_form(self.node))
 
 
 def normalized_statement(node: ast.stmt, imports: Mapping[str, list[Imported]]) -> ast.stmt | None:
-    """Returns a statement in normal form, or None if nothing of the statement is left.
+    """Returns a statement in normal form, or None if nothing is left of it.
 
-    `imports` are the meanings of the module's imported names.
+    `imports` contains the meanings of the names that the module imports.
     """
     normal: ast.stmt | None = _Normalizer(imports).visit(node)
     return normal
 
 
 class _Normalizer(ast.NodeTransformer):
-    """A transformer that drops docstrings, lone constants and annotations that nothing reads."""
+    """A transformer that removes docstrings, statements without effect, and unread annotations.
+
+    A statement without effect is a constant alone.
+    """
 
     def __init__(self, imports: Mapping[str, list[Imported]]) -> None:
         self._imports = imports
@@ -222,16 +225,20 @@ def _plain_form(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """The project's own names in a module. A call of these names on import may change values."""
+    """The names in a module that belong to the project.
+
+    Calls of them on import may change values.
+    """
 
     defines: Mapping[str, tuple[Statement, ...]]
     imported: frozenset[str]
 
     def does_something(self, node: ast.stmt) -> bool:
-        """Returns True if an import runs more of this statement than the binding of a name.
+        """Returns True if an import of this statement does more than bind names.
 
-        Decorators and base classes of the project may keep a register. A call may do so, too,
-        unless it calls a function of the same module that plainly changes nothing.
+        A decorator or a base class of the project may register something. A call of the project's
+        code may do so too, unless it calls a function of the same module that clearly changes
+        nothing.
         """
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -302,7 +309,7 @@ class OwnNames:
 
 
 def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields a statement's nodes, without the bodies of functions, which run later or never."""
+    """Yields the nodes of a statement that an import runs: all but the bodies of functions."""
     yield node
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -342,12 +349,12 @@ def _inner_statements(node: ast.Try | ast.If) -> Iterator[ast.stmt]:
 
 @dataclass(frozen=True, slots=True)
 class ScannedModule:
-    """A module taken apart.
+    """The statements, names and imports of a module.
 
-    `defines` has the statements that bind each name, in order. `imports` has the meanings of the
-    names that plain imports bind. `effects` are the statements that do something on import. `stars`
-    are the modules whose names are all imported. `loads` are the modules that an import of this
-    module imports.
+    `defines` contains, for each name, the statements that bind it, in order. `imports` contains the
+    meanings of the names that imports bind. `effects` are the statements that have an effect on
+    import. `stars` are the modules from which all names are imported. `loads` are the modules that
+    an import of this module imports.
     """
 
     source: SourceFile
@@ -360,9 +367,10 @@ class ScannedModule:
 
 
 def scan_module(source: SourceFile, find: Find) -> ScannedModule:
-    """Takes a module apart.
+    """Splits a module into statements, names and imports.
 
-    The source must be Python that compiles; `find` decides which imports are the project's own.
+    The source must be valid Python. `find` tells which imports belong to the project. Raises
+    SyntaxError if the source cannot be parsed.
     """
     tree = _parse_source(source)
     imports: dict[str, list[Imported]] = {}
@@ -438,9 +446,9 @@ def _unless_typing_or_main(node: ast.stmt) -> list[ast.stmt]:
 
 
 def _names_read(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
-    """Returns the module's names that a statement reads, at any depth.
+    """Returns the names of the module that a statement reads, at any depth.
 
-    Python's own rules of scope decide. `here` are the names that the module binds.
+    Python's own rules of scope apply. `here` contains the names that the module binds.
     """
     found: set[str] = set()
     tables = [symtable.symtable(ast.unparse(ast.Module([node], [])), "<statement>", "exec")]
@@ -465,7 +473,7 @@ def _names_read(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
 
 
 def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
-    """Returns the names of the module that a statement binds, in any branch."""
+    """Returns the names of the module that a statement binds, in any of its branches."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     bound: set[str] = set()

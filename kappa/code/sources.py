@@ -1,8 +1,8 @@
 """The Python files of a project, or of one build's code snapshot, by module name.
 
-One rule finds the file of a module for imports (kappa/code/importer.py), for the fingerprint
-(reach.py) and for snapshots (code_snapshot.py). So the files that run, the files that are hashed
-and the files that are kept are the same. This module reads files and imports none.
+The same rule finds the file of a module for imports (kappa/code/importer.py), for the fingerprint
+(reach.py) and for snapshots (code_snapshot.py). So the files that run are also the files that are
+hashed and kept. This module reads files, but does not import them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PLATFORM_AT_HOME = _PLATFORM | {"replay", "serving", "cli", "demo", "tests"}
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A module's file: `path` is relative to the project, with slashes."""
+    """The file of a module. `path` is relative to the project, with slashes."""
 
     module: str
     path: str
@@ -37,7 +37,7 @@ Find = Callable[[str], SourceFile | None]
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A module's file, and the folder of submodules, if any.
+    """The file of a module, and the folder of its submodules, if it has one.
 
     The file is None for a folder without `__init__.py`.
     """
@@ -49,10 +49,11 @@ class Location:
 class Sources:
     """The modules of the project in one folder.
 
-    The modules are `pipelines.flights` and the like, modules beside `pipelines/`, and modules
-    inside `pipelines/` by their bare names. The standard library and Kappa itself always win. An
-    installed package wins over a bare name from inside `pipelines/`, so that `pipelines/delta.py`
-    hides no library. Answers are kept: make a new `Sources` for a fresh look.
+    The modules are those in `pipelines/`, by names such as `pipelines.flights`; the modules next to
+    `pipelines/`; and the modules in `pipelines/` again, by their bare names. If two modules have
+    the same name, the standard library and Kappa itself come first. An installed package comes
+    before a bare name in `pipelines/`, so that `pipelines/delta.py` hides no library. Results are
+    cached: create a new `Sources` to see changed files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,7 +64,7 @@ class Sources:
         self._bases: dict[str, Path | None] = {}
 
     def find(self, module: str) -> SourceFile | None:
-        """Returns the file of a module, or None if the project has no file for the module."""
+        """Returns the file of a module, or None if the project has no file for it."""
         place = self.locate_module(module)
         if place is None or place.file is None:
             return None
@@ -73,9 +74,9 @@ class Sources:
         )
 
     def locate_module(self, module: str) -> Location | None:
-        """Returns a module's location, or None if the project does not have the module.
+        """Returns the location of a module, or None if the project does not have the module.
 
-        Folders without an `__init__.py` are modules, too.
+        A folder without an `__init__.py` is a module too.
         """
         top = module.partition(".")[0]
         if top not in self._bases:
@@ -84,7 +85,10 @@ class Sources:
         return None if base is None else _location_at(base.joinpath(*module.split(".")))
 
     def pipeline_files(self) -> tuple[Path, ...]:
-        """Lists the files directly in `pipelines/`, by name. Hidden files are an editor's."""
+        """Lists the files directly in `pipelines/`, by name.
+
+        Hidden files are left out, since editors create them.
+        """
         return tuple(
             sorted(
                 path
@@ -94,9 +98,10 @@ class Sources:
         )
 
     def python_files(self) -> tuple[Path, ...]:
-        """Lists the files of the likely modules: in and beside `pipelines/`, in packages beside.
+        """Lists the files that are probably modules.
 
-        Other folders are left out, since they may contain anything, and a great deal of it.
+        These are the files in `pipelines/`, next to it, and in packages next to either. Other
+        folders are left out, since they may contain a great number of other files.
         """
         folders = [
             self.folder,
@@ -114,7 +119,10 @@ class Sources:
         )
 
     def changed_at(self) -> dict[Path, int]:
-        """Returns when each of the `python_files` was changed, in nanoseconds since 1970."""
+        """Returns the time of each file's last change, in nanoseconds since 1970.
+
+        The files are those of `python_files`. A file that cannot be read is left out.
+        """
         found = {}
         for path in self.python_files():
             try:

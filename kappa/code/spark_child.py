@@ -1,10 +1,11 @@
 """A child process with its own Spark, which answers requests about pipelines.
 
-Commands run no Spark themselves: Spark takes seconds, and the user's functions could do anything to
-the process. A running platform lends a spare, whose Spark is warm; else the child is started here
-(kappa/engine/children/). A request, the answer, and all files that the child keeps for a while are
-in a folder that is removed with the child. The child ends with this process. The programs that a
-child runs are in engine/children/, such as describe.py and law.py.
+Commands do not run Spark in their own process: it takes seconds to start, and the user's functions
+could do anything to the process. If the platform runs, it lends a spare, which has a warm Spark.
+Otherwise the child is started here (kappa/engine/children/). The request, the answer and all
+temporary files of the child are in a folder that is deleted with the child. The child ends with
+this process. The programs that a child runs are in engine/children/, such as describe.py and
+law.py.
 """
 
 from __future__ import annotations
@@ -62,19 +63,19 @@ def ask_program(
 ) -> dict[str, Any]:
     """Returns the answers of a program about pipelines of the project in `folder`, by name.
 
-    The program begins with one pipeline after the other. A pipeline that takes too long ends the
-    child, and the other pipelines are asked of another process. Raises KappaError if Spark does not
-    start.
+    The program handles one pipeline after the other. If a pipeline takes too long, the child is
+    ended, and another process is asked about the other pipelines. Raises KappaError if Spark does
+    not start.
 
     Args:
         settings: The project's settings.
         folder: The folder of the project.
         program: The module that the child runs.
         pipelines: The names of pipelines, and the module of each.
-        seconds: Returns the limit for a pipeline, given how many pipelines have no answer yet.
-        cut: Returns the answer for a pipeline that took too long (None), or over which the process
-            ended (the last line of output).
-        say: Takes the program's lines of progress as they arrive, and the start of Spark.
+        seconds: Returns the time limit of a pipeline, given the number of pipelines without answer.
+        cut: Returns the answer for a pipeline whose process was ended. Its second argument is None
+            if the pipeline took too long; otherwise it is the last line that the process printed.
+        say: Receives the program's lines of progress as they arrive, and a line when Spark starts.
         more: Returns further fields of the request.
     """
     answers: dict[str, Any] = {}
@@ -119,7 +120,7 @@ def ask_program(
 
 
 def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
-    """Puts a program's answer about a pipeline beside the earlier answers."""
+    """Adds a program's answer about a pipeline to the file of answers."""
     answers = {**_read_answers(scratch), name: answer}
     coming = scratch / "answer.json.coming"
     coming.write_text(json.dumps(answers), encoding="utf-8")
@@ -127,9 +128,10 @@ def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
 
 
 def begin_pipeline_limits(name: str) -> None:
-    """Begins the time limit of a pipeline in a program, and the limit on memory.
+    """Starts the time limit of a pipeline in a program, and limits the memory of this process.
 
-    The JVM, which has a limit of its own, and Spark's Python workers are other processes.
+    The memory limit does not include the JVM, which has its own limit, or Spark's Python workers:
+    they are other processes.
     """
     limit_memory(_MEMORY)
     print(f"{BEGINS}{name}", file=sys.stderr, flush=True)
@@ -149,9 +151,9 @@ def _of_left(seconds: Callable[[int], float], pending: Collection[str], before: 
 
 @contextmanager
 def one_child(settings: Settings, *, at_once: bool = False) -> Iterator[None]:
-    """Lets one process answer all requests of the block: after the first, Spark is warm.
+    """Lets one process answer all requests within the block, so that Spark starts once.
 
-    The process starts with the first request, or `at_once`.
+    The process starts with the first request; with `at_once`, it starts immediately.
     """
     with _Children(settings) as children:
         if at_once:
@@ -164,7 +166,10 @@ def one_child(settings: Settings, *, at_once: bool = False) -> Iterator[None]:
 
 
 class _Children:
-    """The child of a request or of several, once started; the child ends with the block."""
+    """The child process for one or several requests.
+
+    The child starts when it is needed, and ends with the block.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -172,14 +177,17 @@ class _Children:
         self._borrows = True
 
     def child(self) -> _Child:
-        """Returns the child: a spare of the platform, or a process that is started now."""
+        """Returns the child: a spare of the platform, or a process that this call starts."""
         if self._child is None:
             door = _open_spare(self._settings) if self._borrows else None
             self._child = _StartedChild(self._settings) if door is None else _BorrowedSpare(door)
         return self._child
 
     def give_up_spare(self) -> bool:
-        """Ends the child if it is a spare, and borrows no other spare; otherwise returns False."""
+        """Ends the child if it is a spare, and borrows no other spare from then on.
+
+        Returns False if the child is not a spare; it then continues.
+        """
         if not isinstance(self._child, _BorrowedSpare):
             return False
         self._borrows = False
@@ -187,7 +195,7 @@ class _Children:
         return True
 
     def end(self) -> None:
-        """Ends the child, if there is a child; the next request starts another child."""
+        """Ends the child, if there is one. The next request then starts another child."""
         if self._child is not None:
             self._child.end()
             self._child = None
@@ -204,10 +212,11 @@ _kept: ContextVar[_Children | None] = ContextVar("kept", default=None)
 
 @dataclass(frozen=True, slots=True)
 class _TaskResult:
-    """The end of a task: the last other lines of stderr, and the pipeline then in progress.
+    """The result of a task: the last lines on stderr, and the pipeline that was in progress.
 
-    `is_done` is True if the process waits for another task. `is_late` is True if the process was
-    ended after the pipeline's time, or before any pipeline began.
+    The lines do not include progress. `is_done` is True if the process waits for another task.
+    `is_late` is True if the process was ended because a pipeline took too long, or because no
+    pipeline began in time.
     """
 
     lines: list[str]
@@ -217,9 +226,10 @@ class _TaskResult:
 
 
 class _Child:
-    """A process that runs tasks of this process; `folder` is for the tasks' files.
+    """A process that runs tasks for this process. `folder` contains the files of the tasks.
 
-    `is_cold` means that Spark does not run yet, so the first task waits for the start of Spark.
+    `is_cold` means that Spark does not run yet, so the first task has to wait until Spark has
+    started.
     """
 
     def __init__(
@@ -233,10 +243,10 @@ class _Child:
     def run(
         self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]
     ) -> _TaskResult:
-        """Runs a task, and passes on lines of progress as they arrive.
+        """Runs a task, and passes lines of progress to `say` as they arrive.
 
-        The process is ended if a pipeline takes longer than `seconds` gives when the pipeline
-        begins, from the number of pipelines before.
+        When a pipeline begins, `seconds` returns its time limit, given the number of pipelines that
+        began before. The process is ended if a pipeline exceeds its limit.
         """
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
         begun = list[str]()
@@ -274,15 +284,15 @@ class _Child:
         return _TaskResult(list(lines), begun[-1] if begun else None, is_done, late.is_set())
 
     def exit_code(self) -> str:
-        """Returns ` with CODE` of a child that has ended, if the code is known here."""
+        """Returns ` with CODE` if the exit code of the child is known, or "" otherwise."""
         return ""
 
     def kill(self) -> None:
-        """Ends the child and the child's output, whatever the child is doing."""
+        """Ends the child and its output immediately."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Ends the child, and removes the child's folder."""
+        """Ends the child, and deletes its folder."""
         self.kill()
         for stream in (self._tasks, self._says):
             # The child may take no more tasks.
@@ -293,7 +303,7 @@ class _Child:
 
 
 class _StartedChild(_Child):
-    """A process that this process has started."""
+    """A child that this process has started itself."""
 
     def __init__(self, settings: Settings) -> None:
         folder = make_folder(Path(tempfile.gettempdir()), CHILD)
@@ -324,7 +334,7 @@ class _StartedChild(_Child):
 
 
 class _BorrowedSpare(_Child):
-    """A spare of the platform, which ends by itself once nobody waits for an answer."""
+    """A spare of the platform. It exits by itself when nobody waits for its answers any more."""
 
     def __init__(self, door: socket.socket) -> None:
         self._door = door
@@ -351,7 +361,7 @@ class _BorrowedSpare(_Child):
 
 
 def _open_spare(settings: Settings) -> socket.socket | None:
-    """Takes a spare of the platform that is up on this root. Returns None if no spare is free."""
+    """Connects to a free spare of the platform that runs on this root; None if no spare is free."""
     for place in spare_sockets(open_store(settings).local.path(SPARES)):
         door = socket.socket(socket.AF_UNIX)
         try:

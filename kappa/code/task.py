@@ -1,7 +1,7 @@
 """A task for a spare: a program that the spare runs in its own process, with its own Spark.
 
-A task is a line of JSON on the spare's input. A spare that was given a task by a command answers
-with a line of output once the program has ended, and waits for the command's next task.
+A task is a line of JSON on the spare's input. If a command gave the task, the spare writes a line
+of output when the program has ended, and waits for the command's next task.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ENDED = "kappa task ended: "
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A program with arguments. The output is appended to `log`, or stays where it is.
+    """A program with its arguments. Its output is appended to the file `log`, if there is one.
 
-    A task with a log is a job: after it, the process ends. `environment` has additional variables
-    for the program, and `folder` is the working directory.
+    A task with a log is a job: the process exits after it. `environment` contains additional
+    variables for the program, and `folder` is its working directory.
     """
 
     program: str
@@ -39,12 +39,12 @@ class Task:
 
     @property
     def line(self) -> bytes:
-        """The line that hands the task over."""
+        """The task as a line of JSON, for the input of a spare."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def of_line(cls, line: bytes) -> Task:
-        """Returns the task of a line."""
+        """Parses a task from a line of JSON."""
         given = json.loads(line)
         return cls(
             given["program"],
@@ -57,7 +57,7 @@ class Task:
 
 @contextmanager
 def socket_name(path: Path) -> Iterator[str]:
-    """Yields a name of a socket that is short enough for the system, however long the folder's."""
+    """Yields a name for a socket that is within the system's limit, even if its path is longer."""
     if len(os.fsencode(path)) < _MOST_SOCKET_BYTES:
         yield str(path)
         return
@@ -69,25 +69,28 @@ def socket_name(path: Path) -> Iterator[str]:
 
 
 def spare_socket(spares: Path, pid: int) -> Path:
-    """Returns the socket of the spare with this process id and this process's libraries."""
+    """Returns the path of the socket of the spare with this pid.
+
+    The name also has a digest of the libraries of this process (`libraries_digest`).
+    """
     return spares / f"{pid}-{libraries_digest()}.door"
 
 
 def taken_socket(spares: Path, pid: int) -> Path:
-    """Returns the path to which a spare's socket is moved once a client has connected."""
+    """Returns the path to which a spare moves its socket when a client has connected."""
     return spares / f"{pid}.taken"
 
 
 def spare_sockets(spares: Path) -> Iterator[Path]:
-    """Yields the sockets of spares that have this process's libraries."""
+    """Yields the sockets of spares that have imported the same libraries as this process."""
     yield from spares.glob(f"*-{libraries_digest()}.door")
 
 
 def libraries_digest() -> str:
-    """Returns a text that changes when a package is installed, changed or removed.
+    """Returns a digest that changes when a package is installed, changed or removed.
 
-    The text also changes when this package is moved. A process that has imported libraries earlier
-    may have other versions than a new process would have.
+    It also changes if this package is moved. If a process has another digest, it may have imported
+    other versions of libraries than a new process would.
     """
     places = {__file__, *(place for place in sys.path if place.endswith("-packages"))}
     found = [sys.executable, *(f"{place} {_changed_at(place)}" for place in sorted(places))]

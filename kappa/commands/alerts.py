@@ -1,4 +1,4 @@
-"""Alerts: delivered messages, waiting messages, and dead letters, which can be sent again."""
+"""Commands on alerts: list their messages and dead letters, and send dead letters again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app `kappa`: the commands in the panels of the help, and exit codes of errors."""
+"""The app `kappa`: the commands in the panels of the help, and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ _GROUPS = {
 
 
 def app_of(typed: str | None = None) -> typer.Typer:
-    """Returns the app with the command that was typed, or with all commands.
+    """Returns the app with only the command that was typed, or with all commands if None.
 
-    Making all commands takes as long as a small query.
+    Creating all commands takes as long as a small query.
     """
     app = Commands(
         text="A replayable event platform: the log, the fold, the table, the query.", name="kappa"
@@ -138,7 +138,7 @@ def app_of(typed: str | None = None) -> typer.Typer:
 
 
 def _print_version(asked: bool) -> None:
-    """Prints the version of the installed Kappa, and ends the command."""
+    """Prints the version of the installed Kappa, and ends the command, if `asked`."""
     if asked:
         from importlib.metadata import version
 
@@ -162,14 +162,14 @@ def everywhere(
         ),
     ] = False,
 ) -> None:
-    """Takes the flags that are given before every command."""
+    """Takes the options that may be given before every command."""
     context.obj = ProjectContext(project, root)
     # One process may run several commands.
     set_quiet(False)
 
 
 def run_command(arguments: list[str]) -> int:
-    """Runs a command and returns the exit code.
+    """Runs a command, and returns the exit code.
 
     An error is printed to stderr, as a sentence and a hint.
     """
@@ -222,7 +222,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _typed(arguments: list[str]) -> str | None:
-    """Returns the name of the command that is typed, or None if the name is not clear."""
+    """Returns the name of the typed command, or None if it cannot be found easily."""
     match arguments:
         case ["--project" | "--root", _, *rest]:
             return _typed(rest)
@@ -256,7 +256,7 @@ def _misused(error: TyperException) -> int:
 
 
 def _near_choice(error: TyperException) -> str:
-    """Returns a hint with the choice that is nearest to a wrong word, or ""."""
+    """Returns a hint with the valid choice that is most similar to a wrong word, or ""."""
     of = getattr(getattr(error, "param", None), "type", None)
     given = re.match(r"'(.*)' is not one of ", error.message)
     return "" if given is None else did_you_mean(given[1], map(str, getattr(of, "choices", ())))

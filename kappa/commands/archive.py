@@ -1,4 +1,4 @@
-"""Archives of topics: the state of each, and the check against the topics."""
+"""Commands on archives of topics: show their states, and compare them with the topics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The command `kappa attach`: a snippet with which another tool reads a table, or watches Kappa.
+"""The command `kappa attach`: prints a program that reads a table, or a file to watch Kappa.
 
-docs/howto/read-the-files.md has the same snippets, and the rules for a reader of files. A test runs
-each snippet whose package is installed.
+docs/howto/read-the-files.md has the same programs, and the rules for a tool that reads the files. A
+test runs each program whose package is installed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def attach(
     """Print a program with which another tool reads a served table, or a file to watch Kappa.
 
     Save the program in a file, and run the file with Python: `kappa attach polars page_hits >
-    read.py`. For a notebook it is an .ipynb file, and for dbt the file of a source. For `grafana`
-    it is a dashboard to import, and for `prometheus` a file of alert rules: both are for the whole
-    platform, without a table.
+    read.py`. For a notebook, the output is an .ipynb file, and for dbt, a file that declares a
+    source. For `grafana`, the output is a dashboard to import, and for `prometheus`, a file of
+    alert rules. These two watch the whole platform, so they take no table.
     """
     if tool in _WATCHERS:
         if table is not None:
@@ -54,7 +54,11 @@ def attach(
 
 
 def _table_named(here: ProjectContext, name: str | None, tool: Tool) -> str:
-    """Returns the name of a served table whose files the tool can read."""
+    """Returns the name of a served table whose files the tool can read.
+
+    If `name` is None, returns the first served table. Raises UsageError if the table is not served,
+    or is a view that the tool cannot read.
+    """
     from kappa.declare.options import REJECTS
     from kappa.state.build import read_birth
     from kappa.state.journal.events import GenerationMade
@@ -168,7 +172,10 @@ _SHOWN = {Tool.SPARK: "rows.show()", Tool.PANDAS: "print(frame)", Tool.NOTEBOOK:
 
 
 def snippet_of(tool: Tool, table: str, *, project: str) -> str:
-    """Returns the text with which a tool reads a table of a project, with a line end at the end."""
+    """Returns the program with which a tool reads a table, with a line end at the end.
+
+    `project` is the folder of the project.
+    """
     kappa = ["kappa", "--project", project]
     if tool is Tool.DBT:
         file = f"{table}.parquet"

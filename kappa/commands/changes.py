@@ -1,4 +1,4 @@
-"""The changes of a served table: all rows, then each inserted, updated and deleted row."""
+"""The command `kappa changes`: all rows of a served table, then each changed row."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _write_text(change_set: ChangeSet, chosen: Filter | None) -> None:
 
 
 def change_text(change: RowChange) -> str:
-    """Returns a change as a line for people: a sign, and the columns with values."""
+    """Formats a change as a line for display: a sign, and the columns with their values."""
     from kappa.serving.query.render import cell_text
 
     before, after = change.before, change.after

@@ -1,9 +1,8 @@
-"""The words that complete a command line: `kappa __complete WORDS...` prints one a line.
+"""The words that complete a command line: `kappa __complete WORDS...` prints one per line.
 
-Shells ask at each TAB, so this module imports neither Typer nor the commands: words.json has the
-commands, and `make docs` writes that file. The names of pipelines, tables, topics, builds,
-rollouts, generations and tokens are read from the newest records of the root, and from the
-project's files.
+A shell asks at each TAB, so this module imports neither Typer nor the commands. The commands are in
+words.json, which `make docs` writes. The names of pipelines, tables, topics, builds, rollouts,
+generations and tokens are read from the newest records of the root, and from the project's files.
 """
 
 from __future__ import annotations
@@ -32,10 +31,11 @@ Candidate = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TypedLine:
-    """A command line up to the word that is completed.
+    """A command line up to the word that is to be completed.
 
-    `of` are the things that complete the word, as a metavar names the things; `choices` are the
-    words of a list. `flags` has the project and the root that the line gives.
+    `of` has the kinds of names that can complete the word, by their metavars, such as `TABLE`.
+    `choices` has the fixed words that can complete it. `flags` has the project and the root, if the
+    line gives them.
     """
 
     command: Mapping[str, Any]
@@ -45,7 +45,7 @@ class TypedLine:
 
 
 def complete(words: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
-    """Returns the lines that complete the last of the words typed after `kappa`."""
+    """Returns the lines that complete the last of `words`, the words typed after `kappa`."""
     # Bash makes three words of --at=TIME.
     *before, word = [each for each in words if each != "="] or [""]
     line = _parse_line(before, commands)
@@ -64,7 +64,7 @@ def complete(words: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
 
 
 def _parse_line(before: Sequence[str], commands: Mapping[str, Any]) -> TypedLine:
-    """Reads the words before the completed word."""
+    """Parses the words before the word that is to be completed."""
     command, arguments, flags = commands, 0, dict[str, str]()
     rest = iter(before)
     for word in rest:
@@ -98,7 +98,7 @@ def _nothing() -> dict[str, Any]:
 
 
 def _things(parameter: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns what a parameter's value may be: things by the metavar, and choices."""
+    """Returns the possible values of a parameter: the kinds of names, and the fixed choices."""
     return tuple(parameter["of"].split("|")), tuple(parameter.get("choices", ()))
 
 
@@ -117,7 +117,7 @@ _SOURCES: Mapping[str, Callable[[Any], Iterator[Candidate]]] = {
 
 
 def print_completions(words: Sequence[str]) -> None:
-    """Prints the completions of a line. A mistake in the project completes nothing."""
+    """Prints the completions of a line. If words.json cannot be read, nothing is completed."""
     try:
         lines = complete(words, json.loads(_WORDS.read_bytes()))
     except (OSError, ValueError):
@@ -131,14 +131,14 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class LiveNames:
-    """The names of a project and its root, each read when first asked for."""
+    """The names in a project and its root. Each is read when it is first needed."""
 
     project: Path | None
     root: Path | None
 
     @classmethod
     def around(cls, folder: Path, flags: Mapping[str, str]) -> LiveNames:
-        """Finds the project and the root for a command that is typed in a folder."""
+        """Finds the project and the root of a command that is typed in `folder`."""
         start = (folder / Path(flags.get("--project", ".")).expanduser()).absolute()
         project = next((each for each in (start, *start.parents) if (each / _FILE).is_file()), None)
         if project is None:
@@ -158,13 +158,13 @@ class LiveNames:
         return set() if self.project is None else declared_names(self.project)
 
     def pipelines(self) -> Iterator[tuple[str, str]]:
-        """Yields the pipelines that are declared or serve."""
+        """Yields the pipelines that are declared or served."""
         for name in sorted({*self._in_root.serving, *self._names("pipeline")}):
             build = self._in_root.serving.get(name)
             yield name, f"pipeline, build {build}" if build else "pipeline, not served"
 
     def tables(self) -> Iterator[tuple[str, str]]:
-        """Yields the tables and views that serve."""
+        """Yields the served tables and views."""
         for name, pipeline in sorted(self._in_root.tables()):
             yield name, f"table of {pipeline}"
 
@@ -174,24 +174,24 @@ class LiveNames:
             yield name, "topic"
 
     def builds(self) -> Iterator[tuple[str, str]]:
-        """Yields the builds that the root has, those that serve first."""
+        """Yields the builds in the root, with the serving builds first."""
         serving = {build: name for name, build in self._in_root.serving.items()}
         for build in sorted(self._in_root.builds, key=lambda each: (each not in serving, each)):
             yield build, "build, serves" if build in serving else "build"
 
     def rollouts(self) -> Iterator[tuple[str, str]]:
-        """Yields the newest rollouts by number, the newest first."""
+        """Yields the numbers of the newest rollouts, newest first."""
         for number, pipeline in self._in_root.rollouts[:_SHOWN]:
             yield str(number), f"rollout of {pipeline}"
 
     def generations(self) -> Iterator[tuple[str, str]]:
-        """Yields the newest generations by number, the newest first."""
+        """Yields the numbers of the newest generations, newest first."""
         newest = self._in_root.generation
         for number in range(newest, max(0, newest - _SHOWN), -1):
             yield str(number), "generation"
 
     def alerts(self) -> Iterator[tuple[str, str]]:
-        """Yields the alerts of what serves."""
+        """Yields the alerts of serving builds."""
         for name in sorted({*self._in_root.alerts()}):
             yield name, "alert"
 
@@ -202,14 +202,14 @@ class LiveNames:
             yield path.stem, "log"
 
     def templates(self) -> Iterator[tuple[str, str]]:
-        """Yields the templates of a new project."""
+        """Yields the templates for a new project."""
         from kappa.code.new_project import template_names
 
         for name in template_names():
             yield name, "template"
 
     def tokens(self) -> Iterator[tuple[str, str]]:
-        """Yields the tokens that were made, by their names."""
+        """Yields the names of the tokens in the root."""
         for name in () if self.root is None else read_token_names(self.root):
             yield name, "token"
 
@@ -218,7 +218,7 @@ class LiveNames:
 
 
 def _root_in(file: Path) -> str:
-    """Returns the root that a kappa.toml names, or the default."""
+    """Returns the root that a kappa.toml names, or the default root."""
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8")).get("root")
     except (OSError, ValueError):

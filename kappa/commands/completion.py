@@ -1,7 +1,7 @@
-"""The command `kappa completion`: the script with which a shell completes command lines.
+"""The command `kappa completion`: prints the script that completes command lines in a shell.
 
-A script asks `kappa __complete` at each TAB (complete.py): so the words are those of the installed
-version, and the names are current.
+The script runs `kappa __complete` at each TAB (complete.py). So the words are those of the
+installed version, and the names are current.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 
 
 class UnixShell(StrEnum):
-    """A shell that completes command lines."""
+    """A shell for which there is a script."""
 
     BASH = "bash"
     ZSH = "zsh"

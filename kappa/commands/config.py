@@ -1,4 +1,4 @@
-"""The settings of the project: each with its value, and where the value comes from."""
+"""The command `kappa config`: shows the settings of the project with their values and origins."""
 
 from __future__ import annotations
 

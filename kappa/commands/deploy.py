@@ -1,4 +1,4 @@
-"""Commands that prepare and begin rollouts: validate, plan, deploy, replay, branch, ..."""
+"""Commands that prepare and start rollouts: validate, plan, deploy, replay, branch, ..."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def validate(
 ) -> None:
     """Check the project's files. No broker is needed.
 
-    It checks declarations, keys, folds, views, determinism, boards, and what is collected.
+    Checks the declarations, keys, folds, views, determinism and boards, and the topics to collect.
     """
     from kappa.replay.rollout.plan.validate import (
         ensure_valid,
@@ -149,7 +149,7 @@ def plan(
 def _plan_code(
     here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, stream: TextIO
 ) -> NoReturn:
-    """Shows the part of a plan that the code alone decides, and raises Unreachable."""
+    """Prints the part of a plan that depends only on the code, and then raises Unreachable."""
     from kappa.replay.rollout.plan.validate import ensure_valid, served_versions, validated_text
 
     found = _validate_files(here, pipelines, accepted, "planning")
@@ -166,7 +166,10 @@ def _plan_code(
 def _validate_files(
     here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, doing: str
 ) -> tuple[ValidationResult, ...]:
-    """Validates the project's files, and shows each step behind what the command is `doing`."""
+    """Validates the project's files, and shows each step as progress.
+
+    `doing` is the text of the progress line before the step.
+    """
     from kappa.replay.rollout.plan.validate import validate_project
 
     with moving(doing) as show:
@@ -193,7 +196,7 @@ def deploy(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Deploy the project's pipelines: replay beside the live builds, verify, promote."""
+    """Deploy the project's pipelines: replay next to the live builds, verify, promote."""
     accepted = _accepted(allow, gap=accept_gap, breaking=allow_breaking)
     options = RolloutOptions(yes, yes or auto_promote, timeout, reason, output)
     if saved is None:
@@ -212,7 +215,10 @@ def deploy(
 def _refuse_beside_plan(
     command: str, saved: Path, pipelines: Sequence[str], accepted: Allowances
 ) -> None:
-    """Raises UsageError for pipelines or allowances beside a saved plan, which has its own."""
+    """Raises UsageError if pipelines or allowances are given in addition to a saved plan.
+
+    A saved plan already contains its pipelines and allowances.
+    """
     from kappa.replay.rollout.plan.finding import Allowances
 
     if pipelines or accepted != Allowances():
@@ -380,7 +386,7 @@ def roll_out(
     options: RolloutOptions,
     plan_with: Callable[[Project], ProjectPlan],
 ) -> None:
-    """Plans and begins rollouts with a yes, and follows each rollout until its build serves."""
+    """Plans rollouts, asks for a yes, starts them, and follows each until its build serves."""
     with rollouts_printed(here, options) as begun:
         ids = plan_and_begin(here, command, pipelines, options, plan_with)
         begun(ids)
@@ -394,7 +400,7 @@ def plan_and_begin(
     options: RolloutOptions,
     plan_with: Callable[[Project], ProjectPlan],
 ) -> tuple[int, ...]:
-    """Plans, asks for a yes, tries the law of slices, and begins the rollouts of the plan.
+    """Plans, asks for a yes, checks the law of slices, and starts the rollouts of the plan.
 
     Returns the ids of the rollouts, or no ids if the plan has no changes.
     """
@@ -412,9 +418,9 @@ def plan_and_begin(
 
 
 def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> None:
-    """Applies a saved plan to the end without a question: saving the plan was the yes.
+    """Applies a saved plan until its builds serve, without a question.
 
-    Raises Conflict if the plan is stale.
+    To save the plan was the yes. Raises Conflict if the plan is stale.
     """
     with rollouts_printed(here, options) as begun:
         ids = begin_saved(here, file, options)
@@ -423,7 +429,7 @@ def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> No
 
 
 def begin_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> tuple[int, ...]:
-    """Begins the rollouts of a saved plan. Returns their ids. Raises as `apply_saved` does."""
+    """Starts a saved plan's rollouts, and returns their ids. Raises Conflict if it is stale."""
     here.must_run()
     planned = Project(here).read_plan(file, showing=moving)
     print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)

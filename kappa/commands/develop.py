@@ -82,10 +82,10 @@ def test(
         bool, typer.Option("--update", help="write the files of rows that differ")
     ] = False,  # noqa: PT028  # a command, and no test of pytest
 ) -> None:
-    """Run the project's tests: events in, rows out, the law of slices, and pytest's.
+    """Run the project's tests: compare rows, check the law of slices, and run pytest.
 
-    The events in events/ must give the rows in tests/rows/, and those in tests/NAME/events/ the
-    rows in tests/NAME/rows/. Then pytest runs tests/. One Spark serves all of them.
+    The events in events/ must give the rows in tests/rows/, and the events in tests/NAME/events/
+    must give the rows in tests/NAME/rows/. Then pytest runs tests/. All tests use one Spark.
     """
     from kappa.commands.terminal.moving import moving
     from kappa.engine.spark.session import booting_session

@@ -1,4 +1,4 @@
-"""Damage below the root, its repair, and the scrub of data files."""
+"""The commands `doctor` and `scrub`: find and repair damage below the root."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def doctor(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Find damaged records and files, and say what each damage means.
+    """Find damaged records and files, and explain each damage.
 
     Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
-    deletes nothing. A file that Kappa can make again from other files is moved aside and reported
-    without --repair. For data files it checks only existence and length: `kappa scrub` reads them.
-    If the broker answers, it also names topics that match a pattern and that nobody reads, and says
-    what would be lost with one broker of a cluster.
+    deletes nothing. A file that Kappa can make again from other files is moved aside and reported,
+    even without --repair. Of data files, only existence and length are checked: `kappa scrub` reads
+    them. If the broker answers, the command also names topics that match a pattern but are not
+    read, and lists what would be lost with one broker of a cluster.
     """
     if script and not acls:
         raise UsageError("--script is for --acls", hint="type: kappa doctor --acls --script")
@@ -123,7 +123,10 @@ def doctor(
 
 
 def _answering(here: ProjectContext) -> Log | None:
-    """Returns the broker's client if the broker answers soon; reports a cluster that is silent."""
+    """Returns the broker's client, or None if the broker does not answer within some seconds.
+
+    If a cluster does not answer, prints this.
+    """
     try:
         log = here.log()
         if log.wait_until_ready(_PATIENCE_SECONDS):
@@ -136,7 +139,7 @@ def _answering(here: ProjectContext) -> Log | None:
 
 
 def _say_unread(here: ProjectContext, log: Log) -> None:
-    """Prints the topics that match a pattern and are not read."""
+    """Prints the topics that match a declared pattern but are not read."""
     from kappa.replay.status.status import unread_topics
     from kappa.state.build import read_birth
 
@@ -148,7 +151,10 @@ def _say_unread(here: ProjectContext, log: Log) -> None:
 
 
 def _tell_risks(here: ProjectContext, log: Log) -> None:
-    """Reports the damage that the loss of a broker would do; nothing for Kappa's own broker."""
+    """Prints what would be lost with one broker of a cluster.
+
+    Prints nothing for Kappa's own broker.
+    """
     if here.settings.runs_broker:
         return
     from kappa.replay.status.doctor.cluster import broker_loss_risks

@@ -1,7 +1,7 @@
-"""One example of each command: the first line of the command's help, and a line of each panel.
+"""One example of each command, shown at the top of its help and below each panel of the help.
 
-The examples are of the project of docs/start: the pipeline `web` folds the topic `visits` into the
-table `page_hits`. Each example is parsed by the real command line (tests/commands/test_help.py).
+The examples use the project of docs/start, in which the pipeline `web` folds the topic `visits`
+into the table `page_hits`. The real command line parses each example (tests/commands/test_help.py).
 """
 
 from __future__ import annotations

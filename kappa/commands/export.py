@@ -91,7 +91,10 @@ def export(
 
 
 def _cost_text(here: ProjectContext, tables: list[str], to: str, every: float | None) -> str:
-    """Returns the cost of the copies in words, by the size of the served tables."""
+    """Describes the cost of the copies in words, from the sizes of the served tables.
+
+    `every` is the shortest time between copies in seconds, or None for a single copy.
+    """
     from kappa.base.units import size
     from kappa.serving.query.tables import served_table
 

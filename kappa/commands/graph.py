@@ -1,4 +1,4 @@
-"""The command `kappa graph`: which topics, tables, views and outlets feed each other."""
+"""The command `kappa graph`: shows how topics, tables, views and outlets feed each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class GraphForm(StrEnum):
-    """The form in which the lineage is printed."""
+    """The format in which the lineage is printed."""
 
     TABLE = "table"
     MERMAID = "mermaid"
@@ -49,13 +49,13 @@ def graph(
         GraphForm, typer.Option("-o", "--output", help="the form of the output")
     ] = GraphForm.TABLE,
 ) -> None:
-    """Show what feeds what: topics, pipelines, tables, views, sinks, alerts and boards.
+    """Show how topics, pipelines, tables, views, sinks, alerts and boards feed each other.
 
-    The graph has what serves, and what a rollout adds, changes, replays or removes. The page shows
-    the same picture, live.
+    The graph contains everything that serves, and everything that a rollout adds, changes, replays
+    or removes. The page shows the same graph, live.
 
-    With --column, the graph has columns of tables and views that serve, and fields of topics. What
-    a column is computed from is known since the deploy of its build.
+    With --column, the graph contains columns of served tables and views, and fields of topics. The
+    sources of a column are known from the deploy of its build on.
     """
     from kappa.code.names import written_pipelines
     from kappa.declare.board import boards_in
@@ -102,7 +102,10 @@ def graph(
 
 
 def _column_graph(here: ProjectContext, column: str) -> ProjectGraph:
-    """Returns the lineage of a column of the builds that serve."""
+    """Returns the lineage of a column of a serving build.
+
+    `column` is `TABLE.COLUMN`. Raises UsageError if the column is not known.
+    """
     from kappa.code.names import written_pipelines
     from kappa.replay.status.column_graph import column_graph
     from kappa.state.build import read_birth
@@ -146,7 +149,7 @@ def _print_graph(here: ProjectContext, found: ProjectGraph, output: GraphForm) -
 
 
 def _log_or_none(here: ProjectContext) -> Log | None:
-    """Returns the broker's client for the lags, or None if no broker is known."""
+    """Returns the broker's client, or None if no broker is known or it does not answer."""
     try:
         return here.log(looks=True) if here.bootstrap_servers else None
     except KappaError as error:

@@ -1,4 +1,4 @@
-"""Commands that show the present state and the history, and that compare rows."""
+"""Commands that show the present state and the history, or compare rows."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def history(
 ) -> None:
     """List all rollouts with their receipts, all proofs, retirements and pauses.
 
-    Each line says who, when, which build, why, and how it ended. The newest is last.
+    Each line names the person, the time, the build, the reason and the outcome. The newest is last.
     """
     from kappa.project.project import Project
 
@@ -194,10 +194,10 @@ def prove(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Fold the log again in other slices, beside the live build, and compare the rows.
+    """Fold the log again in other slices, next to the live build, and compare the rows.
 
-    The result is equal rows with their hash, or the rows that differ (exit code 4). Exit code 1 if
-    nothing can be proved.
+    The result is that the rows are equal, with their hash, or the rows that differ (exit code 4).
+    Exit code 1 if nothing can be proved.
     """
     from kappa.base.errors import VerificationFailed
     from kappa.replay.rollout.prove.cutting import parse_cutting
@@ -296,7 +296,7 @@ def _show_all_logs(
 
 
 def _status_text(here: ProjectContext, form: Form) -> tuple[str, bool]:
-    """Returns the status as text, and True if a record that the status needs is damaged."""
+    """Returns the status as text, and True if a record that is needed for the status is damaged."""
     from kappa.project.project import Project
 
     seen = Project(here).status()

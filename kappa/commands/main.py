@@ -1,4 +1,4 @@
-"""The program `kappa`. The commands are in this package, exit codes in kappa/base/errors.py."""
+"""The program `kappa`. Its commands are in this package, its exit codes in kappa/base/errors.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if not _COMPLETES:
 
 
 def main() -> None:
-    """Runs the command that was typed, and exits with the command's exit code."""
+    """Runs the typed command, and exits with the command's exit code."""
     if _COMPLETES:
         from kappa.commands.complete import print_completions
 

@@ -1,4 +1,4 @@
-"""The command `kappa produce`: it sends the events of a file, or of stdin, to a topic."""
+"""The command `kappa produce`: sends the events in a file, or from stdin, to a topic."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def produce(
 
 @dataclass(slots=True)
 class _Events:
-    """The records of a file, with the bytes or rows in total and taken so far.
+    """The records of a file, with the total size of the file and the part read so far.
 
-    The total is None for stdin, whose end is not known.
+    Both are in bytes, or in rows for Parquet. `total` is None for stdin, whose size is not known.
     """
 
     placed: Iterable[Placed] = ()
@@ -107,13 +107,13 @@ class _Events:
     taken: int = 0
 
     def counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """Yields lines, and counts the bytes taken."""
+        """Yields lines, and counts their bytes."""
         for line in lines:
             self.taken += len(line)
             yield line
 
     def each(self, placed: Iterable[Placed]) -> Iterator[Placed]:
-        """Yields records, and counts the records taken."""
+        """Yields records, and counts them."""
         for each in placed:
             self.taken += 1
             yield each

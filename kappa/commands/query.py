@@ -1,4 +1,4 @@
-"""Queries, now or as of the past, the shell, and the tables that queries can name."""
+"""The commands query, shell and tables, for tables as of now or of the past."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def query(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Answer a query from the tables that are served now, or were in the past.
+    """Answer a query from the tables that are served now, or were served in the past.
 
-    All tables of a build are read at one frontier; with --after, at a frontier that covers a write.
-    Several statements of a file or of stdin are answered in order, from one snapshot.
+    All tables of a build are read at one frontier; with --after, at a frontier that includes a
+    write. Several statements in a file or on stdin are answered in order, from one snapshot.
     """
     from kappa.project.project import Project
     from kappa.serving.query.pin.moments import parse_offsets
@@ -112,9 +112,9 @@ def query(
 
 
 def shell(context: typer.Context) -> None:
-    r"""Open a SQL prompt on a snapshot of the served tables.
+    r"""Open an SQL prompt on a snapshot of the served tables.
 
-    Every answer is of that snapshot until `\pin` takes a new one. `\?` lists the commands.
+    All answers come from that snapshot until `\pin` takes a new one. `\?` lists the commands.
     """
     _open_shell(context, None)
 
@@ -131,7 +131,10 @@ def _open_shell(context: typer.Context, when: Past | None) -> None:
 
 
 def _read_statements(sql: str | None, file: Path | None) -> tuple[SqlStatement, ...]:
-    """Returns the statements of the argument, of a file, or of stdin."""
+    """Returns the statements in the argument, in a file, or on stdin.
+
+    Raises UsageError if there are none, or if both an argument and a file are given.
+    """
     from kappa.serving.query.statements import SqlStatement, split_statements
 
     if sql is not None and file is not None:
@@ -172,7 +175,7 @@ def _print_answer(output: Form, answer: QueryResult) -> None:
 
 
 def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
-    """Prints the frontiers of an answer of the past to stderr."""
+    """Prints the frontiers of an answer to stderr if the answer is of the past."""
     if when is not None:
         say(moment_text(snapshot))
 
@@ -216,9 +219,10 @@ def _moment(
     *,
     after: str | None = None,
 ) -> Past | None:
-    """Returns the moment of the past that the flags name, or None for the present.
+    """Returns the moment of the past that the options name, or None for the present.
 
-    With `after`, the present is the moment after a write.
+    Raises UsageError if more than one is given. `after` counts as one, because it asks for the
+    moment after a write.
     """
     from kappa.serving.query.pin.moments import (
         AtEventTime,

@@ -1,4 +1,4 @@
-"""Commands on the records of a topic: tail, export, import; topics.py puts them in its group."""
+"""The commands tail, export and import for a topic's records, in the group of topics.py."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def tail(
 ) -> None:
     """Show records of a topic, decoded as declared; invalid records with the reason.
 
-    Without --from, the newest records. A line of JSON is an envelope that kappa produce reads.
+    Without --from, the newest records are shown. With -o jsonl, each line is an envelope that kappa
+    produce reads.
     """
     from kappa.replay.status.topics.records import (
         begin_of,

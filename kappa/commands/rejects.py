@@ -1,4 +1,4 @@
-"""Commands on rejects: list, show, export to be fixed, and redrive the fixed rejects."""
+"""Commands on rejects: list, show, export for correction, and redrive the corrected records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kappa.serving.query.render import Form, Listing
 
 
 class _Rejects(GroupHelp):
-    """The group `rejects`: `kappa rejects [PIPELINE]` is `kappa rejects list [PIPELINE]`."""
+    """The group `rejects`. `kappa rejects [PIPELINE]` means `kappa rejects list [PIPELINE]`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Typer has no public name for the type of `ctx`.
@@ -163,9 +163,9 @@ def redrive_rejects(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Produce fixed rejects again.
+    """Produce corrected rejects again.
 
-    Each record is folded once, in place of the original that its header names.
+    Each record is folded once, instead of the original that its header names.
     """
     from kappa.base.units import count_of
     from kappa.serving.query.redrive import plan_lines, produce_redrive

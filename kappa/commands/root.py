@@ -1,4 +1,4 @@
-"""The root of the project as a whole: copy and adopt."""
+"""Commands on the whole root of a project: copy and adopt."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def adopt(
         ),
     ] = False,
 ) -> None:
-    """Make a copied root a root of its own. Until then, no process changes a copy.
+    """Make a copied root an independent root. Until then, no process can change the copy.
 
-    The root gets a new id. Its sinks, alerts and pulled sources stay off without --send.
+    The root gets a new id. Without --send, its sinks, alerts and pulled sources stay off.
     """
     from kappa.replay.platform.copy import adopt_copy as adopt_root
     from kappa.state.root import SENDS_NOT

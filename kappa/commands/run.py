@@ -1,4 +1,4 @@
-"""The platform itself: start, stop, a single part alone, and the deletion of garbage."""
+"""Commands that start and stop the platform or single parts of it, and that delete garbage."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def up(
 def down(context: typer.Context, _quiet: Quiet = False) -> None:
     """Stop the platform. All data are kept.
 
-    It also ends an HTTP server that a killed platform has left, but no `kappa serve`.
+    If a platform was killed and its HTTP server still runs, the server is stopped, too. A `kappa
+    serve` is not stopped.
     """
     from kappa.replay.platform import supervisor
 
@@ -106,9 +107,9 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve HTTP alone, without the rest of the platform. `kappa up` does it too.
+    """Serve HTTP alone, without the rest of the platform. `kappa up` serves HTTP, too.
 
-    It answers queries of untrusted clients, and serves the page.
+    The server answers queries of untrusted clients, and serves the page.
     """
     from kappa.base.process import name_process
     from kappa.replay.platform.serve import serve_alone as serve_http
@@ -132,7 +133,7 @@ def collect(
 ) -> None:
     """Collect events from the network, without the rest of the platform.
 
-    `kappa up` does it too, if kappa.toml names topics in [collect].
+    `kappa up` collects events, too, if kappa.toml names topics in [collect].
     """
     from kappa.serving.collect.collector import collect as collect_events
 
@@ -144,8 +145,9 @@ def collect(
 def mcp(context: typer.Context) -> None:
     """Serve an agent that speaks the Model Context Protocol, on stdin and stdout.
 
-    The agent reads tables, plans changes and rehearses them. It asks for your yes before anything
-    serves: agents.may in kappa.toml lists the acts that need no yes. It needs kappa[mcp].
+    The agent reads tables, plans changes and rehearses them. Before a change serves, the agent must
+    ask you for a yes; agents.may in kappa.toml lists the acts that need no yes. This command needs
+    kappa[mcp].
     """
     from kappa.agents.server import open_desk, run_on_stdio
 

@@ -1,4 +1,4 @@
-"""Schemas: the subjects of the registry, and the versions that the project pins."""
+"""Commands on schemas: the subjects of the registry, and the versions that the project pins."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def show_schema(context: typer.Context, subject: _Name, version: _Version = None
 def pin_schema(context: typer.Context, subject: _Name, version: _Version = None) -> None:
     """Pin a version of a subject: write it to the project, where declarations read it.
 
-    The file is part of the project, as its code is. A pin of another version changes the version of
-    each pipeline that reads by it.
+    The file is part of the project, like its code. If you pin another version, the version of each
+    pipeline that reads the subject changes.
     """
     from kappa.declare.formats.registry_schemas import pin_path, put_pin
 

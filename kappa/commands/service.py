@@ -1,4 +1,4 @@
-"""Commands about the service of a whole pipeline: retire, pause, resume."""
+"""Commands that take a whole pipeline out of service, pause it or resume it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def retire(
 def pause(context: typer.Context, pipeline: ThePipeline, reason: Reason = "") -> None:
     """Stop the jobs of a pipeline until `kappa resume`; its tables keep serving as they are.
 
-    The pause outlives `kappa down`. Nothing can be deployed meanwhile, but an undo can.
+    The pipeline stays paused after `kappa down`. While it is paused, nothing can be deployed, but
+    an undo is possible.
     """
     from kappa.replay.rollout.operator_requests import ask_pause
     from kappa.replay.rollout.rollout_numbers import serving_pipeline

@@ -1,4 +1,4 @@
-"""Tokens of the clients that ask over the network: made, listed, removed."""
+"""Commands on the tokens of network clients: add, list, remove."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def add_token(
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Make a token, and print it: once, since only its hash is kept.
+    """Make a token, and print it. It cannot be printed again, because only its hash is kept.
 
-    It works at once, without a restart. Once there is a first token, each request needs a token.
-    Roles: read, collect, stage (plan, rehearse, stage, verify), operate (promote, undo, retire,
-    pause, redrive), admin. Stage, operate and admin may each do all that the roles before may,
-    except collect.
+    The token is valid at once, without a restart. After the first token was made, each request
+    needs a token. Roles: read, collect, stage (plan, rehearse, stage, verify), operate (promote,
+    undo, retire, pause, redrive), admin. Stage, operate and admin each include the roles before
+    them, except collect, which only admin includes.
     """
     from kappa.serving.access.accounts import token_file
     from kappa.state.journal.journal import process_user
@@ -70,7 +70,10 @@ def add_token(
 
 
 def _unknown_tables(here: ProjectContext, tables: Sequence[str]) -> Iterator[str]:
-    """Yields a warning for each table that nothing declares and nothing serves: it may come yet."""
+    """Yields a warning for each table that is neither declared nor served.
+
+    It is only a warning, because the table may be declared later.
+    """
     if not tables:
         return
     from kappa.base.errors import near_or_all
@@ -128,7 +131,7 @@ def remove_token(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="TOKEN", help="the name of the token")],
 ) -> None:
-    """Remove a token: no request with it passes from now on, without a restart."""
+    """Remove a token: requests with the token are refused from now on, without a restart."""
     from kappa.serving.access.accounts import token_file
 
     here = here_of(context)

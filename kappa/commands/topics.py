@@ -181,7 +181,7 @@ def alter_topic(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Change a topic's settings or partitions: to the given values, else to the declared."""
+    """Change a topic's settings or partitions to the given values, or to the declared values."""
     from kappa.kafka.client import set_config
     from kappa.replay.status.topics.alter import change_of, change_text, parse_settings
 
@@ -220,7 +220,7 @@ def delete_topic(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Delete a topic with all its records; if a pipeline uses it, only with --allow."""
+    """Delete a topic with all its records. If a pipeline uses the topic, --allow is needed."""
     from kappa.replay.status.topics.describe import refuse_used
 
     here = here_of(context)
@@ -245,7 +245,7 @@ def delete_topic(
 def _typed(
     command: str, topic: str, option: str, values: Sequence[str] | None, *others: str
 ) -> str:
-    """Returns a command with options, as a user would type the command."""
+    """Returns a command of the group with options, in the form in which a user would type it."""
     given = (each for value in values or () for each in (option, value))
     return shlex.join(("topics", command, topic, *given, *others))
 

@@ -1,22 +1,23 @@
 """The user's declarations: topics, tables, folds, pipelines, ordered steps, boards.
 
-A declaration is a value: it runs nothing and knows no Kafka and no Spark. A wrong declaration is an
-error at once, with the user's file and line (kappa/base/source.py). Read the package in this order:
+A declaration is a value: it runs nothing, and uses neither Kafka nor Spark. If a declaration is
+wrong, an error with the user's file and line is raised immediately (kappa/base/source.py). Read the
+package in this order:
 
     values/          types and values, and how values are read from text or refused
-    formats/         formats of records: bytes to the fields of an event
+    formats/         formats of records: from bytes to the fields of an event
     folds/           how the rows of one key become one value
-    options          options that several declarations share, and how errors describe wrong values
+    options          options that several declarations share, and how errors show wrong values
     topic            a topic and its event; `topic_options`: its kind, archive, lateness and
                      identity; `topic_patterns`: the topics that have joined a pattern
     table, view      a table, its folds and its expiry, and a view; `seed`: rows of a file
-    sink, alert      the outlets of a table: a topic that has its rows, and messages of changes
+    sink, alert      the outlets of a table: a topic with its rows, and messages about changes
     ordered          a fold by the user's step, in the order of the log
     sequence         a fold by order that finds patterns of rows
-    pipeline         the function that writes tables from topics, and whether its parts agree
+    pipeline         the function that writes tables from topics, and checks of its parts
     windows          columns for windows of event time
-    breaker          how many records a candidate may reject
-    board            a dashboard of the project's own
+    breaker          the number of records that a candidate may reject
+    board            a dashboard of the project
     project_files    the files that declarations name
     public           the names that a pipeline's file imports from `kappa`
 """

@@ -1,6 +1,6 @@
-"""Boards: a title and charts, each with a query, declared by files of the project.
+"""Boards: dashboards that files of the project declare. A board is a title and charts with queries.
 
-The files are `boards/NAME.toml` beside kappa.toml.
+The files are `boards/NAME.toml`, next to kappa.toml.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_BYTES = 256 << 10
 
 
 class ChartKind(StrEnum):
-    """The way to draw the rows of a chart's query."""
+    """The form in which a chart shows the rows of its query."""
 
     NUMBER = "number"
     LINE = "line"
@@ -40,9 +40,9 @@ class ChartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart of a board; `width` counts columns of the grid.
+    """A chart of a board. `width` is its width in columns of the grid.
 
-    `line` is the line of the file at which the chart begins, or 0 if the line is not known.
+    `line` is the line of the file at which the chart begins, or 0 if it is not known.
     """
 
     title: str
@@ -54,16 +54,16 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A board: the title, and the charts in order."""
+    """A board: its title, and its charts in order."""
 
     title: str
     charts: tuple[Chart, ...]
 
 
 def board_of(content: bytes, file: str) -> Board:
-    """Reads a board from the content of a file.
+    """Parses the content of a board's file.
 
-    Raises DeclarationError, which names the file, the chart and the key, if the content is wrong.
+    Raises DeclarationError, with the file, the chart and the key, if the content is not valid.
     """
     try:
         text = content.decode()
@@ -139,10 +139,11 @@ def _required_text(given: Mapping[str, Any], key: str, where: str, example: str)
 
 
 def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
-    """Reads all boards of a project, by name. A wrong file does not affect the other boards.
+    """Reads all boards of a project, by name. A file with a mistake does not affect the others.
 
-    The name of a board is the file's name. The result has a DeclarationError in place of a board if
-    the file is wrong, or if two files have the same name in two forms of Unicode.
+    The name of a board is that of its file. Instead of a board, the result contains a
+    DeclarationError if the file has a mistake, or if two files have the same name in two forms of
+    Unicode.
     """
     found: dict[str, Board | DeclarationError] = {}
     for path in sorted((project / FOLDER).glob("*.toml")):
@@ -165,7 +166,10 @@ def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
 
 
 def board_name(stem: str) -> str:
-    """Returns a board's name for addresses, in the same form of Unicode on every disk."""
+    """Returns the name of a board for URLs, in one form of Unicode.
+
+    Disks may return the same file name in different forms.
+    """
     return unicodedata.normalize(
         "NFC", stem.encode(errors="surrogateescape").decode(errors="replace")
     )

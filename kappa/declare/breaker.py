@@ -24,7 +24,7 @@ _FAILING_SHARE = 0.01
 
 
 def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
-    """Raises DeclarationError unless the limit is a number of records or a share."""
+    """Raises DeclarationError unless `limit` is None, a number of records, or a share of them."""
     whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
     if limit is None or whole or (isinstance(limit, float) and 0 <= limit <= 1):
         return
@@ -39,7 +39,10 @@ def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
 
 
 def rejected_of(tallies: Mapping[str, Mapping[int, Tally]]) -> tuple[int, int]:
-    """Counts the rejected records and the records read; holes in the log do not count."""
+    """Returns the number of rejected records, and the number of all records read.
+
+    Offsets without a record do not count.
+    """
     every = [tally for parts in tallies.values() for tally in parts.values()]
     rejected = sum(tally.rejected for tally in every)
     return rejected, rejected + sum(
@@ -48,12 +51,12 @@ def rejected_of(tallies: Mapping[str, Mapping[int, Tally]]) -> tuple[int, int]:
 
 
 def is_beyond(limit: MaxRejects, rejected: int, records: int) -> bool:
-    """Returns True if more records are rejected than allowed; the limit itself is allowed."""
+    """Returns True if more records are rejected than `limit` allows."""
     return limit is not None and rejected > (limit if isinstance(limit, int) else limit * records)
 
 
 def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
-    """Writes the message that a limit is exceeded, with the counts.
+    """Returns the message that a limit is exceeded, with the counts.
 
     For instance: `rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %`.
     """
@@ -66,13 +69,12 @@ def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
 
 
 def fails_on_more(failing: int, before: int, records: int) -> str:
-    """Returns why a candidate without a declared limit fails on too many records, or "".
+    """Returns the reason if the function of a candidate without a limit fails too often, or "".
 
-    A candidate fails on too many records if its function fails on more than 1 % of the records, and
-    on more records than the function of the live build does.
-
-    Args: `failing` counts records on which the candidate's function fails, `before` records on
-    which the live build's function fails, and `records` all records read.
+    It fails too often if it fails on more than 1 % of the records, and on more records than the
+    function of the live build. `failing` is the number of records on which the candidate's function
+    fails, `before` the number for the live build's function, and `records` the number of all
+    records.
     """
     if failing <= max(before, _FAILING_SHARE * records):
         return ""
@@ -84,7 +86,7 @@ def fails_on_more(failing: int, before: int, records: int) -> str:
 
 
 def remedy_text(pipeline: str) -> str:
-    """Returns advice about a candidate that is beyond the limit."""
+    """Returns advice for the case that a candidate exceeds the limit."""
     return (
         f"fix the producer, or the declaration of the events, and type kappa deploy {pipeline}; "
         "or allow more: @pipeline(..., max_rejects=...)"

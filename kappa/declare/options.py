@@ -1,4 +1,4 @@
-"""The options that declarations share, and how errors describe wrong values. Pure."""
+"""Options that several declarations share, and how errors describe wrong values. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DELETED = "_deleted"
 
 @contextmanager
 def error_prefix(prefix: str) -> Iterator[None]:
-    """Begins the message of each DeclarationError from the block with `prefix: `."""
+    """Puts `prefix: ` before the message of each DeclarationError from the block."""
     try:
         yield
     except DeclarationError as error:
@@ -30,9 +30,9 @@ def error_prefix(prefix: str) -> Iterator[None]:
 
 
 def describe_value(value: object) -> str:
-    """Describes a value for people, by kind and name; a text is shown as the user wrote the text.
+    """Describes a value for errors by its kind and name. A text is shown as Python code.
 
-    Python's own form of a value is never shown.
+    The `repr` of other objects is never shown.
     """
     if isinstance(getattr(value, "source", None), Source):
         return f"{type(value).__name__.lower()} {getattr(value, 'name', '')}"
@@ -47,14 +47,14 @@ def describe_value(value: object) -> str:
 
 
 def option_text(value: object) -> str:
-    """Shows a text, a number or a truth value as Python code, and describes other values."""
+    """Shows a text, a number or a boolean as Python code, and describes other values."""
     return repr(value) if isinstance(value, bool | int | float) else describe_value(value)
 
 
 def listed_texts(where: str, option: str, given: object, example: str) -> tuple[str, ...]:
-    """Returns the texts that an option lists.
+    """Returns the texts in the list that an option is given.
 
-    Raises DeclarationError, beginning with `where`, if the option lists other values.
+    Raises DeclarationError, with a message that begins with `where`, if it is not a list of texts.
     """
     if not isinstance(given, Iterable):
         raise DeclarationError(
@@ -72,7 +72,10 @@ def listed_texts(where: str, option: str, given: object, example: str) -> tuple[
 
 
 class Thresholds(Struct, frozen=True):
-    """The shares of the live build's rows that may differ in a candidate; None means no limit."""
+    """Limits for the shares of rows in which a candidate may differ from the live build.
+
+    None means no limit.
+    """
 
     max_added: float | None = None
     max_removed: float | None = None
@@ -80,7 +83,7 @@ class Thresholds(Struct, frozen=True):
 
 
 def check_name(source: Source, what: str, name: object) -> None:
-    """Raises DeclarationError if the name is not a valid name of a table or a view."""
+    """Raises DeclarationError if a name is not valid for a table or a view."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
             f"{source}: {describe_value(name)} is not a valid name of a {what}",
@@ -96,10 +99,10 @@ def check_name(source: Source, what: str, name: object) -> None:
 def thresholds_of(
     where: str, added: object, removed: object, changed: object, *, keyed: bool
 ) -> Thresholds:
-    """Returns thresholds; only `keyed` rows can be changed rows.
+    """Checks and returns thresholds. `keyed` is True if the rows have keys, and so can be changed.
 
-    Raises DeclarationError, beginning with `where`, if a threshold is not a share, or bounds
-    nothing.
+    Raises DeclarationError, with a message that begins with `where`, if a threshold is not a share,
+    or if `max_changed` is given for rows without keys.
     """
     thresholds = Thresholds(
         _checked_share(where, "max_added", added),
@@ -129,9 +132,9 @@ def _checked_share(where: str, threshold: str, share: object) -> float | None:
 
 
 def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple[str, ...]:
-    """Returns the texts that an option lists.
+    """Returns the texts in the list that an option is given. A single text is an error.
 
-    Raises DeclarationError, beginning with `where`, if the option lists other values.
+    Raises DeclarationError, with a message that begins with `where`.
     """
     # A lone string is a sequence of letters: the commonest mistake with tuples of one element.
     if isinstance(words, str):
@@ -141,7 +144,10 @@ def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class WantedPart:
-    """The part of a table that a sink or an alert follows; None means all columns, or all rows."""
+    """The part of a table that a sink or an alert follows.
+
+    `columns` is None for all columns, and `where` is None for all rows.
+    """
 
     of: str
     columns: tuple[str, ...] | None
@@ -149,9 +155,10 @@ class WantedPart:
 
 
 def wanted_part(described_as: str, of: object, columns: object, where: object) -> WantedPart:
-    """Returns the part of a table that a sink or an alert follows.
+    """Checks and returns the part of a table that a sink or an alert follows.
 
-    Raises DeclarationError, beginning with `described_as`, if an option is wrong.
+    Raises DeclarationError, with a message that begins with `described_as`, if an option is not
+    valid.
     """
     if not isinstance(of, str) or not of:
         raise DeclarationError(

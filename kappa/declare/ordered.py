@@ -1,9 +1,9 @@
 """Ordered folds: a step folds the rows of a key, in the order of the log. Pure.
 
-The step is the user's, or Kappa's own step for sessions. The user's step is called for each row,
-for batches of a key's rows, or for the rows of many keys at once. A step computes results that
-counts and sums cannot: sessions, patterns, balances that must not be negative. The caller of the
-step is engine/fold/ordered.py.
+The step is a function of the user, or Kappa's own step for sessions. The user's step is called for
+each row, for batches of a key's rows, or for the rows of many keys at once. A step can compute
+results that counts and sums cannot: sessions, patterns, balances that must not become negative.
+engine/fold/ordered.py calls the step.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ SINCE, LAST = "since", "last"
 class Over(StrEnum):
     """The argument of a step: a row, a batch of a key's rows in a slice, or rows of many keys.
 
-    A row is a mapping. A batch has all rows of the key in the slice, or comes as several tables if
-    the rows are very many. Rows of many keys are a table, beside a table of the keys' states.
+    A row is a mapping. A batch contains all rows of the key in the slice; if there are very many
+    rows, they come as several tables. Rows of many keys are a table, together with a table of the
+    keys' states.
     """
 
     ROW = "row"
@@ -51,7 +52,7 @@ class Over(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The declaration of sessions: the column of time, the gap, and folds of a session's rows.
+    """The declaration of sessions: the time column, the gap, and the folds of a session's rows.
 
     The gap is in milliseconds.
     """
@@ -63,13 +64,14 @@ class Sessions:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Lists the columns of an open session."""
+        """Returns the names of the columns of an open session."""
         return (SINCE, LAST, *self.fold)
 
     def column_types(self, rows: ReturnedColumns) -> tuple[tuple[str, str], ...]:
-        """Lists the columns of an open session with their types, over the function's rows.
+        """Returns the columns of an open session with their types.
 
-        Raises DeclarationError if a column that is needed is missing or has another type.
+        `rows` are the columns that the pipeline's function returns. Raises DeclarationError if a
+        needed column is missing or has another type.
         """
         if rows.type_of(self.at, "the time of its sessions") != Scalar("timestamp"):
             raise rows.table_error(
@@ -87,11 +89,12 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A fold by a step. `state` are the columns per key, `emits` is the table of emitted rows.
+    """A fold by a step.
 
-    `on_time` is the column of the state that asks for a wake-up of the step. The step is None for
-    `sessions`, which is Kappa's own step. The function's rows decide the types of its state, so
-    `state` is then empty.
+    `state` contains the columns of a key's state, and `emits` is the name of the table of emitted
+    rows. `on_time` is the column of the state by which the step asks to be woken. The step is None
+    for `sessions`, since that step is Kappa's own. There, the columns that the function returns
+    decide the types of the state, so `state` is empty.
     """
 
     step: Step | None = field(compare=False)
@@ -103,7 +106,7 @@ class Ordered:
 
     @property
     def code_places(self) -> tuple[tuple[str, str], ...]:
-        """Lists the module and the name of each function of the user that decides rows."""
+        """Returns the module and the name of each user's function that decides rows."""
         return () if self.step is None else ((self.step.__module__, self.step.__qualname__),)
 
     @property
@@ -115,15 +118,15 @@ class Ordered:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """Lists the columns of the state."""
+        """Returns the names of the columns of the state."""
         if self.sessions is not None:
             return self.sessions.column_names
         return tuple(column.name for column in self.state)
 
     def state_columns(self, rows: ReturnedColumns) -> tuple[tuple[str, str], ...]:
-        """Lists the columns of the state with their types, over the function's rows.
+        """Returns the columns of the state with their types. `rows` are the function's columns.
 
-        Raises DeclarationError if the rows do not fit.
+        Raises DeclarationError if the function's columns do not fit.
         """
         if self.sessions is not None:
             return self.sessions.column_types(rows)
@@ -147,41 +150,44 @@ def ordered(
     over: str = Over.ROW,
     on_time: str | None = None,
 ) -> Ordered:
-    """Folds the rows of one key, in the order of the log, by a Python function.
+    """Folds the rows of one key, in the order of the log, with a Python function.
 
-    `step(state, row)` gets the key's `state` and a row of the function. The state is a dict of
-    these columns, all None at first, which the step changes in place. The row is a mapping. The
-    mappings that the step returns or yields are rows of the table `emits`. The step may depend on
-    nothing else. Rows of one record are in the order of their values. Times are of the years 1 to
-    9999. On a record that gives another time the function fails, and `on_error` decides.
+    `step(state, row)` is called with the key's `state` and a row that the pipeline's function
+    returned. The state is a dict of these columns, which are None at first; the step changes it in
+    place. The row is a mapping. The mappings that the step returns or yields become rows of the
+    table `emits`. The step may depend on nothing besides these two. If a record has several rows,
+    they come in the order of their values. Times must be in the years 1 to 9999. For a record with
+    another time the function fails, and `on_error` decides about the record.
 
-    `over="keys"` is for steps that compute with whole columns, and is the fastest by far where keys
-    are many. `step(states, rows)` gets two `pyarrow.Table`s. `states` has a row for each key of the
-    batch: the key's columns and the state. `rows` has the rows of these keys, key after key in the
-    order of `states`, and each key's rows in the same order as above. The column `_state` of `rows`
-    is the place of the row's key in `states`, from 0. The step returns the new states as a table,
-    or `states, emitted`. The new states have the state's columns and a row for each key, in the
-    order of `states`; the key's columns are ignored. A table of any library that speaks Arrow will
-    do (pandas, Polars, DuckDB).
+    `over="keys"` is for steps that compute with whole columns, and is by far the fastest if there
+    are many keys. `step(states, rows)` receives two `pyarrow.Table`s. `states` has a row for each
+    key of the batch: the key's columns and the state. `rows` contains the rows of these keys: first
+    all rows of the first key in `states`, then those of the second, and so on, each key's rows in
+    the order of the log. The column `_state` of `rows` is the position of the row's key in
+    `states`, from 0. The step returns the new states as a table, or `states, emitted`. The new
+    states have the state's columns and a row for each key, in the order of `states`; the key's
+    columns are ignored. The table may be of any library that supports Arrow (pandas, Polars,
+    DuckDB).
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows of one key at once.
-    The step gets a `pyarrow.Table`, or a `pandas.DataFrame` of Arrow's types, with rows of one key
-    in the same order, and may return one. A batch of any kind may end anywhere, so the step must
-    continue from its state alone. The law of slices finds a step that does not.
+    The step receives a `pyarrow.Table`, or a `pandas.DataFrame` with Arrow types, which contains
+    rows of one key in the same order, and may return one. A batch of any kind may end anywhere, so
+    the step must be able to continue from its state alone. The check of the law of slices finds a
+    step that cannot.
 
-    `on_time` names a timestamp column of the state. The step sets it to the time at which it asks
-    to be woken. Once the log of the key's partition has reached that time, `step(state, None)` is
-    called, between two records. The step must set the column to None or to a later time. The state
-    then has the key's columns too, in every call, since no row has these columns. The clock is the
-    greatest timestamp so far in the partition, of any record: without a record no time passes. The
-    rows must have `_log_time`. Raises DeclarationError, with the user's line.
+    `on_time` names a timestamp column of the state. The step sets it to the time at which it wants
+    to be woken. When the log of the key's partition has reached that time, `step(state, None)` is
+    called, between two records. The step must then set the column to None or to a later time. With
+    `on_time`, the state also contains the key's columns in every call, since there may be no row
+    that contains them. The clock is the greatest timestamp so far of any record in the partition;
+    so if there are no records, no time passes. The rows must have `_log_time`. Raises
+    DeclarationError, with the user's line, if the declaration is not valid.
 
     Example:
         def visit(state, row):
             state["visits"] = (state["visits"] or 0) + 1
             if state["visits"] == 100:
                 yield {"visitor": row["visitor"], "offset": row["_offset"]}
-
 
         Table(
             "visitors",
@@ -192,7 +198,6 @@ def ordered(
 
         import pyarrow.compute as pc
 
-
         def count_visits(states, rows):
             counts = pc.value_counts(rows["_state"]).field("counts")
             return states.set_column(
@@ -200,7 +205,6 @@ def ordered(
                 "visits",
                 pc.add(pc.fill_null(states["visits"], 0), counts),
             )
-
 
         Table(
             "visit_counts",
@@ -210,7 +214,6 @@ def ordered(
 
         from datetime import timedelta
 
-
         def silence(state, row):
             if row is None:
                 yield {"visitor": state["visitor"], "since": state["last"]}
@@ -218,7 +221,6 @@ def ordered(
             else:
                 state["last"] = row["_timestamp"]
                 state["wake_at"] = row["_timestamp"] + timedelta(minutes=10)
-
 
         Table(
             "watched",
@@ -277,9 +279,10 @@ def _check_on_time(
 
 
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
-    """Reads the columns of a step's values, which have only names and types.
+    """Parses the columns of a step's values. They have only names and types.
 
-    Raises DeclarationError; the message begins with the line and `what`.
+    Raises DeclarationError, with a message that begins with the line and `what`, if they have more,
+    or are not valid.
     """
     if not isinstance(ddl, str):
         raise DeclarationError(

@@ -1,7 +1,8 @@
 """A pipeline: a named pure function from a slice of each topic to rows for each table. Pure.
 
-`@pipeline` makes a value and runs nothing. A wrong declaration raises DeclarationError, with the
-user's line. The checks at the end of this file compare a pipeline's declarations.
+`@pipeline` creates a value, and runs nothing. A wrong declaration raises DeclarationError, with the
+user's line. The functions at the end of this file check that the declarations of a pipeline fit
+together.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Outlets = tuple[Sink | Alert, ...]
 
 
 class OnError(StrEnum):
-    """The policy for a record on which the function fails: make a reject, or stop the job."""
+    """The policy for a record on which the function fails: reject the record, or stop the job."""
 
     REJECT = "reject"
     STOP = "stop"
@@ -50,11 +51,11 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A declared pipeline. `inputs` are the topics bound to the function's parameters, by name.
+    """A declared pipeline. `inputs` are the topics for each parameter of the function, by its name.
 
-    An input is a topic, or all topics that have joined one of the `patterns`. `max_rejects` is the
-    number or share of records that a candidate may reject (kappa/declare/breaker.py); the limit is
-    not part of the version.
+    A parameter receives one topic, or all topics that have joined one of the `patterns`.
+    `max_rejects` is the number or share of records that a candidate may reject
+    (kappa/declare/breaker.py); it is not part of the version.
     """
 
     name: str
@@ -73,13 +74,13 @@ class Pipeline:
 
     @property
     def input_topics(self) -> tuple[Topic, ...]:
-        """Returns the topics that the function gets, each once."""
+        """Returns the topics that the function receives, each once."""
         return tuple(
             {topic.name: topic for each in self.inputs.values() for topic in each}.values()
         )
 
     def parameters_of(self, topic: Topic) -> list[str]:
-        """Lists the function's parameters that get a topic's rows."""
+        """Returns the names of the function's parameters that receive the rows of a topic."""
         return sorted(name for name, topics in self.inputs.items() if topic in topics)
 
     @property
@@ -94,26 +95,28 @@ class Pipeline:
 
     @property
     def outlets(self) -> tuple[Sink | Alert, ...]:
-        """Returns the outlets of the pipeline: sinks, then alerts."""
+        """Returns the outlets of the pipeline: first the sinks, then the alerts."""
         return (*self.sinks, *self.alerts)
 
     @property
     def view_queries(self) -> dict[str, str]:
-        """Returns the queries of the views that are computed at a read, by name."""
+        """Returns the queries of the views that are not maintained, by the view's name."""
         return {view.name: view.sql for view in self.views if not view.is_maintained}
 
     def code_roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
-        """Lists the names, as (module, name), at which the code that decides rows begins.
+        """Returns the names, as (module, name), that lead to all code which decides rows.
 
-        The names are the pipeline's name, given by `module` and `attribute`, and the steps' names.
+        These are the pipeline's own name, given by `module` and `attribute`, and the names of its
+        steps.
         """
         places = [table.ordered.code_places for table in self.tables if table.ordered is not None]
         return ((module, attribute), *chain.from_iterable(places))
 
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
-        """Lists a topic's columns for the function with Spark's types: event, then origin.
+        """Returns the columns of a topic in the function's DataFrame, with Spark's types.
 
-        The log time is among the columns only if a fold is by order, or a step is woken on time.
+        The columns of the event come first, then those of the record in Kafka. The log time is
+        included only if a fold is by order, or if a step is woken on time.
         """
         event = tuple((column.name, str(column.type)) for column in topic.columns)
         beside = dict(ORIGIN_COLUMNS) | (
@@ -122,7 +125,7 @@ class Pipeline:
         return (*event, *beside.items())
 
     def needs_brokers_time(self, topic: Topic) -> bool:
-        """Returns True if rows depend on when a topic's records were appended."""
+        """Returns True if rows depend on the times at which a topic's records were appended."""
         return topic.needs_brokers_time or (
             topic.kind is TopicKind.RETAINED
             and any(table.expiry is not None for table in self.tables)
@@ -137,22 +140,24 @@ def pipeline(
     on_error: str = OnError.REJECT,
     max_rejects: MaxRejects = None,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
-    """Declares the function below as a pipeline, named `name` or as the function.
+    """Declares the function below as a pipeline. Its name is `name`, or the function's name.
 
-    `reads` names the topics. Each parameter of the function has one of these names, and gets a
-    DataFrame. `writes` lists tables, views, sinks and alerts. The function returns `{table: rows}`
-    for every table without `latest` or `file`.
+    `reads` maps names to topics. Each parameter of the function has one of these names, and
+    receives a DataFrame. `writes` lists tables, views, sinks and alerts. The function returns
+    `{table: rows}` for every table without `latest` or `file`.
 
-    A DataFrame has the event's columns, and also the columns of the record in Kafka: `_topic`,
+    A DataFrame has the columns of the event, and also the columns of the record in Kafka: `_topic`,
     `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest`,
-    `top_k` or `sample`, or an ordered fold with `on_time`, a DataFrame has `_log_time` too. The
-    rows returned for that table must keep `_log_time`, `_topic`, `_partition` and `_offset`. The
-    rows of another ordered fold must keep the last three.
+    `top_k` or `sample`, or an ordered fold with `on_time`, a DataFrame also has `_log_time`. The
+    rows that the function returns for that table must keep `_log_time`, `_topic`, `_partition` and
+    `_offset`. The rows for another ordered fold must keep the last three.
 
-    `on_error` decides about a record that the function or a step fails on. "reject" leaves the
-    record out of all tables and adds a reject. "stop" ends the job there, and names the record.
-    `max_rejects` stops a candidate that rejects more: a whole number of records (`100`), or a share
-    of the records read (`0.01`). Raises DeclarationError, with the user's file and line.
+    `on_error` decides about a record on which the function or a step fails. With "reject", the
+    record is left out of all tables and becomes a reject. With "stop", the job ends there, with an
+    error that names the record. `max_rejects` stops a candidate that rejects more records: a whole
+    number is a number of records (`100`), and any other number is a share of the records read
+    (`0.01`). Raises DeclarationError, with the user's file and line, if the declaration is not
+    valid.
 
     Example:
         @pipeline(
@@ -293,7 +298,7 @@ def _bound_inputs(
 
 
 def check_shapes(source: Source, name: str, reads: object, writes: object) -> None:
-    """Raises DeclarationError if `reads` is not a mapping or `writes` is not a list."""
+    """Raises DeclarationError if `reads` is not a mapping by names, or `writes` is not a list."""
     if not isinstance(reads, Mapping) or not all(isinstance(each, str) for each in reads):
         raise DeclarationError(
             f"{source}: pipeline {name} reads {describe_value(reads)}, which has no parameter's "
@@ -308,7 +313,7 @@ def check_shapes(source: Source, name: str, reads: object, writes: object) -> No
 
 
 def check_patterns(tables: Iterable[Table]) -> None:
-    """Raises DeclarationError if a table is the latest of a pattern's topics."""
+    """Raises DeclarationError if a table is declared as the latest of a pattern's topics."""
     for table in tables:
         if table.latest is not None and table.latest.pattern is not None:
             raise DeclarationError(
@@ -325,10 +330,10 @@ def check_outlets(
     views: Iterable[View],
     topics: Iterable[Topic],
 ) -> None:
-    """Raises DeclarationError, with the line, for an outlet that does not fit the pipeline.
+    """Raises DeclarationError, with the line, if an outlet does not fit the pipeline.
 
-    A sink or an alert must follow a table or maintained view of the pipeline. The table or view of
-    a sink must have keys.
+    A sink or an alert must follow a table or a maintained view of the pipeline. A table or view
+    with a sink must have keys.
     """
     stored = {table.name: bool(table.keys) or table.latest is not None for table in tables}
     computed = {view.name for view in views if not view.is_maintained}
@@ -378,7 +383,10 @@ def _near_name(name: str, stored: Iterable[str]) -> str:
 
 
 def check_expiries(pipeline: str, tables: Iterable[Table], topics: Iterable[Topic]) -> None:
-    """Raises DeclarationError if rows expire by the clock of a log that compaction thins out."""
+    """Raises DeclarationError if rows expire, but the pipeline reads only compacted topics.
+
+    Rows expire by the log's clock, and compaction removes records that would decide the clock.
+    """
     expiring = next((table for table in tables if table.expiry is not None), None)
     if expiring is not None and all(topic.kind is TopicKind.COMPACTED for topic in topics):
         raise DeclarationError(
@@ -389,7 +397,7 @@ def check_expiries(pipeline: str, tables: Iterable[Table], topics: Iterable[Topi
 
 
 def check_input(source: Source, pipeline: str, topic: Topic) -> None:
-    """Raises DeclarationError if a pipeline's function cannot take the rows of a topic."""
+    """Raises DeclarationError if a pipeline's function cannot process the rows of a topic."""
     if topic.kind is TopicKind.COMPACTED:
         raise DeclarationError(
             f"{source}: pipeline {pipeline} folds the compacted topic {topic.name}, "

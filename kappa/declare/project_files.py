@@ -1,8 +1,8 @@
 """The files that declarations name: the schema of an event, the rows of a table.
 
-A build runs only from a snapshot. So this module remembers the contents of each file as read, by
-the file of the declaration, and kappa/code/code_snapshot.py puts the contents beside the code. Only
-one folder is open at a time.
+A build runs only from a snapshot. So this module remembers the content of each file that was read,
+by the file of the declaration, and kappa/code/code_snapshot.py stores the contents next to the
+code. Only one folder is open at a time.
 """
 
 from __future__ import annotations
@@ -27,33 +27,38 @@ _asked: dict[Path, tuple[int, ...] | None] = {}
 
 
 class FileNotThere(DeclarationError):
-    """A declaration names a file that does not exist."""
+    """The error for a file that a declaration names and that does not exist."""
 
 
 def open_named_files(folder: Path) -> None:
-    """Opens a folder: files are read from this folder, and all earlier files are forgotten."""
+    """Opens a folder, from which files are then read.
+
+    All files that were read before are forgotten.
+    """
     _opened[:] = [folder]
     _read.clear()
     _asked.clear()
 
 
 def named_files_changed() -> bool:
-    """Returns True if a file that a declaration asked for has changed since the last read."""
+    """Returns True if a file that a declaration names has changed since it was read."""
     return any(_known_by(path) != known for path, known in _asked.items())
 
 
 def named_files(paths: Iterable[str]) -> Mapping[str, bytes]:
-    """Returns the contents of the files that the declarations in `paths` have named.
+    """Returns the contents of the files that the declarations in `paths` have named, by path.
 
-    The contents are by path, as read. All paths are from the opened folder.
+    The contents are those that were read. All paths are relative to the opened folder.
     """
     return {name: content for path in paths for name, content in _read.get(path, {}).items()}
 
 
 def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
-    """Reads the schema file that a declaration names from the project's folder.
+    """Reads a schema file. A declaration names it by its path from the project's folder.
 
-    Raises DeclarationError if the file cannot be read, or would be missing from a snapshot.
+    `declared_in` is the file of the declaration. Raises DeclarationError if the schema file cannot
+    be read, is not a JSON object, or is outside of the project, and so would be missing in a
+    snapshot.
     """
     folder, name, content = _read_content(path, declared_in)
     try:
@@ -70,9 +75,10 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
 
 
 def read_text_file(path: Path, declared_in: str) -> str:
-    """Reads the text file that a declaration names from the project's folder.
+    """Reads a text file. A declaration names it by its path from the project's folder.
 
-    Raises DeclarationError as `read_schema_file` does.
+    Raises DeclarationError if the file cannot be read, is not text in UTF-8, or is outside of the
+    project.
     """
     folder, name, content = _read_content(path, declared_in)
     try:
@@ -102,10 +108,10 @@ def _read_content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
 
 
 def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
-    """Reads a file that is named from the folder of the declaring file.
+    """Reads a file. A declaration names it by its path from the folder of the declaring file.
 
-    Returns the path of the file, from the project's folder, and the content. Raises
-    DeclarationError as `read_schema_file` does, and if the file is too large.
+    Returns the file's path from the project's folder, and its content. Raises DeclarationError if
+    the file cannot be read, is too large, or is outside of the project.
     """
     folder = _folder_of(declared_in)
     named = Path(os.path.normpath(Path(declared_in).parent.absolute() / path))
@@ -161,7 +167,11 @@ def _remember_file(folder: Path, declared_in: str, name: str, content: bytes) ->
 
 
 def _folder_of(declared_in: str) -> Path:
-    """Returns the opened folder, or the project around a file that a test imported."""
+    """Returns the folder of the project to which a declaring file belongs.
+
+    This is the opened folder, or the project around a file that a test has imported. Raises
+    DeclarationError if the file is in no project.
+    """
     if _opened and Path(declared_in).is_relative_to(_opened[0]):
         return _opened[0]
     # The import costs a tenth of a second, and only tests of pipelines need it.

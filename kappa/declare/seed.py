@@ -1,7 +1,6 @@
-"""The rows of a table in a CSV file of the project. Pure, except for reading the file.
+"""The rows of a table from a CSV file in the project. Pure, except for reading the file.
 
-The values are read by the rules of an event's fields (kappa/declare/values/value.py): nothing is
-coerced.
+The values are parsed by the rules for the fields of an event (kappa/declare/values/value.py).
 """
 
 from __future__ import annotations
@@ -28,9 +27,11 @@ Values = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SeedFile:
-    """A file with a table's rows. `columns` has the columns with declared types, or is empty.
+    """A file with the rows of a table.
 
-    `path` is from the project's folder. Two files with equal contents in two places are equal.
+    `columns` contains the columns with declared types, and is empty if no types are declared.
+    `path` is relative to the project's folder. Two files with equal contents are equal, even if
+    their paths differ.
     """
 
     content: bytes = field(repr=False)
@@ -51,14 +52,17 @@ class SeedFile:
         return f"rows of a file with SHA-256 {self.digest}{typed}"
 
     def line_error(self, line: int, why: str, *, hint: str = "") -> DeclarationError:
-        """Returns the error that refuses a line of the file."""
+        """Returns the error about a line of the file."""
         return DeclarationError(f"{self.where}: {self.path}:{line}: {why}", hint=hint)
 
 
 def seed_file(
     source: Source, where: str, path: object, columns: object, keys: tuple[str, ...]
 ) -> SeedFile:
-    """Reads the file that a table names. Raises DeclarationError, beginning with `where`."""
+    """Reads the file that a table names.
+
+    Raises DeclarationError, with a message that begins with `where`, if it cannot be read.
+    """
     if not isinstance(path, str) or not path:
         raise DeclarationError(
             f"{where} has {describe_value(path)} for its file, which is not a path",
@@ -87,14 +91,17 @@ def _declared_columns(where: str, columns: object) -> tuple[Column, ...]:
 
 @lru_cache(maxsize=16)
 def seed_columns(seed: SeedFile) -> tuple[Column, ...]:
-    """Returns the columns of a file, in the file's order. Raises the errors of `read_seed`."""
+    """Returns the columns of a file, in the order of its header.
+
+    Raises the errors of `read_seed`.
+    """
     return read_seed(seed)[0]
 
 
 def read_seed(seed: SeedFile) -> tuple[tuple[Column, ...], Values]:
-    """Reads a file: the columns, and the values of each column (values/value.py).
+    """Parses a file. Returns its columns, and the values of each column.
 
-    Raises DeclarationError, with the line of the file, if a row or a value is not valid, or two
+    Raises DeclarationError, with the line of the file, if a row or a value is not valid, or if two
     rows have the same keys.
     """
     header, lines, texts = _read_texts(seed)
@@ -108,7 +115,7 @@ def read_seed(seed: SeedFile) -> tuple[tuple[Column, ...], Values]:
 
 
 def _read_texts(seed: SeedFile) -> tuple[list[str], list[int], list[list[str | None]]]:
-    """Returns the header, the line of each row, and each column's texts."""
+    """Returns the names in the header, the line number of each row, and each column's texts."""
     lines: list[int] = []
     try:
         rows = csv_rows(seed.content)

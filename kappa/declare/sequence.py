@@ -1,10 +1,11 @@
 """Sequences: an ordered fold that finds patterns in the rows of a key. Pure.
 
-A *run* is a pattern that has begun: a part, the number of rows that this part has taken, and the
-values that its rows have kept. Each row may begin a run, take a run further, or be skipped. Of runs
-that are equally far only the run that began last is kept: such a run ends wherever an earlier run
-would end, and its time is up later. So the state of a key has at most two runs for each row that a
-pattern needs, however many rows the key has.
+A *run* is a pattern that has begun. It consists of the part that it has reached, the number of rows
+that this part has taken, and the values that its rows have kept. Each row may begin a run, advance
+a run, or be skipped. If several runs have reached the same position in the pattern, only the one
+that began last is kept. This is sufficient: it ends wherever an earlier run would end, and its time
+limit is later. So the state of a key has at most two runs for each row that a pattern needs,
+however many rows the key has.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A user's function that judges a row; with `is_given_kept`, beside the values kept so far."""
+    """A user's function that decides about a row.
+
+    With `is_given_kept`, the function also receives the values that were kept so far.
+    """
 
     judge: Judge
     is_given_kept: bool
@@ -53,7 +57,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows that a sequence needs: `times` rows for which a condition is true."""
+    """A part of a sequence: `times` rows for which a condition is true."""
 
     condition: Condition
     times: int = 1
@@ -70,7 +74,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """Rows that must not come: until the next part's row, or at the end for `lasting_ms`."""
+    """Rows that must not come: until the next part's row, or at the end for `lasting_ms`.
+
+    `lasting_ms` is in milliseconds of log time.
+    """
 
     condition: Condition
     lasting_ms: int | None = None
@@ -83,20 +90,18 @@ class Absence:
 def follows(
     condition: Judge, *, times: int = 1, optional: bool = False, directly: bool = False
 ) -> Part:
-    """Declares a part of a sequence: `times` rows for which a condition is true.
+    """Declares a part of a sequence: `times` rows for which `condition` is true.
 
-    Other rows may lie before and between these rows. With `directly`, each of the rows comes
-    directly after the row before it in the match. An `optional` part may be missing, and is taken
-    where it can be. Raises DeclarationError, with the user's line.
+    Other rows may come before and between these rows. With `directly`, each of these rows must come
+    directly after the previous row of the match. An `optional` part may be missing, and is used
+    where possible. Raises DeclarationError, with the user's line, if the declaration is not valid.
 
     Example:
         def looked(row):
             return row["page"] == "/pricing"
 
-
         def left(row):
             return row["page"] == "/goodbye"
-
 
         sequence(follows(looked, times=3), left, within="10 minutes", emits="doubters")
     """
@@ -110,20 +115,19 @@ def follows(
 
 
 def absent(condition: Judge, *, lasting: str | None = None) -> Absence:
-    """Declares rows, for which a condition is true, that must not come in a sequence.
+    """Declares that no row for which `condition` is true may come at a place in a sequence.
 
     Between two parts, no such row may come after the first part's last row. At the end of a
-    sequence, no such row may come for the time `lasting`: the match ends when the log has passed
-    this time, without a further row. Raises DeclarationError, with the user's line.
+    sequence, no such row may come for the duration `lasting`: the match ends when this much log
+    time has passed, even without a further row of the key. Raises DeclarationError, with the user's
+    line, if the declaration is not valid.
 
     Example:
         def filled_cart(row):
             return row["page"] == "/cart"
 
-
         def paid(row):
             return row["page"] == "/paid"
-
 
         sequence(filled_cart, absent(paid, lasting="1 hour"), emits="left_carts")
     """
@@ -141,28 +145,27 @@ def sequence(
 ) -> Ordered:
     """Finds rows of one key that follow one another in the log, and emits a row for each match.
 
-    The `parts` are conditions, or made by `follows` or `absent`. A condition is a function at the
-    top level of a file. The function gets a row, a mapping, and returns whether the row is taken.
-    If the function returns a mapping, the row is taken, and the match keeps these values; `keeps`
-    declares their columns. A function of two arguments also gets the values kept so far. The table
-    `emits` gets a row with the key and all kept values.
+    The `parts` are conditions, or results of `follows` or `absent`. A condition is a function at
+    the top level of a file. It receives a row, which is a mapping, and returns True if the row
+    belongs to the match. If it returns a mapping, the row belongs to the match too, and the match
+    keeps the mapping's values; `keeps` declares their columns. A condition with two parameters also
+    receives the values kept so far. For each match, the table `emits` gets a row with the key and
+    all kept values.
 
-    The rows of a match lie `within` a time, from the first to the last. No row for which `without`
-    is true may be skipped between the first and the last. A match ends as early as it can, and
-    begins as late as it can. After a match, the next match begins behind its last row. All times
-    are the log's: the greatest timestamp so far in the key's partition. The rows must have
-    `_log_time`, `_topic`, `_partition` and `_offset`. The table itself has `rows_seen`, the number
-    of a key's rows, and `wake_at`, the end of a last absence that is going on. Raises
-    DeclarationError, with the user's line.
+    The time between the first and the last row of a match is at most `within`. No row for which
+    `without` is true may be skipped between the first and the last row. A match ends as early as
+    possible, and begins as late as possible. After a match, the next match begins after its last
+    row. All times are log times: the greatest timestamp so far in the key's partition. The rows
+    must have `_log_time`, `_topic`, `_partition` and `_offset`. The table itself has two columns:
+    `rows_seen`, the number of the key's rows, and `wake_at`, the end of an absence that is in
+    progress. Raises DeclarationError, with the user's line, if the declaration is not valid.
 
     Example:
         def looked(row):
             return row["page"] == "/pricing"
 
-
         def bought(row):
             return {"bought_at": row["_timestamp"]} if row["page"] == "/paid" else None
-
 
         Table(
             "lookers",
@@ -215,10 +218,10 @@ def sequence(
 
 @dataclass(frozen=True)
 class SequenceStep:
-    """The step of a sequence: takes the runs of a key further by a row.
+    """The step of a sequence: advances the runs of a key by a row.
 
-    `gaps` has the absences behind each part, and `lasting_ms` is the time of the absence at the
-    end.
+    `gaps` contains the absences after each part. `lasting_ms` is the duration of the absence at the
+    end, or None if there is none.
     """
 
     parts: tuple[Part, ...]
@@ -230,7 +233,7 @@ class SequenceStep:
 
     @property
     def declared_at(self) -> tuple[Path, int]:
-        """Returns the file and the line of the first condition: errors name the user's file."""
+        """Returns the file and the line of the first condition, which errors name."""
         code: CodeType = self.parts[0].condition.judge.__code__
         return Path(code.co_filename), code.co_firstlineno
 
@@ -255,9 +258,9 @@ class SequenceStep:
         return ", ".join(elements)
 
     def __call__(self, state: dict[str, Any], row: Mapping[str, Any] | None) -> list[Run]:
-        """Takes a key's runs further by a row; None says that the last absence has lasted.
+        """Advances the runs of a key by a row. Without a row, the absence at the end has lasted.
 
-        Returns the match that ends here, if there is one.
+        Returns a list with the match that ends here, or an empty list.
         """
         runs: list[Run] = state[_RUNS] or []
         if row is None:
@@ -282,15 +285,19 @@ class SequenceStep:
         return []
 
     def _end(self, state: dict[str, Any], run: Run) -> list[Run]:
-        """Ends a match: all runs of the key have begun before its end, and are dropped."""
+        """Returns a list with the match of a run, and removes all runs of the key.
+
+        All these runs began before the end of the match, so none can become the next match.
+        """
         state[_RUNS] = state[_WAKE_AT] = None
         key = {name: value for name, value in state.items() if name not in _STATE}
         return [{**(run.get("kept") or {}), **key}]
 
     def _take(self, runs: Sequence[Run], row: Mapping[str, Any], number: int) -> list[Run]:
-        """Lists the runs that take the row, the best run of each place in the pattern first.
+        """Returns the runs after they took the row: for each position in the pattern, the best one.
 
-        The best run began last; of runs that began at the same row, it is furthest.
+        The best run is the one that began last; among runs that began at the same row, the one that
+        is furthest in the pattern. The results are in that order, the best first.
         """
         taken: dict[tuple[int, int], Run] = {}
         first = {"part": -1, "began": number, "began_ms": row["_log_time"]}
@@ -313,7 +320,7 @@ class SequenceStep:
         )
 
     def _skip(self, runs: Sequence[Run], row: Mapping[str, Any]) -> Iterator[Run]:
-        """Yields the runs that may skip the row; runs that skipped a row before come first."""
+        """Yields the runs that may skip the row. Runs that have skipped a row before come first."""
         for run in sorted(runs, key=lambda r: r["is_next"]):
             part, is_full = run["part"], run["times"] == self.parts[run["part"]].times
             absences = [each.condition for each in self.gaps[part]] if is_full else []
@@ -326,10 +333,10 @@ class SequenceStep:
                 yield {**run, "is_next": False}
 
     def _furthest(self, runs: Iterable[Run]) -> list[Run]:
-        """Lists one run for each place in the pattern: the run that began last.
+        """Returns one run for each position in the pattern: the one that began last.
 
-        Of runs that began at the same row, the first is taken. Of complete runs too: its absence
-        has lasted first.
+        Among runs that began at the same row, the first is kept. Among complete runs, the first is
+        kept too, because the absence at its end began first.
         """
         best: dict[tuple[int, int, bool], Run] = {}
         for run in runs:
@@ -344,7 +351,7 @@ class SequenceStep:
         return list(best.values())
 
     def _next_places(self, run: Run) -> list[tuple[int, int]]:
-        """Lists the parts that may take the next row of a run, with the numbers of their rows."""
+        """Returns the positions to which the next row may take a run: (part, number of row)."""
         part = run["part"]
         if part >= 0 and run["times"] < self.parts[part].times:
             return [(part, run["times"] + 1)]
@@ -368,7 +375,10 @@ class SequenceStep:
         return dict.fromkeys(column.name for column in self.kept)
 
     def _keep(self, condition: Condition, run: Run, judged: Any) -> dict[str, Any]:
-        """Returns the values that a run keeps when it takes a row."""
+        """Returns the kept values of a run after it has taken a row.
+
+        Raises Broken if the condition keeps a value that the sequence does not declare.
+        """
         kept = run.get("kept") or self._kept_nothing()
         if not isinstance(judged, Mapping):
             return kept
@@ -390,7 +400,7 @@ class SequenceFold(Ordered):
 
     @property
     def code_places(self) -> tuple[tuple[str, str], ...]:
-        """Lists the module and the name of each condition."""
+        """Returns the module and the name of each condition."""
         assert self.sequence is not None
         return tuple(dict.fromkeys(each.place for each in self.sequence.conditions))
 
@@ -402,7 +412,11 @@ class SequenceFold(Ordered):
 def _parts_of(
     source: Source, given: Sequence[Any]
 ) -> tuple[tuple[Part, ...], tuple[tuple[Absence, ...], ...], int | None]:
-    """Returns the parts, the absences behind each, and how long the absence at the end lasts."""
+    """Returns the parts, the absences after each part, and the duration of the absence at the end.
+
+    The duration is in milliseconds, or None. Raises DeclarationError if the elements do not make a
+    sequence.
+    """
     parts: list[Part] = []
     gaps: list[list[Absence]] = []
     for each in given:

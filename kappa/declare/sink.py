@@ -1,4 +1,4 @@
-"""Sinks: Kafka topics that have the rows of a served table, and the sinks' formats. Pure."""
+"""Sinks: Kafka topics that contain the rows of a served table, and the formats of sinks. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_OTHERS = re.compile(
 
 
 class SinkBirth(Struct, frozen=True):
-    """A sink in a birth certificate: the topic, the table, and the rows and columns sent."""
+    """A sink in a birth certificate: the topic, the table, and the rows and columns to send."""
 
     topic: str
     of: str
@@ -49,20 +49,17 @@ class SinkBirth(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Sink:
-    """A Kafka topic that always has the rows that a table or maintained view serves.
+    """A Kafka topic that always contains the rows that a table or maintained view serves.
 
-    `name` is the topic's name, and `of` the name of the table or view.
+    `name` is the name of the topic, and `of` that of the table or view. Each row is a record: its
+    key contains the table's keys as JSON, and its value the row. A record without a value deletes
+    the key. The topic is compacted. Kappa creates it, with this number of `partitions`. A change
+    that readers see at once, such as a promote or an undo, is sent in a single transaction.
 
-    Each row is a record: the key has the table's keys as JSON, and the value the row. A record
-    without a value deletes the key. The topic is compacted, and Kappa creates the topic with this
-    number of `partitions`. A change that readers see at once, such as a promote or an undo, is a
-    single transaction.
-
-    `columns` names the columns that are sent beside the keys. By default, all columns are sent.
-    `where` is a condition for rows, in DuckDB's SQL: a row that ceases to meet the condition is
-    deleted. Values are written in a `format` of topics: JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
-
-    A sink decides no rows: a version that differs only in sinks replays nothing.
+    `columns` names the columns to send in addition to the keys; the default is all columns. `where`
+    is a condition for rows, in DuckDB's SQL: if a row no longer meets the condition, it is deleted.
+    Values are written in one of these formats (`format`): JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
+    A sink has no influence on rows: if two versions differ only in sinks, nothing is replayed.
 
     Example:
         Sink("page-visits", of="page_visits")
@@ -119,12 +116,12 @@ class Sink:
 
     @property
     def part_name(self) -> str:
-        """Returns the sink's name among the parts of a version."""
+        """Returns the name of the sink among the parts of a version."""
         return f"sink {self.name}"
 
     @property
     def outlet_birth(self) -> SinkBirth:
-        """Returns the sink for a birth certificate."""
+        """Returns the sink in the form for a birth certificate."""
         return SinkBirth(
             self.name, self.of, self.partitions, self.columns, self.where, self.format.text
         )
@@ -132,27 +129,31 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class SinkFormat:
-    """The format of a sink, and the text of the format for a birth certificate: None for JSON."""
+    """The format of a sink, and its text in a birth certificate, which is None for JSON."""
 
     text: str | None
     _format: RecordFormat = field(compare=False)
 
     @classmethod
     def from_declared(cls, given: object) -> Self:
-        """Returns a declared format. Raises DeclarationError if the format cannot write rows."""
+        """Returns the format that a user declared.
+
+        Raises DeclarationError if it cannot write rows.
+        """
         form = format_of(given)
         return cls(_stored_text(form), form)
 
     def ensure_fits(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Raises DeclarationError if the format cannot write a table's columns, as (name, type)."""
+        """Raises DeclarationError if the format cannot write columns, given as (name, type)."""
         if self.text is not None:
             self._format.check_event(_typed_columns(columns), by_schema=False)
 
 
 def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWriter:
-    """Returns the writer of a table's rows, in a sink's format from the birth certificate.
+    """Returns a function that encodes a table's rows for a sink.
 
-    Raises UsageError if a newer Kappa has declared the format.
+    `text` is the sink's format in the birth certificate. Raises UsageError if only a newer Kappa
+    knows the format.
     """
     match None if text is None else json.loads(text):
         case None:

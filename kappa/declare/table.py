@@ -1,11 +1,12 @@
 """Serving tables, declared by a pipeline's file. Pure.
 
-A table has one of five kinds: appended (no keys), folded (keys and fold), latest, emitted or from a
-file. A latest table has the newest value per Kafka key of a topic. An emitted table takes the rows
-that another table's ordered fold emits. Public names are stable; the data belong to a single build.
+A table has one of five kinds: appended (no keys), folded (keys and fold), latest, emitted, or from
+a file. A latest table has the newest value for each Kafka key of a topic. An emitted table contains
+the rows that another table's ordered fold emits. Public names are stable; the data belong to a
+single build.
 
-A row expires once the log's clock is past the row's time plus the span (kappa/state/log_clock.py).
-The log alone decides, so every replay decides the same.
+A row expires when the log's clock is past the row's time plus a duration
+(kappa/state/log_clock.py). Since this depends only on the log, it is the same in every replay.
 """
 
 from __future__ import annotations
@@ -36,30 +37,31 @@ from kappa.declare.values.columns import Column, Scalar
 
 @dataclass(frozen=True, slots=True, init=False)
 class Table:
-    """A serving table; the function returns rows under the `name`, and queries use that name.
+    """A serving table. The function returns its rows under `name`, and queries use the same name.
 
-    `keys` and `fold` belong together: the table has one row per key, and each other column is
-    folded, or all columns by `ordered(...)`. Without `keys` and `fold`, rows are appended as the
-    function returns them: an appended row never changes, and two equal rows are two. `latest=TOPIC`
-    keeps the newest value per Kafka key of that topic; a tombstone deletes the key. `emitted`
-    declares, in DDL, the columns of rows that an ordered fold emits. `file` is a CSV file of the
-    project, named from the folder of the file that declares the table: the file's rows are the
-    table's, the same at every frontier, and a changed file is a new version. DDL in `columns`
-    declares the types of the columns; without DDL the values of a column decide the type. With
-    `keys` no two rows have the same keys. Latest, emitted and file tables take nothing from the
-    function.
+    With `keys` and `fold`, the table has one row per key, and each other column is folded; or
+    `ordered(...)` folds all columns. Without `keys` and `fold`, rows are appended as the function
+    returns them: they never change, and two equal rows stay two rows. `latest=TOPIC` keeps the
+    newest value for each Kafka key of that topic; a tombstone deletes the key. `emitted` declares,
+    in DDL, the columns of the rows that an ordered fold emits. `file` is the path of a CSV file of
+    the project, relative to the file that declares the table. The table then has the rows of that
+    file at every frontier, and a changed file is a new version. `columns` declares in DDL the types
+    of the file's columns; without it, the types follow from the values. With `keys`, no two rows of
+    the file may have the same keys. The function returns no rows for latest, emitted and file
+    tables.
 
-    `checks` are SQL conditions that must be true of every row before a candidate is promoted; null
-    counts as false. Like a view, checks see the pipeline's own tables and views, and no clock,
-    chance or file. `max_added`, `max_removed` and `max_changed` are shares (0 to 1) of the live
-    build's rows. A candidate may add, remove and change at most so many at equal offsets to be
-    promoted.
+    `checks` are SQL conditions. A candidate is promoted only if they are true for every row; null
+    counts as false. Like a view, a check can use the pipeline's own tables and views, but no clock,
+    no random function and no file. `max_added`, `max_removed` and `max_changed` are shares (0 to 1)
+    of the live build's rows. A candidate is promoted only if it adds, removes and changes at most
+    these shares at equal offsets.
 
-    `expire` and `after` end rows: a row is gone once the log's clock is more than `after` past the
-    timestamp in the column `expire`. The clock is the least log time over all partitions of the
-    retained topics that the pipeline reads. The column is a key of a folded table. A record that
-    contributes to a row that is gone by the log time of the record's own partition is a reject
-    (`expired`). The rows returned for the table must keep `_log_time`, `_topic`, `_partition` and
+    `expire` and `after` limit the life of rows. `expire` names a timestamp column, and `after` is a
+    duration: a row is gone when the log's clock is later than the timestamp by more than `after`.
+    The clock is the least log time over all partitions of the retained topics that the pipeline
+    reads. In a folded table, the column must be a key. If a record contributes to a row that is
+    already gone by the log time of the record's own partition, it is a reject (`expired`). The rows
+    that the function returns for the table must keep `_log_time`, `_topic`, `_partition` and
     `_offset`.
 
     Example:
@@ -212,7 +214,7 @@ class Table:
 
     @property
     def is_append_only(self) -> bool:
-        """Returns True if rows are only ever added."""
+        """Returns True if rows are added to the table, and never changed or deleted by a fold."""
         return not self.keys and self.latest is None and self.file is None
 
     @property
@@ -222,13 +224,13 @@ class Table:
 
     @property
     def by_order(self) -> bool:
-        """Returns True if a fold, the step or the expiry depends on the log's order."""
+        """Returns True if a fold, the step or the expiry depends on the order of the log."""
         is_woken = self.ordered is not None and self.ordered.on_time is not None
         return is_woken or self.refuses_expired or any(fold.by_order for fold in self.fold.values())
 
     @property
     def refuses_expired(self) -> bool:
-        """Returns True if a record whose row here is already gone is a reject."""
+        """Returns True if a record is rejected when its row in this table has already expired."""
         return self.expiry is not None and self.latest is None
 
 
@@ -262,7 +264,7 @@ def check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
 
 
 def _check_sessions(taker: Table, table: Table, ordered: Ordered) -> None:
-    """Raises DeclarationError if the emitted table has columns that no session has."""
+    """Raises DeclarationError if the emitted table has a column that sessions do not have."""
     given = (*table.keys, *ordered.state_names)
     for column in taker.emitted:
         if column.name not in given:
@@ -346,7 +348,7 @@ _FIRST, _LAST = -62_135_596_800_000_000, 2**63 - 2
 
 
 class Expiry(Struct, frozen=True):
-    """The column that has a row's time, and the milliseconds after which the row expires."""
+    """The column that contains a row's time, and the milliseconds after which the row expires."""
 
     column: str
     after_ms: int
@@ -355,19 +357,19 @@ class Expiry(Struct, frozen=True):
         return f"rows are gone {exact_duration(self.after_ms)} after {self.column}"
 
     def least_kept(self, clock_ms: int) -> int | None:
-        """Returns the least time of the rows that are kept at this clock.
+        """Returns the least time of a row that has not expired when the log's clock is `clock_ms`.
 
-        The time is in microseconds since 1970. None means that all rows are kept, since no earlier
-        time exists.
+        The result is in microseconds since 1970. None means that no row has expired, since no row
+        can have an earlier time.
         """
         least = min(1000 * (clock_ms - self.after_ms), _LAST)
         return None if least < _FIRST else least
 
 
 def expiry_of(where: str, expire: object, after: object) -> Expiry | None:
-    """Returns the expiry of a table, or None if none is declared.
+    """Checks and returns the expiry of a table, or None if it declares none.
 
-    Raises DeclarationError, beginning with `where`, if an option is wrong.
+    Raises DeclarationError, with a message that begins with `where`, if an option is not valid.
     """
     if expire is None and after is None:
         return None

@@ -1,7 +1,7 @@
 """A topic with its event, declared by a pipeline's file.
 
-A declaration runs nothing and knows no Kafka; only the schema file that a declaration names is
-read. Kind, archive, lateness and identity are in topic_options.py, patterns in topic_patterns.py.
+A declaration runs nothing, and does not use Kafka. It reads only the schema file that it names.
+Kind, archive, lateness and identity are in topic_options.py, patterns in topic_patterns.py.
 """
 
 from __future__ import annotations
@@ -50,46 +50,47 @@ KAFKAS_OWN = "__"
 
 @dataclass(frozen=True, slots=True, init=False)
 class Topic:
-    """A Kafka topic, by the `name` in Kafka; `partitions` is the number of partitions.
+    """A Kafka topic. `name` is its name in Kafka, and `partitions` its number of partitions.
 
-    With a `pattern` in place of a name, a Topic stands for all topics whose names match that
-    regular expression, and that have joined the pattern by `kappa topics join`. A function gets the
-    rows of all these topics as one DataFrame, where `_topic` is the name of each topic.
+    If a `pattern` is given instead of a name, the Topic stands for all topics whose names match
+    that regular expression, and that have joined the pattern by `kappa topics join`. A function
+    receives the rows of all these topics in one DataFrame; `_topic` is the name of a row's topic.
 
-    The `kind` is "retained", a history of events, or "compacted", the latest value per key. In a
-    compacted topic a record whose value is null is a tombstone, which deletes the key.
+    `kind` is "retained" for a history of events, or "compacted" for the latest value per key. In a
+    compacted topic, a record whose value is null is a tombstone, which deletes the key.
 
-    `event` declares a record, by DDL (`"id string not null, page string default '/'"`) or by a JSON
-    Schema. A schema is a mapping, or the path of a file from the project's folder. `columns` are
-    the columns of the event; `schema` has the further demands of a JSON Schema. `was` gives the
-    names that a column's field had in older events. The first of these names that a record has
-    counts if the record has no field of the column's own name.
+    `event` declares the columns of a record, by DDL (`"id string not null, page string default
+    '/'"`) or by a JSON Schema, which is a mapping, or the path of a file relative to the project's
+    folder. The attribute `columns` contains the columns of the event, and `schema` the further
+    conditions of a JSON Schema. `was` maps a column to the names that its field had in older
+    events. If a record does not have the column's own name, the first of these names that it has is
+    used.
 
-    `format` says how a record's value is written: "json", the default, "csv", "access-log",
-    "debezium-json", "debezium-avro", or a value, for instance `Csv(separator=";")` or
-    `Avro(Subject("orders-value"))`. If the format has a schema, the `event` may be left out: the
-    columns are the schema's fields.
+    `format` is the encoding of a record's value: "json" (the default), "csv", "access-log",
+    "debezium-json", "debezium-avro", or an object such as `Csv(separator=";")` or
+    `Avro(Subject("orders-value"))`. If the format has a schema, `event` may be omitted: the columns
+    are the fields of the schema.
 
-    `key` names the column that the Kafka key repeats, as text. The key is enforced: a record
-    without a key, with a key that is not UTF-8, or with another key than the column is rejected. A
-    compacted topic must have a key, and so must the topic of an ordered fold and of a latest table.
-    With a `key_format` the Kafka key is written in that format and has a single field, the column:
+    `key` names the column that the Kafka key repeats, as text. A record is rejected if it has no
+    key, if its key is not UTF-8, or if its key differs from the column. A key is required for a
+    compacted topic, and for the topic of an ordered fold or of a latest table. With a `key_format`,
+    the Kafka key has that format, with a single field, which is the column:
     `key_format=Avro(Subject("orders-key"))`.
 
-    `config` are Kafka's settings of the topic, which apply when `kappa topics create` makes the
-    topic.
+    `config` contains Kafka's settings of the topic. They are used when `kappa topics create`
+    creates the topic.
 
-    With `archive=True` the platform keeps a copy of the log in columns. Replays read the archive
-    faster, and the archive outlives Kafka's retention; an archive decides no rows. `archive="raw"`
-    keeps keys, values and headers too, at about twice the size. From raw records, events that the
-    topic has lost can be decoded again when the event changes.
+    With `archive=True`, the platform keeps a copy of the log in columns. Replays read the archive
+    faster than Kafka, and it is kept longer than Kafka's retention. It has no influence on rows.
+    With `archive="raw"`, it also contains keys, values and headers, at about twice the size; then,
+    if the event changes, events that are no longer in the topic can be decoded again.
 
-    A record is late, and rejected, if the timestamp is more than `lateness` ("5 minutes") after the
-    column `event_time`. A record is a duplicate, and not folded, if the partition has an earlier
-    accepted record of the same `identity`, less than `identity_horizon` ago (10 minutes).
-    `identity` is one column or several. Lateness and identity need the broker's timestamps.
-
-    Raises DeclarationError, with the user's file and line, if the declaration is wrong.
+    A record is late, and is rejected, if its timestamp is more than `lateness` (such as "5
+    minutes") after the time in the column `event_time`. A record is a duplicate, and is not folded,
+    if its partition has an earlier accepted record with the same `identity` (one column or
+    several), less than `identity_horizon` ago (the default is 10 minutes). Lateness and identity
+    require timestamps that the broker sets. Raises DeclarationError, with the user's file and line,
+    if the declaration is not valid.
 
     Example:
         VISITS = Topic(
@@ -215,7 +216,7 @@ class Topic:
             set_field(self, field_name, value)
 
     def each_topic(self) -> tuple[Topic, ...]:
-        """Returns the topics that are read: the topic itself, or the joined topics of a pattern."""
+        """Returns the topics that are read: this one, or those that have joined its pattern."""
         return (self,) if self.pattern is None else tuple(map(self._joined_topic, self.joined))
 
     def _joined_topic(self, joined: JoinedTopic) -> Topic:
@@ -229,7 +230,7 @@ class Topic:
         return made
 
     def column_named(self, name: str) -> Column:
-        """Returns the column of that name. Raises KeyError if the topic lacks the column."""
+        """Returns the column with that name. Raises KeyError if the topic has no such column."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -242,11 +243,14 @@ class Topic:
 
     @property
     def record_formats(self) -> tuple[RecordFormat, ...]:
-        """Returns the formats of the topic's records: the format of values, then that of keys."""
+        """Returns the formats of the topic's records.
+
+        The format of the values comes first, and then that of the keys if one is declared.
+        """
         return (self.format,) if self.key_format is None else (self.format, self.key_format)
 
     def key_lines(self) -> tuple[str, ...]:
-        """Returns the declared format of keys as comparable lines; no line for plain text."""
+        """Returns the declared format of keys as lines for comparison; no line for plain text."""
         if self.key_format is None:
             return ()
         return (*self.key_format.declared_lines(),) or ("format json",)
@@ -258,7 +262,7 @@ class Topic:
 
     @property
     def needs_brokers_time(self) -> bool:
-        """Returns True if rows depend on the broker's time of a record."""
+        """Returns True if rows depend on the times that the broker gives to records."""
         return self.lateness_ms is not None or bool(self.identity)
 
 
@@ -282,9 +286,10 @@ def _declared_event(
 
 
 def declared_config(topic: Topic, *, brokers_time: bool = False) -> dict[str, str]:
-    """Returns the settings with which a declared topic is created.
+    """Returns the Kafka settings with which a declared topic is created.
 
-    `brokers_time` sets the broker's timestamps even if the declaration does not need these.
+    With `brokers_time`, the settings require the broker's timestamps even if the declaration does
+    not.
     """
     config = {
         "retention.ms": "-1",
@@ -297,7 +302,10 @@ def declared_config(topic: Topic, *, brokers_time: bool = False) -> dict[str, st
 
 
 def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> SchemaPlace | None:
-    """Reads the JSON Schema that declares an event. Returns None if the event is DDL."""
+    """Reads the JSON Schema that declares an event. Returns None if the event is declared by DDL.
+
+    Raises DeclarationError if the schema is not valid, or `event` is neither.
+    """
     match event:
         case str() if event.endswith(".json"):
             raise DeclarationError(
@@ -328,7 +336,10 @@ def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Sc
 def with_old_names(
     columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]
 ) -> tuple[Column, ...]:
-    """Returns the columns with the old names that `was` declares."""
+    """Returns the columns with the old names that `was` declares.
+
+    Raises DeclarationError if `was` is not valid.
+    """
     if not isinstance(was, Mapping):
         raise DeclarationError(
             f"was is {describe_value(was)}, which gives no column an old name", hint=_WAS
@@ -369,7 +380,7 @@ def _no_old_name(column: str, given: object) -> DeclarationError:
 def check_defaults(
     source: Source, topic: str, columns: tuple[Column, ...], schema: SchemaPlace | None
 ) -> None:
-    """Raises DeclarationError if a default is not a value of the column."""
+    """Raises DeclarationError if a default is not a valid value of its column."""
     try:
         for column in columns:
             default_of(column, check_of(column.type))

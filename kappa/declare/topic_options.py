@@ -1,6 +1,7 @@
 """The options of a topic: kind, archive, lateness and identity. Pure.
 
-Lateness and identity need timestamps that the broker sets, because a producer may send any time.
+Lateness and identity need timestamps that the broker sets, because a producer may send any
+timestamp.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HORIZON = "10 minutes"
 
 
 class TopicKind(StrEnum):
-    """The kind of a topic: Kafka keeps the whole history, or the latest value of each key."""
+    """The kind of a topic: Kafka keeps the whole history, or only the latest value of each key."""
 
     RETAINED = "retained"
     COMPACTED = "compacted"
@@ -44,7 +45,7 @@ class Archive(StrEnum):
 def archive_of(
     source: Source, topic: str, given: bool | str, kind: str, identity: tuple[str, ...]
 ) -> Archive:
-    """Returns the contents of a topic's archive.
+    """Checks and returns the declared contents of a topic's archive.
 
     Raises DeclarationError if the topic cannot have this archive.
     """
@@ -76,9 +77,9 @@ def lateness_of_topic(
     lateness: str | None,
     columns: tuple[Column, ...],
 ) -> int | None:
-    """Returns the allowed lateness in milliseconds, or None if none is declared.
+    """Returns the allowed lateness in milliseconds, or None if it is not declared.
 
-    Raises DeclarationError if `event_time` or `lateness` is wrong.
+    Raises DeclarationError if `event_time` or `lateness` is not valid.
     """
     if event_time is None and lateness is None:
         return None
@@ -99,7 +100,10 @@ def lateness_of_topic(
 def identity_columns(
     source: Source, topic: str, identity: str | Sequence[str], columns: tuple[Column, ...]
 ) -> tuple[str, ...]:
-    """Returns the columns of an identity. Raises DeclarationError if a column has no equality."""
+    """Returns the columns of an identity. Raises DeclarationError if they cannot be one.
+
+    A column must exist, and its type must have exact equality.
+    """
     given = (identity,) if isinstance(identity, str) else identity
     names = listed_texts(f"{source}: topic {topic}", "identity", given, '("id",)')
     if len(set(names)) < len(names):
@@ -122,7 +126,7 @@ def identity_horizon_of(source: Source, topic: str, horizon: str | None, *, decl
     """Returns the horizon of a topic's identity, in milliseconds.
 
     `declared` is True if the topic declares an identity. Raises DeclarationError if the horizon is
-    wrong.
+    not valid.
     """
     if horizon is not None and not declared:
         raise DeclarationError(
@@ -165,7 +169,10 @@ def _checked_duration(source: Source, topic: str, option: str, text: str) -> int
 
 
 def check_brokers_time(source: Source, topic: str, kind: str, config: Mapping[str, str]) -> None:
-    """Raises DeclarationError if the topic's timestamps cannot be the broker's."""
+    """Raises DeclarationError if a topic with lateness or identity cannot have broker timestamps.
+
+    It is also raised for a compacted topic, which can have neither lateness nor identity.
+    """
     if kind == TopicKind.COMPACTED:
         raise DeclarationError(
             f"{source}: topic {topic} is compacted, and compaction takes away the records "

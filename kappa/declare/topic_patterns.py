@@ -1,9 +1,9 @@
 """The topics that have joined a pattern, recorded in a file of the project.
 
-`kappa topics join` writes the topics that a pattern matches at the broker into a file. Declarations
-read that file, and no broker. So a version reads the same topics wherever and whenever the version
-is loaded, and a build's code snapshot has the file. A topic that is made later joins by the same
-step, never by itself.
+`kappa topics join` writes the names of the broker's topics that match a pattern into a file.
+Declarations read that file, and do not ask the broker. So a version reads the same topics wherever
+and whenever it is loaded, and a build's code snapshot contains the file. A topic that is created
+later also joins only by that command.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ _excused: list[type[DeclarationError]] = []
 
 
 class NothingJoined(DeclarationError):
-    """No topic has joined a pattern."""
+    """The error for a pattern that no topic has joined."""
 
 
 class JoinedTopic(Struct, frozen=True):
-    """A topic's name and partitions at the time of joining."""
+    """The name and the number of partitions of a topic when it joined a pattern."""
 
     name: str
     partitions: int
 
 
 class JoinedTopics(Struct, frozen=True):
-    """The topics of a pattern, by name."""
+    """A pattern, and the topics that have joined it."""
 
     pattern: str
     topics: tuple[JoinedTopic, ...]
 
 
 def joined_path(pattern: str) -> str:
-    """Returns the path of a pattern's file, from the project's folder."""
+    """Returns the path of a pattern's file, relative to the project's folder."""
     return f"{FOLDER}/{quote(pattern, safe='')}.json"
 
 
 def matching_topics(pattern: str, names: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
-    """Returns the topics that a pattern matches, without internal topics and `sinks`."""
+    """Returns those of `names` that match a pattern, without internal topics and `sinks`."""
     whole = re.compile(pattern)
     return tuple(
         name
@@ -70,7 +70,10 @@ def matching_topics(pattern: str, names: Iterable[str], sinks: Collection[str]) 
 def topics_of_pattern(
     source: Source, name: object, pattern: object, kind: str, partitions: object
 ) -> tuple[JoinedTopic, ...]:
-    """Returns the topics of a declared pattern. Raises DeclarationError if the pattern is wrong."""
+    """Returns the topics that have joined a declared pattern.
+
+    Raises DeclarationError if the pattern, or another option together with it, is not valid.
+    """
     found = _checked_pattern(source, pattern)
     if name is not None:
         raise DeclarationError(
@@ -91,7 +94,7 @@ def topics_of_pattern(
 
 
 def _checked_pattern(source: Source, pattern: object) -> str:
-    """Returns a pattern. Raises DeclarationError if `pattern` is not a regular expression."""
+    """Checks and returns a pattern. Raises DeclarationError if it is not a regular expression."""
     if not isinstance(pattern, str) or not pattern:
         raise DeclarationError(
             f"{source}: a topic has the pattern {describe_value(pattern)}",
@@ -112,8 +115,8 @@ def _checked_pattern(source: Source, pattern: object) -> str:
 def _read_joined(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     """Reads the topics that have joined a pattern.
 
-    Raises DeclarationError if no topic has joined. Within `before_joining`, a pattern without
-    topics is not an error.
+    Raises DeclarationError if no topic has joined. Within `before_joining`, returns no topics
+    instead.
     """
     try:
         return _listed_topics(source, pattern)
@@ -155,23 +158,24 @@ def _nothing_joined(source: Source, pattern: str) -> NothingJoined:
 
 
 def put_joined(project: Path, found: JoinedTopics) -> None:
-    """Writes the topics of a pattern into a project's folder, in place of earlier topics."""
+    """Writes the topics of a pattern into a project's folder, in place of the earlier ones."""
     path = project / joined_path(found.pattern)
     path.parent.mkdir(parents=True, exist_ok=True)
     put_file(path, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
 
 
 def is_joining() -> bool:
-    """Returns True within `before_joining`."""
+    """Returns True within a block of `before_joining`."""
     return bool(_excused)
 
 
 @contextmanager
 def before_joining(excused: type[DeclarationError] = DeclarationError) -> Iterator[None]:
-    """Lets patterns be declared without topics, within the block.
+    """Allows patterns whose topics cannot be read, within the block.
 
-    By default each DeclarationError about a pattern's topics is excused, as the command that joins
-    needs. `NothingJoined` excuses only patterns that no topic has joined.
+    By default, each DeclarationError about the topics of a pattern is ignored, as the command that
+    joins topics needs it. With `NothingJoined`, only patterns that no topic has joined are
+    accepted.
     """
     _excused.append(excused)
     try:

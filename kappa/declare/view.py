@@ -12,17 +12,17 @@ from kappa.declare.options import Thresholds, check_name, describe_value, thresh
 
 @dataclass(frozen=True, slots=True, init=False)
 class View:
-    """A query under a `name`, over the pipeline's own tables: joins and ratios belong here.
+    """A query under a `name`, over the pipeline's own tables, for example for joins and ratios.
 
-    `sql` is DuckDB's. The query sees the pipeline's own tables and views, and no clock, chance or
-    file. A view is computed at a read.
+    `sql` is in DuckDB's SQL. It can use the pipeline's own tables and views, but no clock, no
+    random function and no file. Without `keys` and `by`, the query is run when the view is read.
 
-    With `keys` the view is maintained: stored, and at every frontier exactly the rows of the query
-    over the tables there. `keys` identify a row. Where rows belong together and have no key of
-    their own (each bid with its auction), `by` names the columns that hold such rows together;
-    without `by` the keys do so. A maintained view has `checks`, `max_added`, `max_removed` and
-    `max_changed` as a table has. The view's rows end with the tables' rows, so `expire` and `after`
-    are refused.
+    With `keys` or `by`, the view is maintained: its rows are stored, and at every frontier they are
+    exactly the rows of the query over the tables there. `keys` are the columns that identify a row.
+    If rows have no key but belong together in groups (such as all bids of an auction), `by` names
+    the columns of the group; the default is the keys. A maintained view may have `checks`,
+    `max_added`, `max_removed` and `max_changed`, as a table has. `expire` and `after` are not
+    allowed, because the rows of a view end with the rows of its tables.
 
     Example:
         View("busy_pages", "select page, visits from page_visits where visits > 100")
@@ -103,10 +103,10 @@ class View:
 
     @property
     def part_name(self) -> str:
-        """Returns the view's name among the parts of a version."""
+        """Returns the name of the view among the parts of a version."""
         return f"{'maintained view' if self.is_maintained else 'view'} {self.name}"
 
     @property
     def is_maintained(self) -> bool:
-        """Returns True if the view's rows are stored."""
+        """Returns True if the rows of the view are stored."""
         return bool(self.by)

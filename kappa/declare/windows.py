@@ -1,4 +1,4 @@
-"""Windows of event time: columns that a function adds, and the sessions of an ordered fold."""
+"""Windows of event time: columns that a function adds, and sessions as an ordered fold."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _SESSION_FOLDS = (Count, Sum, Min, Max, First, Latest)
 
 
 def tumble(at: Column | str, size: str) -> Column:
-    """Returns the start of the window of `size` that the time `at` is in; null for null.
+    """Returns the start of the window of length `size` that contains the time `at`; null for null.
 
-    Windows begin at whole multiples of `size` since 1970, in UTC. A duration is `"5 minutes"`, `"1
-    hour"`, `"90s"`. Raises DeclarationError if `size` is not a duration above zero.
+    Windows begin at whole multiples of `size` since 1970, in UTC. A duration is written as `"5
+    minutes"`, `"1 hour"` or `"90s"`. Raises DeclarationError if `size` is not a duration above
+    zero.
 
     Example:
         @pipeline(
@@ -45,16 +46,15 @@ def tumble(at: Column | str, size: str) -> Column:
 
 
 def hop(at: Column | str, size: str, every: str) -> Column:
-    """Returns the starts of all windows of `size` that the time `at` is in; null for null.
+    """Returns the starts of all windows of length `size` that contain the time `at`; null for null.
 
-    A window begins at each whole multiple of `every` since 1970, in UTC, so windows overlap if
-    `every` is less than `size`. The starts are an array: explode the array to have a row for each
-    window. Raises DeclarationError if `size` or `every` is not a duration above zero, or `every` is
-    above `size`.
+    A window begins at each whole multiple of `every` since 1970, in UTC. So if `every` is less than
+    `size`, the windows overlap. The result is an array: explode it to get a row for each window.
+    Raises DeclarationError if `size` or `every` is not a duration above zero, or if `every` is more
+    than `size`.
 
     Example:
         from pyspark.sql import functions as F
-
 
         @pipeline(
             reads={"visits": VISITS},
@@ -83,17 +83,17 @@ def sessions(
 ) -> Ordered:
     """Folds the rows of one key into sessions by the time `at`, in the order of the log.
 
-    The table has the open session of each key: `since` and `last`, the first and last time, and a
-    column for each entry of `fold`. A row more than `gap` after the last time ends that session.
-    The session is then a row of the table `emits`, whose columns have the names of these columns
-    or of the keys. An earlier time belongs to the open session, and a row without a time to no
-    session. A session folds by `count`, `sum_`, `min_`, `max_`, `first` and `latest`, which ignore
-    nulls; the order is that of the log. On a record with which a sum does not fit its type the
-    fold fails, and `on_error` decides.
+    The table contains the open session of each key: `since` and `last`, its first and last time,
+    and a column for each entry of `fold`. If a row's time is more than `gap` after the last time,
+    that session ends. It then becomes a row of the table `emits`, whose columns must have names of
+    these columns or of the keys. A row with an earlier time belongs to the open session, and a row
+    without a time belongs to no session. The folds of a session are `count`, `sum_`, `min_`,
+    `max_`, `first` and `latest`; they ignore nulls, and use the order of the log. If a sum does not
+    fit its type, the fold fails on the record, and `on_error` decides about it.
 
-    Kappa computes sessions in whole columns, many times as fast as a step that is called for each
+    Kappa computes sessions in whole columns, many times faster than a step that is called for each
     row. The rows must keep `_topic`, `_partition` and `_offset`. Raises DeclarationError, with the
-    user's line.
+    user's line, if the declaration is not valid.
 
     Example:
         @pipeline(
@@ -152,14 +152,14 @@ def sessions(
 
 
 def session(state: dict[str, Any], at: datetime | None, gap: str) -> dict[str, Any] | None:
-    """Moves a key's session on to the time `at`; returns the session that ended before, or None.
+    """Advances the session of a key to the time `at`. Returns the session that ended, or None.
 
-    A step of `ordered` calls this function first, to compute in Python with each row of a session;
-    without that, `sessions` is many times as fast. The `state` has the columns `since` and `last`,
-    the first and last time of the open session. A time more than `gap` after the last time ends
-    that session: the session's state is returned, and all columns begin again at None. An earlier
-    time belongs to the open session, and None to no session. Raises DeclarationError if `gap` is
-    not a duration above zero.
+    A step of `ordered` calls this function first, to compute with each row of a session in Python.
+    If you do not need Python for each row, `sessions` is many times faster. `state` contains the
+    columns `since` and `last`, the first and last time of the open session. If `at` is more than
+    `gap` after the last time, that session ends: its state is returned, and all columns are None
+    again before the new session begins. An earlier time belongs to the open session, and None
+    belongs to no session. Raises DeclarationError if `gap` is not a duration above zero.
 
     Example:
         def visits_of(state, row):
@@ -167,7 +167,6 @@ def session(state: dict[str, Any], at: datetime | None, gap: str) -> dict[str, A
             if ended is not None:
                 yield {"visitor": row["visitor"], "since": ended["since"], "hits": ended["hits"]}
             state["hits"] = (state["hits"] or 0) + 1
-
 
         @pipeline(
             reads={"visits": VISITS},

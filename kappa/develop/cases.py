@@ -1,8 +1,8 @@
-"""Events and the rows that come out of them, as files of a project.
+"""Test cases of a project: files with events, and files with the rows that the events must give.
 
-The events in `events/` give the rows in `tests/rows/`. Each folder `tests/NAME/events/` is another
-case, with its rows in `tests/NAME/rows/`. A file `TABLE.ndjson` has all rows of a table or view,
-and `PIPELINE.rejects.ndjson` the records that a pipeline rejects, if there are any.
+The events in `events/` must give the rows in `tests/rows/`. Each folder `tests/NAME/events/` is
+another case, with its rows in `tests/NAME/rows/`. A file `TABLE.ndjson` has all rows of a table or
+view. `PIPELINE.rejects.ndjson` has the records that a pipeline rejects, if there are any.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ _SUFFIX = ".ndjson"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A folder of events, and the folder of the rows that come out."""
+    """A folder of events, and the folder of the rows that the events must give."""
 
     name: str
     events: Path
     rows: Path
 
     def records(self, pipeline: Pipeline) -> tuple[RawRecord, ...]:
-        """Reads the events of a pipeline's topics. Raises UsageError, with the file and line."""
+        """Reads the events for the topics of a pipeline.
+
+        Raises UsageError, with the file and line, if an event cannot be read.
+        """
         return tuple(
             record
             for topic in pipeline.topics
@@ -43,7 +46,7 @@ class Case:
 
 
 def project_cases(project: Path) -> tuple[Case, ...]:
-    """Lists the cases of a project."""
+    """Lists the test cases of a project."""
     tests = project / TESTS
     found = [Case(FOLDER, project / FOLDER, tests / ROWS)] if (project / FOLDER).is_dir() else []
     found += [
@@ -60,10 +63,10 @@ def compare_rows(
     rows: Mapping[str, Sequence[Row]],
     keys: Mapping[str, tuple[str, ...]],
 ) -> Iterator[tuple[str, Path, TableChange | None]]:
-    """Yields the tables whose file of rows differs from the rows that came out.
+    """Yields the tables whose rows differ from their file of expected rows.
 
-    Each comes with the file and the difference, or None if the file is missing. Raises UsageError
-    as `read_rows` does.
+    Each comes with the file and the difference, or None if the file is missing. `rows` has the
+    actual rows and `keys` the keys, by table. Raises the errors of `read_rows`.
     """
     for table, found in rows.items():
         file = rows_file(case, pipeline, table)
@@ -78,20 +81,23 @@ def compare_rows(
 
 
 def rows_file(case: Case, pipeline: Pipeline, table: str) -> Path:
-    """Returns the file that has the rows of a table of a pipeline."""
+    """Returns the file with the expected rows of a table of a pipeline."""
     name = f"{pipeline.name}.{table}" if table == REJECTS else table
     return case.rows / f"{name}{_SUFFIX}"
 
 
 def surplus_files(case: Case, expected: Iterable[Path]) -> tuple[Path, ...]:
-    """Lists the files of rows that no pipeline writes."""
+    """Lists the files of rows in a case that belong to no table.
+
+    `expected` has the files that belong to a table.
+    """
     return tuple(sorted({*case.rows.glob(f"*{_SUFFIX}")} - {*expected}))
 
 
 def write_rows(file: Path, rows: Iterable[Row]) -> None:
-    """Writes rows as lines of JSON, in place of the file's lines.
+    """Writes rows to a file as lines of JSON, and replaces the earlier content.
 
-    If there are no rejects, there is no file of rejects.
+    If there are no rejects, the file of rejects is deleted.
     """
     text = "".join(object_line(row.keys(), row.values()) for row in rows)
     if not text and file.stem.endswith(f".{REJECTS}"):
@@ -102,7 +108,7 @@ def write_rows(file: Path, rows: Iterable[Row]) -> None:
 
 
 def read_rows(file: Path) -> list[Row] | None:
-    """Reads rows that `write_rows` or a person wrote, or returns None if there is no file.
+    """Reads the rows in a file, or returns None if there is no file.
 
     Raises UsageError, with the line, if a line is not a row.
     """

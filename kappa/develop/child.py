@@ -1,6 +1,6 @@
 """The scratch folder of `kappa dev`, and the child process whose Spark folds samples.
 
-The module imports little: the child boots while the loop is imported.
+This module imports little, so that the child can start while the modules of the loop are imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from kappa.code.spark_child import one_child
 
 @contextmanager
 def scratch_child(settings: Settings) -> Iterator[Path]:
-    """Starts a child for the requests of the block. Gives a folder that is deleted at the end."""
+    """Starts a child process for the requests of the block, and yields a scratch folder.
+
+    The folder is deleted after the block.
+    """
     scratch = make_folder(Path(tempfile.gettempdir()), DEV)
     try:
         with one_child(settings_below(settings, scratch), at_once=True):
@@ -30,13 +33,13 @@ def scratch_child(settings: Settings) -> Iterator[Path]:
 
 
 def has_root(settings: Settings) -> bool:
-    """Returns True if a project has a root already. A root in a bucket is taken to be there.
+    """Returns True if the root of a project exists. A root in a bucket is assumed to exist.
 
-    Opening a store makes the folder of a root.
+    The store is not opened, because that would create the folder of a root.
     """
     return "://" in settings.root_url or Path(settings.root_url).is_dir()
 
 
 def settings_below(settings: Settings, scratch: Path) -> Settings:
-    """Returns a project's settings with a root below the scratch folder."""
+    """Returns a project's settings with a root inside the scratch folder."""
     return replace(settings, root=str(scratch / "root"))

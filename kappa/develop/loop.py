@@ -1,7 +1,7 @@
-"""The loop of `kappa dev`: a run of the project at each save, and at a key.
+"""The loop of `kappa dev`: runs the project at each save, and when a key is pressed.
 
-The loop itself is in the main thread, which a signal interrupts at any time. Other threads put what
-happens in a queue: files that were saved, and keys.
+The loop runs in the main thread, which a signal can interrupt at any time. Other threads put events
+into a queue: files that were saved, and keys.
 """
 
 from __future__ import annotations
@@ -45,14 +45,16 @@ def run_loop(
     show: Callable[[Iterable[Line]], None],
     step: Callable[[str], AbstractContextManager[Callable[[str], None]]],
 ) -> None:
-    """Runs the project now and at each save, until the key q. Raises KeyboardInterrupt at a signal.
+    """Runs the project now and at each save, until the key q is pressed.
+
+    Raises KeyboardInterrupt if a signal interrupts the loop.
 
     Args:
         settings: The project's settings; an error in a later kappa.toml is shown.
-        scratch: The folder below which a run keeps all that it keeps.
-        open_log: Returns the log of which samples are taken, or None if no broker is up.
+        scratch: The folder for all files of the runs.
+        open_log: Returns the log from which samples are taken, or None if no broker is up.
         show: Shows lines.
-        step: Shows a step that takes a while. Gives the function that changes the step's text.
+        step: Shows a step that takes a while. Yields a function that changes the step's text.
     """
     events = SimpleQueue[_Event]()
     runs = SampleRuns(settings, scratch, Samples(settings.project, open_log))
@@ -110,7 +112,7 @@ def _title(event: _Event | None) -> str:
 
 
 def _next_event(events: SimpleQueue[_Event]) -> _Event:
-    """Waits for a key or a save. Saves that have come by then count as one save."""
+    """Waits for a key or a save. Several saves that have already arrived count as one."""
     event = events.get()
     if isinstance(event, str):
         return event
@@ -128,9 +130,10 @@ def _next_event(events: SimpleQueue[_Event]) -> _Event:
 
 @contextmanager
 def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]:
-    """Puts each key that is pressed on the terminal. The key q interrupts the main thread.
+    """Puts each key that is pressed on the terminal into the queue.
 
-    Gives False without a terminal, or in the background of a terminal.
+    The key q sets `quits`, and interrupts the main thread. Yields False if there is no terminal, or
+    if the process runs in the background of a terminal.
     """
     is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if not (is_terminal and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()):
@@ -168,9 +171,11 @@ class ProjectWatch:
     """
 
     def __init__(self, project: Path, root: Path, on_saved: Callable[[list[str]], None]) -> None:
-        """Calls `on_saved` with the paths of saved files, from the project's folder.
+        """Starts the watch.
 
-        Files saved at nearly the same time are reported at once.
+        `on_saved` is called with the paths of saved files, relative to the project's folder. Files
+        that are saved at nearly the same time are reported in one call. Files of `root`, the
+        project's root, are ignored.
         """
         self._project = project.resolve()
         self._root = root.resolve()
@@ -245,7 +250,7 @@ class ProjectWatch:
 
 
 def is_of_project(path: Path, project: Path, root: Path) -> bool:
-    """Returns True for a path that a run of the project may depend on. Pure."""
+    """Returns True if a run of the project may depend on a path. Pure."""
     if path == root or path.is_relative_to(root) or not path.is_relative_to(project):
         return False
     parts = path.relative_to(project).parts
@@ -258,7 +263,7 @@ def is_of_project(path: Path, project: Path, root: Path) -> bool:
 
 
 def watched_folders(project: Path, root: Path) -> tuple[Path, ...]:
-    """Lists the folders in a project to watch, with all that is below."""
+    """Lists the folders in a project that are watched, each with everything below it."""
     return tuple(
         sorted(
             folder

@@ -1,4 +1,4 @@
-"""The rows that a change of a pipeline adds to a table, removes and changes. Pure."""
+"""The difference between a table's rows before and after a change of a pipeline. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Row = Mapping[str, Any]
 class TableChange:
     """The difference between a table's rows before and after a change.
 
-    `rows` is the number of rows after the change. `changed` has the rows before and after of each
-    key that both have. `is_new` means that the table did not exist before; `is_gone` means that the
-    table no longer exists.
+    `rows` is the number of rows after the change. `changed` has pairs of the row before and the row
+    after, for each key that exists before and after. `is_new` means that the table did not exist
+    before; `is_gone` means that the table no longer exists.
     """
 
     table: str
@@ -33,18 +33,19 @@ class TableChange:
 
     @property
     def is_none(self) -> bool:
-        """True if all rows are the same."""
+        """Returns True if there is no difference."""
         return not (self.added or self.removed or self.changed or self.is_new or self.is_gone)
 
 
 def table_change(
     table: str, before: Sequence[Row] | None, after: Sequence[Row], keys: Sequence[str] = ()
 ) -> TableChange:
-    """Compares the rows of a table; `before` is None for a table that is new.
+    """Compares the rows of a table. `before` is None if the table is new.
 
-    Rows of the same keys are the same row. Without keys, or if a side lacks a key's column or has a
-    key twice, a row is only added or removed. Values are compared as they are written in JSON,
-    doubles by 12 digits: the last digits of a sum depend on its order.
+    Rows with the same keys count as the same row. If there are no keys, or if a side does not have
+    a key's column or has a key twice, rows are only added or removed. Values are compared as they
+    are written in JSON, and doubles by 12 digits, because the last digits of a sum depend on the
+    order of its terms.
     """
     if before is None:
         return TableChange(table, len(after), tuple(after), keys=tuple(keys), is_new=True)
@@ -80,7 +81,7 @@ def _by_key(rows: Iterable[Row], keys: Sequence[str]) -> dict[str, Row] | None:
 
 
 def _beyond(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Row, ...]:
-    """Returns the rows that `others` do not have, as often as they do not have them."""
+    """Returns the rows that `others` does not have. A row that occurs several times is counted."""
     left = Counter(map(_text, others))
     found = []
     for row in rows:

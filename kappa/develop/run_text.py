@@ -1,4 +1,4 @@
-"""A run of a project as lines for people, each with a style. Pure."""
+"""Formats a run of a project as lines for display, each with a style. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 60
 
 
 class Style(StrEnum):
-    """The meaning of a line, for its colour on a terminal."""
+    """The style of a line, which decides its colour on a terminal."""
 
     PLAIN = ""
     TITLE = "bold"
@@ -36,8 +36,8 @@ Line = tuple[Style, str]
 def run_lines(run: ProjectRun, folder: Path, *, in_full: bool = False) -> Iterator[Line]:
     """Yields the lines of a run: the plan, the refusals, and the rows that change.
 
-    Paths below `folder` are shown from there. Without `in_full`, a table has a few rows of each
-    kind.
+    Paths inside `folder` are shown relative to it. Without `in_full`, only a few rows of each kind
+    are shown for a table.
     """
     refused = {each.pipeline for each in run.refusals}
     for pipeline in run.pipelines:
@@ -77,7 +77,7 @@ def _pipeline_lines(run: PipelineRun, *, in_full: bool) -> Iterator[Line]:
 
 
 def change_lines(change: TableChange, *, in_full: bool) -> Iterator[Line]:
-    """Yields the lines of a table's change."""
+    """Yields the lines that describe the change of a table."""
     yield Style.PLAIN, f"  {change.table}: {_counts(change)}"
     marked = (
         (

@@ -1,9 +1,9 @@
 """The sample of a topic: records of the topic itself, or the project's sample events.
 
-Sample events of topic T are the files `events/T.ndjson`, `.jsonl`, `.csv`, `.txt` and `.parquet`,
-as `kappa produce T FILE` reads them. Lines of `events/T.envelopes.ndjson`, and lines of a topic
-with a database's changes, are envelopes. An event without a timestamp has the timestamp of
-`kappa.testing.Event`.
+The sample events of topic T are the files `events/T.ndjson`, `.jsonl`, `.csv`, `.txt` and
+`.parquet`. They are read as `kappa produce T FILE` reads them. Each line of
+`events/T.envelopes.ndjson` is an envelope, and so is each line for a topic with a database's
+changes. An event without a timestamp gets the timestamp of `kappa.testing.Event`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,17 @@ _PATIENCE_SECONDS = 5.0
 
 
 class TopicLog(SampledLog, Protocol):
-    """The part of the broker's client that samples need."""
+    """The methods of the broker's client that samples need."""
 
     def facts(self, name: str) -> Any | None: ...  # noqa: D102  # as in Log
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Records of a topic in the order of each partition; `source` is where they are from."""
+    """Records of a topic, in order within each partition.
+
+    `source` names the topic or the files that the records come from.
+    """
 
     topic: str
     records: tuple[RawRecord, ...]
@@ -57,14 +60,14 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """The sample in words."""
+        """Describes the sample in words."""
         if not self.records:
             return f"no event of topic {self.topic} ({self.source})"
         return f"{count_of(len(self.records), 'record')} of {self.source}"
 
 
 class Samples:
-    """The samples of topics, each read from the topic once, and from files when they change."""
+    """The samples of topics. A topic is read once, and files are read again when they change."""
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class Samples:
     ) -> None:
         """Takes the project's folder. `open_log` returns None if no broker is up.
 
-        `known` are samples of topics that were read already.
+        `known` has samples of topics that were already read.
         """
         self._folder = project / FOLDER
         self._open_log = open_log
@@ -90,7 +93,10 @@ class Samples:
         self._has_looked = False
 
     def sample(self, topic: Topic) -> Sample:
-        """Returns the sample of a topic. Raises UsageError, with the line, for a wrong file."""
+        """Returns the sample of a topic.
+
+        Raises UsageError, with the line, if a file of events is wrong.
+        """
         if topic.name not in self._of_topics:
             self._of_topics[topic.name] = self._topic_sample(topic.name)
         found = self._of_topics[topic.name]
@@ -121,9 +127,9 @@ class Samples:
 
 
 def read_topic(log: TopicLog, topic: str) -> Sample | None:
-    """Reads the first and newest records of each partition; returns None without records.
+    """Reads the first and the newest records of each partition, or returns None if there are none.
 
-    The reading ends after some seconds, whatever the log does.
+    Reading stops after some seconds, or when the sample is large enough.
     """
     if log.facts(topic) is None:
         return None
@@ -146,10 +152,10 @@ def read_topic(log: TopicLog, topic: str) -> Sample | None:
 
 
 def first_and_newest(begin: Offsets, end: Offsets) -> Iterator[tuple[Offsets, Offsets]]:
-    """Yields the ranges of the first and the newest offsets of each partition. Pure.
+    """Yields ranges with the first and the newest offsets of each partition, as (start, end). Pure.
 
-    The ranges of a partition do not overlap. All ranges together have about the most records of a
-    sample.
+    The ranges of a partition do not overlap. All ranges together have at most about as many records
+    as a sample may have.
     """
     parts = [each for each in end.items() if each[2] > begin.at(*each[:2])]
     share = _MOST_RECORDS / max(1, len(parts)) / (_FIRST + _NEWEST)
@@ -170,7 +176,7 @@ def first_and_newest(begin: Offsets, end: Offsets) -> Iterator[tuple[Offsets, Of
 
 
 def event_files(folder: Path, topic: str) -> tuple[Path, ...]:
-    """Lists the files of a topic's events in a folder, by name."""
+    """Lists the files in a folder with the events of a topic, ordered by name."""
     if not folder.is_dir():
         return ()
     return tuple(
@@ -183,7 +189,10 @@ def event_files(folder: Path, topic: str) -> tuple[Path, ...]:
 
 
 def read_events(files: Iterable[Path], topic: Topic, *, at_most: int | None = None) -> Sample:
-    """Reads the events of files, in order. Raises UsageError that names the file and line."""
+    """Reads the events in files, in order, and at most `at_most` of them.
+
+    Raises UsageError, with the file and line, if an event cannot be read.
+    """
     found = list[RawRecord]()
     ends: Counter[int] = Counter()
     named, untimed = [*files], Event(None).timestamp_ms

@@ -1,7 +1,8 @@
 """Runs of a project's pipelines on samples, each compared with the last good run.
 
-A child process with a warm Spark folds the samples (engine/children/fold_sample.py). All that a run
-keeps is below a scratch root. The run looks at the serving builds, and changes nothing of them.
+A child process with a warm Spark folds the samples (engine/children/fold_sample.py). All files of a
+run are in a scratch root. A run reads the birth certificates of the serving builds, and changes
+nothing of these builds.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _Rows = Mapping[str, list[Row]]
 class PipelineRun:
     """A pipeline in a run: the plan in brief, the samples, and the changes of its tables.
 
-    A pipeline that is `same` was not folded again: its code and samples have not changed since the
-    last good run.
+    `same` is True if the pipeline was not folded again, because its code and samples have not
+    changed since the last good run.
     """
 
     name: str
@@ -55,10 +56,9 @@ class PipelineRun:
 
 @dataclass(frozen=True, slots=True)
 class ProjectRun:
-    """A run of all pipelines, and everything that the project's files or functions are refused for.
+    """A run of all pipelines, and the refusals of the project's files and functions.
 
-    The run took `seconds`. `gone` are the pipelines that the run before had, and that no file
-    declares now.
+    The run took `seconds`. `gone` has the pipelines of the previous run that no file declares now.
     """
 
     seconds: float
@@ -69,7 +69,7 @@ class ProjectRun:
 
 @dataclass(slots=True)
 class _LastRun:
-    """The last run of a pipeline that folded: code and samples, and the rows by table."""
+    """The last run in which a pipeline was folded: its code and samples, and its rows by table."""
 
     declared: Declared
     samples: tuple[Sample, ...]
@@ -78,10 +78,11 @@ class _LastRun:
 
 @dataclass(slots=True)
 class SampleRuns:
-    """Runs of a project below a scratch folder.
+    """Runs of a project inside a scratch folder.
 
-    `settings` are the command's settings. `samples` are read as runs need them. `serving` has the
-    births of what serves, for a caller that knows them; else the root is asked.
+    `settings` are the command's settings. `samples` are read when runs need them. `serving` has the
+    birth certificates of the serving builds, if the caller knows them; if None, they are read from
+    the root.
     """
 
     settings: Settings
@@ -94,9 +95,9 @@ class SampleRuns:
     _number: int = 0
 
     def forget(self) -> None:
-        """Reads the samples and what serves anew, and folds all pipelines again, at the next run.
+        """Makes the next run read the samples and the serving builds again, and fold all pipelines.
 
-        The rows of the last good runs stay, for the comparison.
+        The rows of the last good runs are kept for the comparison.
         """
         self.samples.forget()
         self.serving = None
@@ -104,9 +105,10 @@ class SampleRuns:
             last.samples = ()
 
     def run(self, say: Callable[[str], None] = lambda _text: None) -> ProjectRun:
-        """Runs the project as its files are now. `say` takes what the run waits for.
+        """Runs the project with its present files.
 
-        An error of the project is a refusal of the run.
+        `say` is called with a text before each long step. An error of the project becomes a refusal
+        of the run.
         """
         began = time.monotonic()
         try:
@@ -116,7 +118,7 @@ class SampleRuns:
         return replace(run, seconds=time.monotonic() - began)
 
     def _run(self, say: Callable[[str], None]) -> ProjectRun:
-        """Runs the project; `seconds` is not set yet."""
+        """Runs the project, without setting `seconds` in the result."""
         say("reading the project" if self._number else "starting Spark, and reading the project")
         settings = load_settings(self.settings.project, root=self.settings.root)
         scratched = settings_below(settings, self.scratch)
@@ -169,7 +171,7 @@ class SampleRuns:
         samples: Mapping[str, tuple[Sample, ...]],
         say: Callable[[str], None],
     ) -> Mapping[str, _Rows | Refusal]:
-        """Returns the rows of each pipeline that is due, or why it is refused."""
+        """Folds the samples of the due pipelines, and returns the rows or the refusal of each."""
         if not due:
             return {}
         say(f"folding the samples: {', '.join(due)}")
@@ -203,7 +205,10 @@ class SampleRuns:
     def _compared(
         self, declared: Declared, samples: tuple[Sample, ...], rows: _Rows | None
     ) -> PipelineRun:
-        """Compares rows with the last good run's, and keeps them for the next comparison."""
+        """Compares the rows of a pipeline with its last good run, and keeps the rows for the next.
+
+        `rows` is None if the pipeline was not folded.
+        """
         name, plan = declared.pipeline.name, self._plan(declared)
         last = self._good.get(name)
         if rows is None:
@@ -225,7 +230,7 @@ class SampleRuns:
         return PipelineRun(name, plan, samples, tuple(changes))
 
     def _plan(self, declared: Declared) -> tuple[str, ...]:
-        """Returns the plan of a pipeline in brief: beside what serves, and for its readers."""
+        """Returns the plan of a pipeline in brief: changes to the serving build and for readers."""
         name = declared.pipeline.name
         born = self._births().get(name)
         if born is None:
@@ -251,7 +256,10 @@ class SampleRuns:
 
 
 def serving_births(settings: Settings) -> Mapping[str, Birth]:
-    """Returns the birth of the build that serves each pipeline. Makes no root."""
+    """Returns the birth certificate of the serving build of each pipeline, without creating a root.
+
+    If the root cannot be read, the result is empty.
+    """
     if not has_root(settings):
         return {}
     try:

@@ -1,8 +1,8 @@
-"""All tests of a project, one after the other, on one Spark in this process.
+"""Runs all tests of a project, one after the other, on one Spark in this process.
 
 For each case (cases.py) and each pipeline that reads its events, the rows are compared with the
-files of rows, and the pipeline is held to the law of slices. Then pytest runs the files of tests,
-whose fixture `warm_spark` finds the session.
+files of rows, and the law of slices is checked for the pipeline. Then pytest runs the files of
+tests; its fixture `warm_spark` uses the same Spark session.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def run_tests(
     show: Show,
     step: Step,
 ) -> None:
-    """Runs all tests of a project; `update` writes the files of rows that differ.
+    """Runs all tests of a project.
 
-    Raises UsageError if there are no tests, if no rows were compared, or if pytest is missing,
-    DeclarationError if a file cannot be loaded, and VerificationFailed if a test fails.
+    Raises UsageError if there are no tests, if no rows were compared, or if pytest is missing.
+    Raises DeclarationError if a file cannot be loaded, and VerificationFailed if a test fails.
 
     Args:
         settings: The project's settings.
-        session: Waits for this process's session, which is active from then on.
+        session: Waits until this process's Spark session is ready and active.
         update: Whether files of rows that differ are written.
         show: Shows lines.
-        step: Shows a step that takes a while. Gives the function that changes the step's text.
+        step: Shows a step that takes a while. Yields a function that changes the step's text.
     """
     began, project = time.monotonic(), settings.project
     cases = project_cases(project)
@@ -121,10 +121,10 @@ def run_tests(
 
 @dataclass(slots=True)
 class _Suite:
-    """The tests of a project, and how many have passed and failed so far.
+    """The tests of a project, and the numbers of tests that have passed and failed so far.
 
-    `missing_rows` are the folders of rows that are not there. `has_compared` is True once rows, or
-    a test of the user's own, have been compared.
+    `missing_rows` has the folders of rows that do not exist. `has_compared` is True if rows were
+    compared, or if a test of the project's own was run.
     """
 
     project: Path
@@ -137,7 +137,10 @@ class _Suite:
     missing_rows: list[Path] = field(default_factory=list)
 
     def run_case(self, case: Case, pipelines: Mapping[str, Pipeline]) -> None:
-        """Compares rows, and tries the law of slices, of each pipeline that reads the events."""
+        """Tests a case with each pipeline that reads its events.
+
+        For each pipeline, compares the rows with their files, and checks the law of slices.
+        """
         files = list[Path]()
         is_whole = True
         for pipeline in pipelines.values():
@@ -172,11 +175,11 @@ class _Suite:
         self._judge_surplus(case, surplus)
 
     def run_pytest(self) -> None:
-        """Runs the files of tests by pytest, in the project's folder."""
+        """Runs the project's files of tests with pytest, in the project's folder."""
         import pytest  # noqa: PLC0415  # it is the user's own
 
         class Counts:
-            """A plugin that counts the tests."""
+            """A pytest plugin that counts the tests."""
 
             passed = failed = 0
             is_interrupted = False
@@ -253,7 +256,10 @@ class _Suite:
             self._judge(f"{case.name}: files of rows", lines)
 
     def _judge(self, name: str, lines: Iterable[Line]) -> None:
-        """Counts and shows a test: it has failed if a line says so."""
+        """Counts and shows the result of a test.
+
+        The test has failed if one of its lines has the style REFUSED.
+        """
         lines = [*lines]
         has_failed = any(style is Style.REFUSED for style, _ in lines)
         self.failed += has_failed

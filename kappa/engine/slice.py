@@ -1,19 +1,21 @@
-"""The way of a slice, from offsets to a frontier, in seven steps.
+"""The steps of a slice, from reading its offsets to publishing its frontier.
 
-- read: the records of a small slice, from the log; Spark's workers read a large slice themselves
-- decode: bytes to valid events and rejects, each topic once
-- judge: records that fail, come too late or come again become rejects or duplicates
+A slice takes seven steps:
+
+- read: the job reads the records of a small slice; Spark workers read a large slice themselves
+- decode: bytes become valid events and rejects; each topic is decoded once
+- judge: records that fail, are late or are repeated become rejects or duplicates
 - apply: the user's function makes rows for its tables
-- combine: ordered folds take their rows together with the stored states of the keys
-- commit: each table has a single commit; then maintained views follow
+- combine: ordered folds combine their rows with the stored states of the keys
+- commit: each table gets one commit; then the maintained views are updated
 - publish: a frontier names the versions of all tables
 
-Only the rows of a slice know where they are, in this process or at Spark (slice_rows.py).
+Only the objects of slice_rows.py know whether the rows of a slice are in this process or in Spark.
 
-The frontier alone decides the slices to fold. A job begins by taking back all commits after the
-frontier. So a crash between any two steps is answered by folding the slice again (law 1), and
-repeated crashes by folding the slice in parts (law 12). The job stops at a slice that does not
-follow the frontier (law 2), and at a table version that the frontier does not name (law 18).
+The frontier alone decides which slices are folded. A job begins by taking back all commits after
+the frontier. So after a crash between any two steps, the slice is folded again (law 1). After
+repeated crashes, the slice is folded in parts (law 12). The job stops if a slice does not follow
+the frontier (law 2), or if a table has a version that the frontier does not name (law 18).
 """
 
 from __future__ import annotations
@@ -80,12 +82,12 @@ from kappa.tables.versions import files
 class _ToJudge(Exception):
     """A signal that a slice must be folded again, with judged records.
 
-    Records of the slice fail, and some of the slice may be committed as if no record failed.
+    Some records of the slice fail, and parts of the slice may be committed as if no record failed.
     """
 
 
 class _Failed:
-    """The records on which steps failed; the slice is folded without these records."""
+    """The records for which steps failed. The slice is folded without these records."""
 
     def __init__(self) -> None:
         self.culprits: list[Culprit] = []
@@ -111,7 +113,7 @@ class _Failed:
 class _Work:
     """A slice, or a part of a slice, that is being folded.
 
-    The tables are at the frontier `last`. Records that have `failed` are rejects.
+    The tables are at the frontier `last`. The records in `failed` become rejects.
     """
 
     piece: Slice
@@ -124,7 +126,7 @@ class _Work:
 
     @property
     def views_are_due(self) -> bool:
-        """Returns True if maintained views are computed at the end of the slice."""
+        """Returns True if maintained views are computed at the end of this slice."""
         return self.views_at is None or self.piece.end.covers(self.views_at)
 
 
@@ -146,13 +148,13 @@ class SliceRunner:
         cores: int = 0,
         drift: DriftWatch | None = None,
     ) -> None:
-        """Takes all tables back to the build's frontier and opens them.
+        """Takes all tables back to the build's frontier, opens them, and creates missing tables.
 
-        It creates missing tables. A slice of at most `driver_rows` offsets is decoded in this
-        process, by as many threads as there are `cores` (0: all of this machine's). `TableWriter`
-        decides the tables of a larger slice that are committed here; `slice_seconds`: see
-        `SliceLimit`. Archives are the store's, unless others are given. `views_are_current`: see
-        `MaintainedViews`. `drift` looks at each slice.
+        A slice of at most `driver_rows` offsets is decoded in this process, by `cores` threads (0:
+        as many threads as this machine has cores). For a larger slice, `TableWriter` decides which
+        tables are committed in this process. `slice_seconds` is explained at `SliceLimit`, and
+        `views_are_current` at `MaintainedViews`. If `archives` is None, the archives of `store` are
+        used. `drift` gets the counts and rejects of each slice.
         """
         births = {table.name: table for table in birth.tables}
         scratch = slice_scratch(store, birth.build, merging.elsewhere)
@@ -198,7 +200,7 @@ class SliceRunner:
     def first_frontier(self) -> Frontier:
         """Returns the first frontier of a new build.
 
-        The frontier has the build's origin, with tables as they are made.
+        The frontier has the offsets of the build's origin, and names version 0 of each table.
         """
         origin = self._birth.origin_offsets
         return Frontier(
@@ -211,9 +213,9 @@ class SliceRunner:
         )
 
     def rest(self, *, ends: bool = False) -> None:
-        """Does the work that is due between slices.
+        """Does the work that is due between two slices.
 
-        `ends` announces that another process continues.
+        `ends` means that this process stops and another process continues the build.
         """
         self._identities.rest(ends=ends)
 
@@ -234,10 +236,11 @@ class SliceRunner:
     ) -> None:
         """Folds a slice into all tables, and publishes its frontier.
 
-        If the slice is split, each part has a frontier. A small slice is read before `session` is
-        asked for, which may wait for the session. `heard_at` is published with the last frontier.
-        Maintained views are computed where a slice ends at `views_at`, or at each end if `views_at`
-        is None. Raises Broken, and then nothing more is published.
+        If the slice is split, each part gets a frontier. A small slice is read before `session` is
+        called, because that call may wait for Spark. `heard_at` is published with the last
+        frontier. Maintained views are computed at the end of a slice that reaches `views_at`, or at
+        the end of each slice if `views_at` is None. Raises Broken if the job must not continue;
+        after that, nothing is published.
         """
 
         def noted_session() -> SparkSession:
@@ -266,9 +269,9 @@ class SliceRunner:
         self._identities.committed(piece.end)
 
     def close(self) -> None:
-        """Ends the threads that watch topics and commit.
+        """Ends the threads that check topics and commit tables.
 
-        Waits for threads that drain recent rows.
+        Waits for the threads that drain recent rows.
         """
         self._topic_watch.shutdown(wait=False, cancel_futures=True)
         self._committing.shutdown(wait=False, cancel_futures=True)
@@ -277,7 +280,7 @@ class SliceRunner:
     def _open(self, *, views_are_current: bool) -> None:
         """Takes all tables back to the frontier and opens them.
 
-        The list of tables, which other objects have, stays the same object.
+        Other objects hold the list of writers, so the list remains the same object.
         """
         take_back_to_frontier(self._store, self._birth)
         self.writers[:] = open_tables(
@@ -300,7 +303,7 @@ class SliceRunner:
             writer.close()
 
     def _signs(self) -> object:
-        """Returns signs that change while a slice makes progress anywhere."""
+        """Returns values that change as long as the slice makes progress in any process."""
         return (
             self._watch.seconds,
             records_read(self._store, self._birth.build),
@@ -319,9 +322,10 @@ class SliceRunner:
             raise translated(error, self._pipeline) from error
 
     def _fold(self, work: _Work) -> tuple[Mark, Mapping[str, str]] | None:
-        """Folds a slice, and again without the records that fail.
+        """Folds a slice, and folds it again without the records that fail.
 
-        Returns None if the slice must be split, since very many of its records fail.
+        Returns the slice's mark and its failing views. Returns None if so many records fail that
+        the slice must be split.
         """
         are_too_many = False
         while not are_too_many:
@@ -339,9 +343,9 @@ class SliceRunner:
         return None
 
     def _fold_once(self, work: _Work) -> tuple[Mark, Mapping[str, str]]:
-        """Takes a slice through the steps from reading to the commits.
+        """Takes a slice through all steps from reading to the commits.
 
-        Returns the slice's mark, and the views that fail at the slice's end, with the reasons.
+        Returns the slice's mark, and the views that fail at the slice's end, each with its reason.
         """
         function, watch, last = self._function, work.watch, work.last
         try:
@@ -400,10 +404,11 @@ class SliceRunner:
             raise translated(error, self._pipeline) from error
 
     def _decoded_here(self, work: _Work) -> SliceRows | None:
-        """Reads a small slice, after the memories to decode the slice with, and decodes the slice.
+        """Reads and decodes a small slice in this process.
 
-        Returns None if Spark's workers are to read and decode: a large slice, a slice of very large
-        records, or a slice that the topics have lost and archives may have.
+        The memories of identities that decoding needs are loaded first. Returns None if Spark
+        workers must read and decode the slice: because the slice is large, because its records are
+        very large, or because the topics have lost records that archives may have.
         """
         piece, source = work.piece, work.source
         if piece.distance > self._driver_rows:
@@ -427,7 +432,7 @@ class SliceRunner:
             return None
 
     def _decoded_at_spark(self, work: _Work) -> SliceRows:
-        """Lets Spark's workers read and decode a slice."""
+        """Reads and decodes a slice on Spark workers."""
         piece = work.piece
         topics = [
             topic
@@ -458,11 +463,14 @@ class SliceRunner:
     def _judge(
         self, work: _Work, records: SliceRows, spark: SparkSession
     ) -> Mapping[str, ContributedRows] | None:
-        """Turns records into rejects and duplicates.
+        """Turns failing records and redriven records into rejects or duplicates.
 
-        Returns the function's rows if the function had to run for this. Marks and rejects count the
-        records that the function judges: the function runs before any table has the records.
-        Whether a redriven record is folded also depends on the rejects.
+        A record fails if the function or a step fails on it, if it is a truncation that no table
+        can follow, or if it contributes to rows that are gone.
+
+        Returns the function's rows if the function had to run for this, otherwise None. Marks and
+        the rejects table count the records that the function rejects, so the function runs before
+        any table has the records. The rejects also decide whether a redriven record is folded.
         """
         function, source = self._function, work.source
         if self._pipeline.on_error is OnError.REJECT:
@@ -487,7 +495,7 @@ class SliceRunner:
         mark: Mark,
         spark: SparkSession,
     ) -> Mapping[str, TableRows | None]:
-        """Returns the rows of the tables that topics fill: latest rows, and rejects."""
+        """Returns the rows of the tables filled from topics: tables of newest rows, and rejects."""
         tables = {writer.birth.name: writer for writer in writers}
         rows: dict[str, TableRows | None] = {
             table.name: latest_rows(records, table.latest, tables[table.name], mark, spark)
@@ -510,7 +518,7 @@ class SliceRunner:
     ) -> Mapping[str, ContributedRows]:
         """Returns the rows that the user's function makes, by table.
 
-        `judged` are the rows if the function has run already.
+        If the function has run already, its rows are `judged`, and they are returned.
         """
         if judged is not None:
             return judged
@@ -524,9 +532,10 @@ class SliceRunner:
         mark: Mark,
         spark: SparkSession,
     ) -> Mapping[str, ContributedRows]:
-        """Folds the rows of ordered folds into the stored states of the keys.
+        """Folds the rows of ordered folds into the stored states of their keys.
 
-        Folds that need no order are combined with stored rows by the table's commit.
+        Other folds need no order. The commit of their table combines their rows with the stored
+        rows.
         """
         return self._steps.applied(
             rows,
@@ -541,10 +550,10 @@ class SliceRunner:
     def _commit(
         self, writers: Sequence[TableWriter], rows: Mapping[str, TableRows | None], mark: Mark
     ) -> Iterator[None]:
-        """Commits a slice to these tables beside the block.
+        """Commits the rows of a slice to `writers` while the block runs.
 
-        All commits are done when the block ends. Rows that Spark holds or may have to merge are
-        committed before the block begins.
+        All commits are done when the block ends. Rows that Spark holds, or that Spark may have to
+        merge, are committed before the block begins.
         """
         beside: list[Future[str]] = []
         try:
@@ -569,7 +578,7 @@ class SliceRunner:
         watch: Stopwatch,
         heard_at: str | None,
     ) -> None:
-        """Publishes the frontier of the slice, after all commits."""
+        """Publishes the slice's frontier, after all commits."""
         failpoint("job.before_frontier")
         with watch.step("frontier"):
             publisher.publish(mark, self.versions(), heard_at=heard_at, failing=failing)
@@ -586,10 +595,7 @@ class SliceRunner:
             )
 
     def _parted(self) -> tuple[list[TableWriter], list[TableWriter]]:
-        """Parts the tables into two lists.
-
-        The first tables are filled from topics, the second by the function.
-        """
+        """Returns the tables that topics fill, and the tables that the function fills."""
         others = {REJECTS, *(t.name for t in self._pipeline.tables if t.latest or t.file)}
         tables = [writer for writer in self.writers if writer.birth.view is None]
         return [writer for writer in tables if writer.birth.name in others], [

@@ -1,6 +1,6 @@
-"""The rows of a large slice, in files that Spark reads while folding.
+"""The rows of a large slice, in files that Spark reads while it folds the slice.
 
-The files are written by Spark's workers, or belong to an archive.
+Spark workers write the files, or the files belong to an archive.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ Archived = Callable[[Topic, Ranges, Clock, Path], Mapping[int, ArchivedRange]]
 
 
 class SliceAtSpark(SliceRows):
-    """A large slice, decoded in Spark's workers."""
+    """A large slice that Spark workers have decoded."""
 
     is_judged_first = carries_memories = False
 
@@ -96,13 +96,12 @@ class SliceAtSpark(SliceRows):
         left_out: Mapping[str, frozenset[str]],
         elsewhere: str | None = None,
     ) -> None:
-        """Decodes the slice into files of `folder`, which is first emptied.
+        """Decodes the slice into files of `folder`, after emptying the folder.
 
-        Workers that do not see this machine's files have files `elsewhere`, below a URL.
-
-        `raw` gives the ranges of a topic in a slice; `archived` gives the parts that need not be
-        decoded. `left_out` names, per topic, columns of its events that the function does not use.
-        A frame that is asked for a left-out column fails; in `chunks` these columns are null.
+        If workers do not see this machine's files, they write to `elsewhere`, a URL. `raw` returns
+        the ranges of a topic in a slice. `archived` returns the ranges that an archive has, which
+        need no decoding. `left_out` names the columns per topic that the function does not use. A
+        frame fails if such a column is used; in `chunks` the column is null.
         """
         self._spark = spark
         self._folder, self._elsewhere = folder, elsewhere
@@ -149,11 +148,11 @@ class SliceAtSpark(SliceRows):
         self._seen: CountsOf = seen_of
 
     def counts(self) -> CountsOf:
-        """Returns the counts of the tasks and of the archive's files."""
+        """Returns the sum of the counts of the decoding tasks and of the archive's files."""
         return self._seen
 
     def attempts(self) -> tuple[Attempt, ...]:
-        """Reads the redriven records, by Arrow: the records are few."""
+        """Reads the redriven records with Arrow, since they are few."""
         return tuple(
             each
             for name in topics_with_attempts(self._seen)
@@ -163,7 +162,7 @@ class SliceAtSpark(SliceRows):
         )
 
     def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
-        """Reads the rejects at these places, by Arrow: rejects are few."""
+        """Reads the rejects at these places with Arrow, since rejects are few."""
         offsets = pc.field("_offset").isin([place.offset for place in places])
         return {
             place: of
@@ -173,9 +172,9 @@ class SliceAtSpark(SliceRows):
         }
 
     def settle(self, found: Settled) -> None:
-        """Leaves duplicates out of the frames by an anti join.
+        """Removes duplicates from the frames by an anti join.
 
-        The files keep the duplicates.
+        The duplicates remain in the files.
         """
         self._folded, self._duplicates = found.folded, found.duplicates
         self._seen = with_duplicates_counted(self._seen, found.duplicates)
@@ -195,7 +194,7 @@ class SliceAtSpark(SliceRows):
     def _accepted(self, topic: Topic, columns: Columns) -> DataFrame:
         """Returns a frame of a topic's valid records.
 
-        The frame reads the topic's files again each time it is computed.
+        Each time the frame is computed, it reads the topic's files again.
         """
         frame = self._frames.get(topic.name)
         if frame is None:
@@ -205,9 +204,9 @@ class SliceAtSpark(SliceRows):
         )
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Reads the files in the order of the partitions.
+        """Yields the valid records of the files, in the order of the partitions.
 
-        Columns that were left out are null.
+        Columns in `left_out` are null.
         """
         files = self._files.get(topic.name)
         for found in () if files is None else files.valid(columns, at_most):
@@ -216,7 +215,7 @@ class SliceAtSpark(SliceRows):
                 yield rows.select([name for name, _ in columns])
 
     def reject(self, refused: Refused) -> None:
-        """Rewrites the files of the topics that have refused records."""
+        """Rewrites the files of the topics with refused records."""
         for topic in {topic for topic, _ in refused}:
             self._files[topic].reject(refused)
             # Spark remembers how long files are, so the frame is made anew.
@@ -228,7 +227,7 @@ class SliceAtSpark(SliceRows):
         self._seen = with_rejects_counted(self._seen, refused)
 
     def apply(self, function: FunctionRows, _spark: SparkSession) -> dict[str, FrameRows]:
-        """Runs the function on the frames of this slice."""
+        """Runs the function on the frames of this slice, and returns a frame for each table."""
         frames = {
             topic.name: self._accepted(topic, columns) for topic, columns in function.inputs()
         }
@@ -244,7 +243,7 @@ class SliceAtSpark(SliceRows):
         return QueryRows(latest_sql(table, decoded), self._spark)
 
     def truncations(self, topic: Topic) -> pa.Table:
-        """Reads the truncations, by Arrow: truncations are few."""
+        """Reads the truncations with Arrow, since truncations are few."""
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
             return NO_TRUNCATIONS
         truncates = pc.field("_fate") == int(Fate.TRUNCATION)
@@ -252,9 +251,9 @@ class SliceAtSpark(SliceRows):
         return without_places(found, topic.name, self._duplicates)
 
     def rejects(self, table: TableBirth, more: pa.Table | None = None) -> ContributedRows | None:
-        """Returns a frame of the topics that have rejects.
+        """Returns the rows of the rejects table, as a frame if a topic has rejects.
 
-        Returns None if no row exists at all.
+        Returns None if the table gets no row.
         """
         others = hidden_rows(table, self._folded)
         if more is not None:
@@ -282,7 +281,7 @@ class SliceAtSpark(SliceRows):
         return FrameRows(rows.unionAll(self._spark.createDataFrame(others)))
 
     def close(self) -> None:
-        """Deletes the files."""
+        """Deletes the decoded files."""
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._elsewhere is not None:
             delete_scratch(self._elsewhere)
@@ -292,9 +291,9 @@ class SliceAtSpark(SliceRows):
 class DecodedFiles:
     """The files of a topic, in the order of the partitions.
 
-    The files are paths or URLs. `within` are the slice's ranges if the files contain records beside
-    the ranges. `left_out` are the columns that the files leave out. `carried` are log times that
-    join the log times in the files.
+    `files` are paths or URLs. `within` contains the slice's ranges if the files also contain
+    records outside these ranges, otherwise it is None. `left_out` names the columns that the files
+    do not have. `carried` contains log times that are combined with the log times in the files.
     """
 
     topic: str
@@ -304,9 +303,9 @@ class DecodedFiles:
     carried: CarriedTimes
 
     def frame(self, spark: SparkSession, columns: Columns) -> DataFrame:
-        """Returns the records as Spark reads them.
+        """Returns a Spark frame of the records.
 
-        Using a column that no file has raises.
+        If a column in `left_out` is used, the computation of the frame fails.
         """
         ddl = spark_ddl([column for column in columns if column[0] not in self.left_out])
         read = spark.read.schema(ddl).parquet(*map(spark_address, self.files))
@@ -323,7 +322,7 @@ class DecodedFiles:
         return frame if self.within is None else frame.where(_sql_within(self.within))
 
     def sql(self, columns: Columns, without: Iterable[Position]) -> str:
-        """Returns DuckDB's query for the records, except at some places."""
+        """Returns DuckDB's query for the records, except the records at the places in `without`."""
         conditions = [
             *([] if self.within is None else [f"({_sql_within(self.within)})"]),
             *(
@@ -336,7 +335,7 @@ class DecodedFiles:
         return self.carried.in_sql(parquet_sql(tuple(columns), self.files, where))
 
     def places(self, where: pc.Expression, columns: Sequence[str] = PLACE_AND_FATE) -> pa.Table:
-        """Reads place and fate of the records that meet a condition."""
+        """Reads the places and fates of the records that meet the condition `where`."""
         within = self.within
         where = where if within is None else where & _rows_within(within)
         found = [
@@ -348,7 +347,7 @@ class DecodedFiles:
         return self.carried.in_rows(pa.concat_tables(found))
 
     def valid(self, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields the valid records in this process.
+        """Yields the valid records in this process, in tables of at most `at_most` rows.
 
         Columns that no file has are null.
         """
@@ -361,7 +360,7 @@ class DecodedFiles:
                     yield rows if self.within is None else rows.filter(_rows_within(self.within))
 
     def reject(self, refused: Refused) -> None:
-        """Rewrites the files, with the refused records as rejects."""
+        """Rewrites the files so that the refused records are rejects."""
         for each in self.files:
             with (
                 writing_file(each) as path,
@@ -392,9 +391,9 @@ def _sql_within(ranges: Ranges) -> str:
 
 
 def _raising_column(topic: str, name: str, kind: str) -> Column:
-    """Returns a column that raises.
+    """Returns a column that raises an error when it is computed.
 
-    No file has the column's values, and null would be another value.
+    No file has the column's values, and null would be a wrong value.
     """
     error = KappaError(
         f"column {name} of topic {topic} is used in this slice, and was not in one before",

@@ -1,4 +1,4 @@
-"""The rows of a small slice, in Arrow tables of this process."""
+"""The rows of a small slice, in Arrow tables in this process."""
 
 from __future__ import annotations
 
@@ -68,11 +68,10 @@ def decode_here(
 ) -> SliceHere:
     """Reads and decodes the records of a slice in this process.
 
-    `sample` gets the raw records of each topic with few offsets.
-
-    The partitions of a topic with many offsets are read and decoded by `cores` threads. The
-    memories of topics that declare an identity are carried along. Raises TooManyBytesError if the
-    records are too large for this process.
+    `sample` is called with the raw records of each topic that has few offsets. If a topic has many
+    offsets, `cores` threads read and decode its partitions. For topics that declare an identity,
+    the memories are updated to the end of the slice. Raises TooManyBytesError if the records are
+    too large for this process.
     """
     tables: dict[str, pa.Table] = {}
     few, many = _parted(piece, topics)
@@ -109,7 +108,7 @@ def decode_here(
 
 
 def _parted(piece: Slice, topics: Iterable[Topic]) -> tuple[list[Topic], list[Topic]]:
-    """Parts the topics of a slice into topics with few offsets, and topics with many."""
+    """Divides the topics of a slice into topics with few offsets and topics with many offsets."""
     few, many = list[Topic](), list[Topic]()
     for topic in topics:
         offsets = piece.end.only({topic.name}).distance(piece.start)
@@ -124,17 +123,17 @@ class SliceHere(SliceRows):
     is_judged_first = carries_memories = True
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
-        """Takes the decoded records of each topic."""
+        """Stores the decoded records of each topic."""
         self._tables = dict(tables)
         self._seen: CountsOf = {name: counts_in(table) for name, table in self._tables.items()}
         self._folded: Mapping[Position, int] = {}
 
     def counts(self) -> CountsOf:
-        """Returns the counts of the tables, which were counted once."""
+        """Returns the counts, which the constructor has computed."""
         return self._seen
 
     def attempts(self) -> tuple[Attempt, ...]:
-        """Picks the redriven records from the tables."""
+        """Returns the redriven records in the tables."""
         return tuple(
             each
             for name in topics_with_attempts(self._seen)
@@ -145,7 +144,7 @@ class SliceHere(SliceRows):
         )
 
     def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
-        """Picks the rejects at these places from the tables."""
+        """Returns the rejects at these places."""
         return {
             place: of
             for name in topics_of(places)
@@ -154,7 +153,10 @@ class SliceHere(SliceRows):
         }
 
     def reject_examples(self) -> tuple[RejectExample, ...]:
-        """Picks the examples from the tables of topics with rejects."""
+        """Returns the first reject for each topic, reason and field.
+
+        Only the first rejects of each topic are searched.
+        """
         found: dict[tuple[str, str, str], RejectExample] = {}
         for topic, counts in self._seen.items():
             if not any(each.rejected for each in counts.values()):
@@ -175,7 +177,7 @@ class SliceHere(SliceRows):
         return tuple(found.values())
 
     def settle(self, found: Settled) -> None:
-        """Drops the duplicates from the tables."""
+        """Removes the duplicates from the tables."""
         self._folded = found.folded
         self._seen = with_duplicates_counted(self._seen, found.duplicates)
         for name in topics_of(found.duplicates):
@@ -190,30 +192,30 @@ class SliceHere(SliceRows):
         )
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields slices of the valid records, without a copy."""
+        """Yields the valid records in tables of at most `at_most` rows, without a copy."""
         rows = self._accepted(topic, columns)
         for start in range(0, rows.num_rows, at_most):
             yield rows.slice(start, at_most)
 
     def reject(self, refused: Refused) -> None:
-        """Replaces the columns of refused records in the tables."""
+        """Turns the refused records into rejects, by replacing their columns in the tables."""
         self._tables |= {
             name: rejected_rows(self._tables[name], name, refused) for name, _ in refused
         }
         self._seen = with_rejects_counted(self._seen, refused)
 
     def apply(self, function: FunctionRows, spark: SparkSession) -> dict[str, ArrowRows]:
-        """Runs the plan of small slices."""
+        """Runs the plan for small slices, and returns the function's rows for each table."""
         rows = {topic.name: self._accepted(topic, columns) for topic, columns in function.inputs()}
         return {name: ArrowRows(own) for name, own in function.plan(spark).run(rows).items()}
 
     def latest(self, topic: Topic, table: TableBirth) -> ArrowRows | None:
-        """Finds the newest record per key, by Arrow."""
+        """Finds the newest record per key, with Arrow."""
         decoded = self._tables.get(topic.name)
         return None if decoded is None else ArrowRows(latest_table(decoded, table))
 
     def truncations(self, topic: Topic) -> pa.Table:
-        """Picks the truncations, by Arrow."""
+        """Returns the truncations in the topic's table."""
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
             return NO_TRUNCATIONS
         return with_fate(self._tables[topic.name].select(ORDER_AND_FATE), Fate.TRUNCATION)

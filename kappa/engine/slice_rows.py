@@ -1,10 +1,12 @@
-"""The rows of a slice, in this process or at Spark.
+"""The rows of a slice, in this process or in Spark.
 
-A small slice is decoded in the job and is Arrow (slice_here.py). A large slice is decoded in
-Spark's workers and kept in files while it is folded (slice_at_spark.py). Both give the same rows.
-The steps of a slice (slice.py) call the methods of `SliceRows` and of `TableRows`, and never ask
-where the rows are. Each topic is decoded once. Redriven records that turn out to be duplicates are
-left out of all answers (redriven.py).
+A small slice is decoded in the job, into Arrow tables (slice_here.py). A large slice is decoded on
+Spark workers, into files that exist while the slice is folded (slice_at_spark.py). Both classes
+give the same rows.
+
+The steps of a slice (slice.py) call the methods of `SliceRows` and `TableRows`, and do not depend
+on where the rows are. Each topic is decoded once. No method returns redriven records that turn out
+to be duplicates (redriven.py).
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ HERE = "_here"
 
 @dataclass(frozen=True, slots=True)
 class RejectExample:
-    """The first reject of a slice with a topic, a reason, and a field of the event.
+    """The first reject of a slice for one topic, one reason and one field of the event.
 
-    `field` is "" if the reason is about no field. `place` is TOPIC:PARTITION:OFFSET.
+    `field` is "" if the reason does not concern a field. `place` has the form
+    TOPIC:PARTITION:OFFSET.
     """
 
     topic: str
@@ -54,7 +57,7 @@ class RejectExample:
 
 
 class SliceRows(Protocol):
-    """The records of a slice, and the rows that the records become."""
+    """The records of a slice, and the rows made of the records."""
 
     # Whether running the function costs so little that it runs before any commit.
     is_judged_first: ClassVar[bool]
@@ -64,7 +67,7 @@ class SliceRows(Protocol):
     def counts(self) -> CountsOf:
         """Returns the counts per topic and partition.
 
-        A partition without records is left out.
+        Partitions without records are absent.
         """
         ...
 
@@ -73,44 +76,44 @@ class SliceRows(Protocol):
         ...
 
     def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
-        """Finds the places that are rejects of this slice.
+        """Finds the places in `places` that are rejects of this slice.
 
-        Maps each place to the offset that the reject names itself, or None if the reject was not
-        redriven.
+        Maps each such place to the offset of the record that the reject redrives, or to None if the
+        reject is not itself a redriven record.
         """
         ...
 
     def reject_examples(self) -> tuple[RejectExample, ...]:
-        """Returns the first reject of each topic, reason and field, as far as rejects are here."""
+        """Returns the first reject of each topic, reason and field.
+
+        Returns no rejects if they are not in this process.
+        """
         return ()
 
     def settle(self, found: Settled) -> None:
-        """Notes the folded redriven records, and drops the duplicates."""
+        """Stores which redriven records are folded, and removes the duplicates."""
         ...
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields the valid records in this process, in parts.
-
-        A part has at most `at_most` rows.
-        """
+        """Yields the valid records in this process, in tables of at most `at_most` rows."""
         ...
 
     def reject(self, refused: Refused) -> None:
-        """Turns valid records into rejects.
+        """Turns the valid records in `refused` into rejects.
 
-        The call comes before `settle`.
+        Must be called before `settle`.
         """
         ...
 
     def truncations(self, topic: Topic) -> pa.Table:
-        """Returns the places of the truncations of a topic's source.
+        """Returns the places of the truncations in a topic that contains changes of a source.
 
         The columns are ORDER_AND_FATE.
         """
         ...
 
     def apply(self, function: FunctionRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Returns the rows that the function makes of the valid records, by table."""
+        """Returns the rows that the function makes from the valid records, by table."""
         ...
 
     def latest(self, topic: Topic, table: TableBirth) -> LatestRows | None:
@@ -120,13 +123,13 @@ class SliceRows(Protocol):
     def rejects(self, table: TableBirth, more: pa.Table | None = None) -> ContributedRows | None:
         """Returns the rows of the rejects table.
 
-        The rows are the records that are not valid, a hidden row for each folded redriven record,
-        and the rows of `more`.
+        The rows are the records that are not valid, a hidden row for each redriven record that is
+        folded, and the rows of `more`.
         """
         ...
 
     def close(self) -> None:
-        """Releases the records."""
+        """Releases the memory or deletes the files of the records."""
         ...
 
 
@@ -138,73 +141,76 @@ class TableRows(Protocol):
     commits_beside: ClassVar[bool]
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows to a table with the table's mark; returns the writer's name."""
+        """Commits the rows to a table with the slice's mark.
+
+        Returns the name of the writer that was used.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows(TableRows):
-    """The rows in this process."""
+    """Rows in an Arrow table in this process."""
 
     commits_beside = True
 
     table: pa.Table
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows by delta-rs."""
+        """Commits the rows with delta-rs."""
         return writer.commit_table(self.table, mark, guard)
 
     def take_steps(self, steps: TableSteps) -> Stepped:
-        """Folds the rows by a step in this process."""
+        """Folds the rows by an ordered step, in this process."""
         return steps.here(self.table)
 
     def kept_in(self, _address: str) -> ArrowRows:
-        """Returns the same rows, which are computed already."""
+        """Returns the same rows, since they are computed already."""
         return self
 
     def to_arrow(self) -> pa.Table:
-        """Returns the rows as they are."""
+        """Returns the rows as an Arrow table."""
         return self.table
 
     def as_query(self, spark: SparkSession) -> QueryRows:
-        """Returns DuckDB's query for the rows."""
+        """Returns a DuckDB query that reads the rows."""
         return QueryRows(f"from {HERE}", spark, self.table)
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRows(TableRows):
-    """Rows at Spark."""
+    """Rows in a Spark frame."""
 
     commits_beside = False
 
     frame: DataFrame
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows by Spark, or by this process if the rows are few."""
+        """Commits the rows with Spark, or in this process if the rows are few."""
         return writer.commit_frame(self.frame, mark, guard)
 
     def take_steps(self, steps: TableSteps) -> Stepped:
-        """Folds the rows by a step in Spark's workers."""
+        """Folds the rows by an ordered step, on Spark workers."""
         return steps.at_spark(self.frame)
 
     def kept_in(self, address: str) -> FrameRows:
-        """Computes the rows into files, and returns the rows in the files."""
+        """Writes the rows to files at `address`, and returns a frame that reads the files."""
         path = spark_address(address)
         self.frame.write.mode("overwrite").parquet(path)
         return FrameRows(self.frame.sparkSession.read.schema(self.frame.schema).parquet(path))
 
     def to_arrow(self) -> pa.Table:
-        """Computes the rows, and brings the rows into this process."""
+        """Computes the rows and returns them as an Arrow table in this process."""
         rows: pa.Table = self.frame.toArrow()
         return rows
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRows(TableRows):
-    """Rows that DuckDB's query `sql` finds in this machine's files.
+    """Rows that the DuckDB query `sql` finds in files of this machine.
 
-    `spark` is for the rows that DuckDB cannot fold into their table. `here` are rows of this
-    process, which the query finds under the name HERE.
+    If DuckDB cannot fold the rows into their table, the session `spark` folds them. `here` contains
+    rows in this process, which the query reads under the name HERE.
     """
 
     commits_beside = False
@@ -214,15 +220,15 @@ class QueryRows(TableRows):
     here: pa.Table | None = None
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows by DuckDB, or by another writer that suits their number."""
+        """Commits the rows with DuckDB, or with another writer that suits the number of rows."""
         return writer.commit_query(self, mark, guard)
 
     def as_query(self, _spark: SparkSession) -> QueryRows:
-        """Returns the query unchanged."""
+        """Returns the rows, which are a query already."""
         return self
 
     def changed_to(self, sql: str) -> QueryRows:
-        """Returns another query over the same rows of this process."""
+        """Returns the same rows with another query, which may read the same rows in `here`."""
         return replace(self, sql=sql)
 
 

@@ -1,4 +1,4 @@
-"""Rules (ACLs) of a cluster: the rules a client needs, and the error of a missing rule.
+"""Rules (ACLs) of a cluster: the rules that a client needs, and the error for a missing rule.
 
 Source: https://kafka.apache.org/documentation/#operations_resources_and_protocols. Pure.
 """
@@ -17,7 +17,7 @@ READERS = "kappa-reads"
 
 
 class AclKind(StrEnum):
-    """The kind of a resource that rules are about."""
+    """The kind of a resource to which rules apply."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -36,14 +36,14 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """A rule that allows an operation on a resource; names are Kafka's."""
+    """A rule that allows an operation on a resource, with Kafka's names."""
 
     kind: AclKind
     name: str
     operation: str
 
     def typed(self, servers: str, principal: str) -> str:
-        """Returns the command that adds the rule."""
+        """Returns the shell command that adds the rule."""
         return shlex.join(
             (
                 *("kafka-acls.sh", "--bootstrap-server", servers, "--add"),
@@ -59,14 +59,14 @@ def topic(name: str, operation: str) -> Acl:
 
 
 def sink_id(of: str) -> str:
-    """Returns the name of the group of a sink's topic."""
+    """Returns the name of the consumer group for a sink's topic."""
     return f"kappa-sink-{of}"
 
 
 def writer_id(of: str, writer: str) -> str:
     """Returns the transactional id of the writer of a sink's topic.
 
-    An adopted root has its own id.
+    `writer` is empty, except in an adopted root, which has its own id.
     """
     return f"{sink_id(of)}-{writer}" if writer else sink_id(of)
 
@@ -75,13 +75,13 @@ READERS_GROUP = Acl(AclKind.GROUP, READERS, "Describe")
 
 
 def missing_of(code: int, *needed: Acl) -> Acl | None:
-    """Returns the needed rule whose absence a broker's code means."""
+    """Returns the needed rule that is missing if a broker refuses with this error code, or None."""
     kind = _KINDS.get(code)
     return next((each for each in (*needed, READERS_GROUP) if each.kind is kind), None)
 
 
 def acl_missing(acl: Acl, servers: str, principal: str) -> AclMissing:
-    """Returns the error of a missing rule; an unknown principal is empty."""
+    """Returns the error for a missing rule. `principal` is empty if it is unknown."""
     return AclMissing(
         f"the cluster at {servers} does not allow {principal or 'this client'} the operation "
         f"{acl.operation} on {acl.kind} {acl.name}",

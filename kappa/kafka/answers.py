@@ -1,7 +1,7 @@
-"""The answers of a broker: each wait has a limit, and each error is put in our words.
+"""The answers of a broker: each wait has a limit, and errors are translated into Kappa's words.
 
-A listener that does not answer is probed by a connection of our own, which sends only the beginning
-of TLS: librdkafka's errors say too little.
+librdkafka's errors do not explain why a listener does not answer. So Kappa opens a connection of
+its own to the listener, and begins a TLS handshake.
 """
 
 from __future__ import annotations
@@ -87,9 +87,10 @@ class Answers:
     def __init__(
         self, bootstrap_servers: str, options: Options, patience_seconds: float | None = None
     ) -> None:
-        """Takes the address that errors name, and the options of the clients.
+        """Stores the address that errors name, and the options of the clients.
 
-        A wait for an answer ends after `patience_seconds`; the default has room for a busy machine.
+        A wait for an answer ends after `patience_seconds`. The default is long enough for a busy
+        machine.
         """
         self._bootstrap_servers = bootstrap_servers
         self._options = options
@@ -104,10 +105,10 @@ class Answers:
 
     @property
     def admin(self) -> AdminClient:
-        """Returns the admin client whose requests are answered here.
+        """Returns the admin client that sends the requests.
 
-        After Unreachable, the next client is a new client: a client of librdkafka that was told of
-        no broker may never look for one again, even when the brokers are back.
+        After an Unreachable error, a new client is created. If librdkafka was told that there is no
+        broker, the client may never look for a broker again, even when the brokers are back.
         """
         admin = self._admin
         if admin is None:
@@ -118,7 +119,7 @@ class Answers:
 
     @property
     def error_option(self) -> dict[str, Any]:
-        """Returns the client's option that passes on errors which no answer carries."""
+        """Returns the client's option with the callback for errors that no answer contains."""
         return {"error_cb": self._hear}
 
     def _hear(self, error: KafkaError) -> None:
@@ -126,14 +127,18 @@ class Answers:
             self._heard, self._heard_at = error.str(), time.monotonic()
 
     def look(self) -> None:
-        """Raises AccessRefused if this client is not let in."""
+        """Raises AccessRefused if the cluster has recently refused this client."""
         if self._admin is not None:
             self._admin.poll(0)
         if time.monotonic() - self._heard_at < _RECENT_SECONDS:
             raise self._refused()
 
     def waited(self, future: Future[_Answer]) -> _Answer:
-        """Waits for an answer. Raises the answer's error, and Unreachable without an answer."""
+        """Waits for an answer and returns it.
+
+        Raises the error of the answer, AccessRefused if the cluster refuses this client, or
+        Unreachable if there is no answer in time.
+        """
         began = time.monotonic()
         while True:
             try:
@@ -144,7 +149,10 @@ class Answers:
                     raise self.unreachable() from None
 
     def result(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
-        """Returns an answer. Raises Unreachable without an answer, and the errors of `refuse`."""
+        """Waits for an answer and returns it.
+
+        Raises Unreachable if there is no answer in time, and the errors of `refuse`.
+        """
         try:
             return self.waited(future)
         except KafkaException as error:
@@ -164,9 +172,10 @@ class Answers:
     def retried(
         self, ask: Callable[[float], _Answer], patience_seconds: float = PATIENCE_SECONDS
     ) -> _Answer:
-        """Repeats a question that takes a time-out, until an answer comes.
+        """Calls `ask` with a timeout in seconds, repeatedly until it returns an answer.
 
-        Raises AccessRefused, and the KafkaException of the last attempt.
+        Raises AccessRefused if the cluster refuses this client, or the KafkaException of the last
+        attempt.
         """
         began = time.monotonic()
         while True:
@@ -181,11 +190,12 @@ class Answers:
                 time.sleep(_NAP_SECONDS)
 
     def bounded_call(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
-        """Makes a call that may never end in librdkafka after an absence of the broker.
+        """Makes a call that may never return if the broker was unreachable meanwhile.
 
-        In that case the call ignores its time-out, and also the broker's return. So `ask` asks the
-        broker by another client. Returns False if that client gets an answer during the call.
-        Raises the error of the call, and Unreachable if neither ends.
+        In that case, librdkafka ignores the call's timeout, and also the broker's return. So `ask`
+        sends a request with another client. Returns False if that client gets an answer while the
+        call still runs, and True if the call returns. Raises the error of the call, or Unreachable
+        if neither returns in time.
         """
         raised = list[Exception]()
 
@@ -212,14 +222,18 @@ class Answers:
         return True
 
     def metadata(self, patience_seconds: float) -> ClusterMetadata:
-        """Lists the topics and brokers. Raises AccessRefused, and the last KafkaException."""
+        """Returns the cluster's topics and brokers.
+
+        Raises AccessRefused if the cluster refuses this client, or the last KafkaException.
+        """
         admin = self.admin
         return self.retried(lambda seconds: admin.list_topics(timeout=seconds), patience_seconds)
 
     def refuse(self, error: KafkaException, otherwise: str, *needed: Acl) -> NoReturn:
-        """Raises the error that an error of the broker means.
+        """Raises the error of Kappa that an error of the broker means.
 
-        `otherwise` names the action that failed, and `needed` the rules for that action.
+        `otherwise` describes the action that failed, and `needed` contains the rules for that
+        action.
         """
         self.look()
         if code_of(error) in AWAY:
@@ -240,9 +254,9 @@ class Answers:
         return acl_missing(acl, self._bootstrap_servers, principal_of(self._options))
 
     def unreachable(self) -> Unreachable:
-        """Returns the error that no broker answers, with the reason if the reason can be seen.
+        """Returns the error that no broker answers, with the reason if it can be found.
 
-        The next question is asked by a new admin client.
+        After this call, a new admin client is created for the next request.
         """
         self._admin = None
         why = self._probed(self.patience_seconds)
@@ -255,14 +269,17 @@ class Answers:
         )
 
     def _look_closely(self, since: float) -> None:
-        """Raises AccessRefused, after a while also for a refusal that librdkafka does not hear."""
+        """Raises AccessRefused if the cluster refuses this client.
+
+        After a while, also checks for refusals that librdkafka does not report.
+        """
         self.look()
         waited = time.monotonic() - since
         if waited >= _SLOW_SECONDS and (why := self._probed(self.patience_seconds - waited)):
             raise self._not_let_in(why)
 
     def _probed(self, within_seconds: float) -> str:
-        """Returns why the cluster does not let this client in, by a look now or a moment ago."""
+        """Returns why the cluster refuses this client, by a check now or a few seconds ago."""
         at = time.monotonic()
         if at - self._probed_at >= _RECENT_SECONDS:
             self._why = why_not_in(self._bootstrap_servers, self._texts(), within_seconds)
@@ -289,9 +306,9 @@ class Answers:
 def wait_until(
     reached: Callable[[], bool], what: str, patience_seconds: float | None = None
 ) -> None:
-    """Waits for a state of the broker.
+    """Waits until `reached` returns True.
 
-    Raises Unreachable, naming the state as `what`, if the wait takes too long.
+    Raises Unreachable, with `what` in its message, if this takes longer than `patience_seconds`.
     """
     patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
     deadline = time.monotonic() + patience
@@ -305,13 +322,13 @@ def wait_until(
 
 
 def code_of(error: KafkaException) -> int:
-    """Returns the code of an error, from KafkaError's codes."""
+    """Returns the code of an error, one of KafkaError's constants."""
     return int(error.args[0].code())
 
 
 @contextmanager
 def making(what: str) -> Iterator[None]:
-    """Turns librdkafka's reports of its options into a UsageError."""
+    """Raises UsageError if librdkafka refuses the options when the block creates a client."""
     try:
         yield
     except KafkaException as error:
@@ -328,10 +345,10 @@ _NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_IP = 9, 10, 62, 64
 
 
 def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> str:
-    """Explains why a listener does not let in clients with these options.
+    """Returns why a listener refuses clients with these options.
 
-    Returns an empty text if the reason cannot be seen in time. Only the first server that takes a
-    connection is probed.
+    Returns an empty text if the reason cannot be found in time. Only the first server that accepts
+    a connection is checked.
     """
     until = time.monotonic() + within_seconds
     wants_tls = "SSL" in options.get("security.protocol", "PLAINTEXT").upper()
@@ -351,7 +368,7 @@ def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> 
 
 
 def _seconds_left(until: float) -> float:
-    """Returns the longest time that a step may take, in seconds."""
+    """Returns the longest time that a step of the check may take, in seconds."""
     return max(0.1, min(_PROBE_SECONDS, until - time.monotonic()))
 
 
@@ -362,7 +379,7 @@ def _accepts_connections(host: str, port: int, until: float) -> bool:
 
 
 def _has_tls(host: str, port: int, until: float) -> bool | None:
-    """Returns True for a listener that speaks TLS, and None for a silent listener."""
+    """Returns True if a listener uses TLS, False if it does not, and None if it does not answer."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -384,7 +401,7 @@ def _has_tls(host: str, port: int, until: float) -> bool | None:
 def _why_distrusted(
     host: str, port: int, options: dict[str, str], server: str, until: float
 ) -> str:
-    """Explains why a listener's certificate, or ours, is refused; "" if neither is refused."""
+    """Returns why the listener's certificate, or the client's, is refused; "" if neither is."""
     ca, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
     try:
         context = ssl.create_default_context(cafile=ca)

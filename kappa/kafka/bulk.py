@@ -1,9 +1,9 @@
-"""A reader of a long range of a partition into Arrow, by librdkafka's own interface.
+"""A reader of a long range of a partition into Arrow, by librdkafka's C interface.
 
-No message becomes a Python object. Objects, and the calls for their contents, cost three times the
-work of librdkafka itself (docs/performance.md). All compiled loops over messages, and every
-constant in them, are in this file: the kept machine code is known by this file's digest alone
-(kappa/base/loops.py).
+No message becomes a Python object. Creating objects, and calling for their contents, would cost
+three times the work of librdkafka itself (docs/performance.md). This file contains all compiled
+loops over messages and all constants in them: the cached machine code is identified only by the
+digest of this file (kappa/base/loops.py).
 
 Source: https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
 """
@@ -72,7 +72,10 @@ RD = _librdkafka()
 
 
 def new_consumer(options: Options) -> int:
-    """Returns the handle of a new consumer. Raises KafkaException for refused options."""
+    """Creates a consumer and returns its handle.
+
+    Raises KafkaException if librdkafka refuses an option.
+    """
     reason = ctypes.create_string_buffer(_REASON_BYTES)
     conf = RD.rd_kafka_conf_new()
     # A plugin may know the options that follow.
@@ -96,7 +99,7 @@ def new_consumer(options: Options) -> int:
 
 
 def headers_of(message: int) -> list[dict[str, Any]]:
-    """Returns copies of a message's headers, in the message's order."""
+    """Returns copies of a message's headers, in their order."""
     headers, name, value, size = (
         ctypes.c_void_p(),
         ctypes.c_char_p(),
@@ -131,7 +134,7 @@ _WAIT_MS = 200
 class Columns:
     """Records of a partition as they are in the log, column by column.
 
-    `headers` are null for a record without headers.
+    `headers` is null for a record without headers.
     """
 
     offsets: Numbers
@@ -142,7 +145,7 @@ class Columns:
 
 
 class BulkReader:
-    """A consumer that reads a single range."""
+    """A consumer that reads a single range of a partition."""
 
     def __init__(
         self,
@@ -152,9 +155,10 @@ class BulkReader:
         partition: int,
         start: int,
     ) -> None:
-        """Takes librdkafka's `options`; `refuse` raises the error that a broker's error means.
+        """Creates the consumer, with librdkafka's `options`.
 
-        Raises KafkaException if the consumer cannot be made.
+        `refuse` raises the error that a broker's error means. Raises KafkaException if the consumer
+        cannot be created.
         """
         self._refuse = refuse
         self._topic = topic
@@ -174,10 +178,11 @@ class BulkReader:
             raise
 
     def read(self, end: int) -> Iterator[Columns]:
-        """Yields the committed records up to an offset, in large batches.
+        """Yields the committed records up to the offset `end`, in large batches.
 
-        Batches are bounded in records and in bytes (a single record may be larger). Raises Broken
-        if the log has lost the range's beginning, and Unreachable if no records arrive.
+        A batch has a limited number of records and bytes (but a single record may be larger).
+        Raises Broken if the log has lost the beginning of the range, and Unreachable if no records
+        arrive.
         """
         while self._seen < end:
             pieces: list[_Piece] = []
@@ -230,10 +235,10 @@ class BulkReader:
             )
 
     def _receive(self, end: int) -> bool:
-        """Takes the arrived messages, or waits a little. Returns False if there is no message.
+        """Takes the messages that have arrived, or waits a short time for one.
 
-        Only the first message is waited for: a request for many messages makes librdkafka wait for
-        that many.
+        Returns False if there is no message. If none has arrived, it waits for a single message,
+        since for a request of many messages librdkafka would wait until it has that many.
         """
         messages, count = self._messages, 0
         try:
@@ -273,7 +278,7 @@ class BulkReader:
         return _Piece(numbers[:4, :taken], keys[:key_bytes], values[:value_bytes], headers, seen)
 
     def _heeded(self, message: int) -> int:
-        """Returns the offset up to which a message shows that its partition was read.
+        """Returns the offset up to which a message shows that its partition was read, or -1.
 
         Raises the error that the message means.
         """
@@ -290,7 +295,7 @@ class BulkReader:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The copies of some messages (`take`), with headers by place.
+    """Copies of some messages (see `take`), with headers by the record's index.
 
     The messages show that the partition was read up to the offset `seen`.
     """
@@ -368,9 +373,9 @@ def _pointer(_context: Any, _address: Any) -> Any:
 
 @compiled("UniTuple(int64, 3)(int64[::1], int64, int64, int64)")
 def weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
-    """Returns the place up to which messages have at most `most` bytes.
+    """Returns the index up to which the messages from `first` on have at most `most` bytes.
 
-    The first message is always taken. Also returns the number of bytes of the keys and of the
+    The first message is always included. Also returns the number of bytes of the keys, and of the
     values. The texts of errors count as values.
     """
     keys = values = 0
@@ -397,13 +402,14 @@ def take(
     values: Bytes,
     scratch: Numbers,
 ) -> tuple[int, int, int, int, int]:
-    """Copies the numbers and all the bytes of the records before `end`.
+    """Copies the numbers, keys and values of the records before the offset `end`.
 
-    The numbers of each record are the offset, the time, and the bytes of key and of value (-1:
-    null). The last number is the record's place if the record has headers (-1: none).
+    The numbers of each record are its offset, its time, the size of its key, and the size of its
+    value (-1: null). The fifth number is the index of the message if the record has headers,
+    otherwise -1.
 
-    Returns the number of these records, the bytes of the keys, and the bytes of the values. Then
-    follow the number of messages that are not records, and the offset after the last record.
+    Returns five values: the number of these records, the size of the keys, the size of the values,
+    the number of messages that are not records, and the offset after the last record.
     """
     taken = key_bytes = value_bytes = others = 0
     seen = -1
@@ -436,6 +442,6 @@ def take(
 
 @compiled("void(int64[::1], int64)")
 def let_go(messages: Numbers, count: int) -> None:
-    """Gives messages back to librdkafka."""
+    """Releases messages to librdkafka."""
     for place in range(count):
         _destroy(messages[place])

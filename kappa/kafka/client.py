@@ -66,7 +66,7 @@ _FENCED = "brokers are currently fenced"
 
 
 def ensure_not_kafkas_own(name: str) -> None:
-    """Raises UsageError for one of Kafka's own topics, which nobody may change."""
+    """Raises UsageError if the topic is one of Kafka's own topics, which nobody may change."""
     if name.startswith(KAFKAS_OWN):
         raise UsageError(
             f"topic {name} is one of Kafka's own, which it keeps itself",
@@ -76,9 +76,9 @@ def ensure_not_kafkas_own(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """The broker's report of a topic; a re-created topic has another id.
+    """The broker's description of a topic. If a topic is created again, it gets another id.
 
-    `replicas` is the least number of brokers that keep a partition of the topic, or 0 if it is not
+    `replicas` is the least number of brokers that store a partition of the topic, or 0 if it is not
     known.
     """
 
@@ -89,7 +89,7 @@ class TopicFacts:
 
 
 class Log:
-    """A Kafka cluster, with the records of its topics."""
+    """A Kafka cluster and the records in its topics."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Log:
         *,
         patience_seconds: float | None = None,
     ) -> None:
-        """Takes librdkafka's `options`. The first request connects, not this call.
+        """Stores librdkafka's `options`. The first request connects to the cluster, not this call.
 
         `patience_seconds` is the longest wait for an answer, as in Answers.
         """
@@ -112,22 +112,22 @@ class Log:
 
     @property
     def admin(self) -> AdminClient:
-        """Returns the admin client, which is a new client after Unreachable."""
+        """Returns the admin client. After an Unreachable error it is a new client."""
         return self.answers.admin
 
     @property
     def options(self) -> Options:
-        """Returns librdkafka's options of all clients of this cluster."""
+        """Returns librdkafka's options for all clients of this cluster."""
         return self._options
 
     @property
     def largest_record(self) -> int:
-        """Returns the greatest size of a record to send, key and value together, in bytes."""
+        """Returns the largest size of a record to send: key and value together, in bytes."""
         # The default is librdkafka's.
         return int(self._options.get("message.max.bytes", 1_000_000))
 
     def brokers(self) -> int:
-        """Counts the brokers that are up."""
+        """Returns the number of brokers that are running."""
         # librdkafka's own question (DescribeCluster) ends the process while all are fenced.
         return len(self._metadata("the brokers could not be counted").brokers)
 
@@ -138,11 +138,11 @@ class Log:
         }
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns a topic, or None if the broker has no topic of that name."""
+        """Returns a topic, or None if the broker has no topic with this name."""
         return self._facts((name,))[name]
 
     def must_have(self, name: str) -> TopicFacts:
-        """Returns a topic. Raises UsageError if the broker has no topic of that name."""
+        """Returns a topic. Raises UsageError if the broker has no topic with this name."""
         if (facts := self.facts(name)) is None:
             raise UsageError(
                 f"there is no topic {name} on the broker at {self.bootstrap_servers}",
@@ -153,15 +153,15 @@ class Log:
         return facts
 
     def create(self, topic: Topic, *, brokers_time: bool = False) -> TopicFacts:
-        """Makes sure that a declared topic exists, and is ready to be produced to.
+        """Creates a declared topic if it does not exist, and waits until it accepts records.
 
-        An existing topic with the same number of partitions stays as it is, whatever its settings
-        (`config` shows the settings). Raises Conflict if the topic has another number of
-        partitions, or if the topic has its producers' time and the declaration needs the broker's.
-
-        A history is kept forever (`retention.ms=-1`): the broker's default would delete events with
-        old timestamps at once. A cluster keeps the topic so that one broker may be lost. With
-        `brokers_time`, a pipeline needs the broker's time, even if the topic does not.
+        An existing topic with the same number of partitions is left unchanged, whatever its
+        settings are (`config` returns the settings). Raises Conflict if the topic has another
+        number of partitions, or if it stores the producers' timestamps and the declaration needs
+        the broker's timestamps. Records are kept forever (`retention.ms=-1`): with the broker's
+        default, events with old timestamps would be deleted at once. In a cluster the topic is
+        replicated so that one broker may be lost. `brokers_time` means that a pipeline needs the
+        broker's timestamps, even if the topic itself does not.
         """
         brokers_time |= topic.needs_brokers_time
         config = declared_config(topic, brokers_time=brokers_time)
@@ -183,7 +183,7 @@ class Log:
         return facts
 
     def create_undeclared(self, name: str, partitions: int) -> TopicFacts:
-        """Makes a topic that no pipeline declares; the topic's records are kept forever.
+        """Creates a topic that no pipeline declares. The topic's records are kept forever.
 
         Raises Conflict if the topic exists.
         """
@@ -198,7 +198,7 @@ class Log:
         return self._settled(name)
 
     def delete(self, name: str) -> None:
-        """Makes sure that a topic does not exist, which deletes all of the topic's records."""
+        """Deletes a topic with all of its records, if it exists."""
         ensure_not_kafkas_own(name)
         self.answers.result_unless(
             KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -209,7 +209,7 @@ class Log:
         wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
 
     def add_partitions(self, name: str, total: int) -> TopicFacts:
-        """Makes sure that a topic has at least `total` partitions; Kafka can remove none."""
+        """Adds partitions to a topic until it has at least `total`. Kafka cannot remove any."""
         ensure_not_kafkas_own(name)
         if self.must_have(name).partitions < total:
             self.answers.result(
@@ -224,7 +224,7 @@ class Log:
         return self._settled(name)
 
     def config(self, name: str) -> Mapping[str, str]:
-        """Returns all settings of a topic that are in force, including defaults."""
+        """Returns all current settings of a topic, including defaults."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = self.answers.result(
             self.admin.describe_configs([resource])[resource],
@@ -236,20 +236,20 @@ class Log:
         }
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
-        """Returns the earliest offsets that still exist."""
+        """Returns the first offset of each partition that still exists."""
         return self._offsets(topics, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Returns the present end offsets for a reader of committed records.
+        """Returns the current end of each partition for a reader of committed records.
 
-        The offsets are after the last record that no open transaction holds back.
+        This is the offset after the last record that no open transaction holds back.
         """
         return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
 
     def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
-        """Returns each partition's first offset since a time, or the partition's end.
+        """Returns each partition's first offset since a time, or its end if no record is that late.
 
-        The time is compared with record timestamps.
+        The time is compared with the timestamps of the records.
         """
         names = tuple(topics)
         since, ends = (
@@ -270,13 +270,13 @@ class Log:
         )
 
     def high_watermark(self, topics: Iterable[str]) -> Offsets:
-        """Returns the end of the log, records of open transactions included."""
+        """Returns the end of each partition, including records of open transactions."""
         return self._offsets(topics, _LATEST, IsolationLevel.READ_UNCOMMITTED)
 
     def wait_until_ready(self, patience_seconds: float) -> bool:
-        """Returns True as soon as the cluster answers, and False after the time.
+        """Returns True as soon as the cluster answers, and False if it does not in time.
 
-        Raises AccessRefused if the cluster does not let this client in.
+        Raises AccessRefused if the cluster refuses this client.
         """
         try:
             self.answers.metadata(patience_seconds)
@@ -285,15 +285,14 @@ class Log:
         return True
 
     def producer(self) -> Producer:
-        """Returns a producer to keep open: a context manager that flushes at the end."""
+        """Returns a producer, which is a context manager that flushes at its end."""
         return Producer(self.bootstrap_servers, self._options)
 
     def transactions(self, topic: str, writer: str = "") -> Transactions:
-        """Returns the transactions of a topic's only writer, which do not begin yet.
+        """Returns the transactions of a topic's only writer. Nothing is begun yet.
 
-        `writer` is the name of an adopted root, or "".
-
-        Raises UsageError if the topic does not exist.
+        `writer` is the name of an adopted root, or "". Raises UsageError if the topic does not
+        exist.
         """
         most = int(self.config(topic)["max.message.bytes"])
         return Transactions(self.bootstrap_servers, self._options, topic, most, writer)
@@ -307,8 +306,8 @@ class Log:
     ) -> Acknowledged:
         """Produces records and waits until all are acknowledged.
 
-        `on_progress` is called now and then with the number acknowledged. Raises UsageError if the
-        topic does not exist, and KappaError if any record was not acknowledged.
+        `on_progress` is called from time to time with the number of acknowledged records. Raises
+        UsageError if the topic does not exist, and KappaError if a record was not acknowledged.
         """
         self.must_have(topic)
         with self.producer() as producer:
@@ -322,7 +321,7 @@ class Log:
             return producer.acknowledged
 
     def reader(self) -> LogReader:
-        """Returns a new consumer, for range after range; the caller closes the consumer."""
+        """Returns a new consumer that reads one range after the other. The caller must close it."""
         with making("a consumer"):
             return LogReader(self._options, self.answers.refuse)
 
@@ -341,7 +340,7 @@ class Log:
             yield from reader.read(end)
 
     def records(self, topics: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
-        """Yields the committed records between two vectors, in order within each partition."""
+        """Yields the committed records from `start` to `end`, in order within each partition."""
         wanted = set(topics)
         parts = {
             name: {
@@ -359,18 +358,18 @@ class Log:
                 )
 
     def last_before(self, end: Offsets) -> dict[tuple[str, int], Witness]:
-        """Finds the last committed record of each partition before these offsets, as a witness."""
+        """Returns a witness of the last committed record before `end`, for each partition."""
         with making("a consumer"):
             return last_before(
                 self._options, self.answers.refuse, end, self.beginning(sorted(end.next))
             )
 
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
-        """Finds the partitions that differ by now from the partitions read up to `end`.
+        """Returns the partitions that no longer contain the records that were read up to `end`.
 
-        `witnesses` are the last records that were read of each partition. A build stops for good
-        over a lost end, so the brokers are asked twice, with a pause: brokers that are just coming
-        back may give offsets of before for a moment.
+        `witnesses` contains the last record that was read in each partition. A build stops for good
+        if an end is lost. So the brokers are asked twice, with a pause in between: brokers that are
+        just restarting may return old offsets for a moment.
         """
         lost = self._lost_ends(end, witnesses)
         if not lost:
@@ -381,9 +380,9 @@ class Log:
         return tuple(each for each in again if (each.topic, each.partition) in parts)
 
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
-        """Yields the keys of a topic's committed records from `start` to the present end.
+        """Yields the keys of a topic's committed records from `start` to the current end.
 
-        A key is repeated for each record with that key.
+        A key is yielded once for each record that has it.
         """
         # The log may have lost its beginning meanwhile.
         start = start.only({topic}).highest_with(self.beginning([topic]))
@@ -398,7 +397,7 @@ class Log:
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
 
     def _metadata(self, otherwise: str) -> ClusterMetadata:
-        """Lists topics and brokers. `otherwise` says what failed."""
+        """Returns the topics and brokers. `otherwise` is the text of the error if this fails."""
         try:
             return self.answers.metadata(self.answers.patience_seconds)
         except KafkaException as error:
@@ -445,7 +444,7 @@ class Log:
     def _ask(
         self, topics: Sequence[TopicFacts], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[str, dict[int, int]] | None:
-        """Returns offsets of topics, or None if no leader of a partition answers at the moment."""
+        """Returns the offsets of topics, or None if a partition has no leader that answers now."""
         found: dict[str, dict[int, int]] = {}
         asked = {
             TopicPartition(each.name, n): spec for each in topics for n in range(each.partitions)
@@ -472,10 +471,10 @@ class Log:
         return found
 
     def _ensure_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Makes a topic that does not exist yet.
+        """Creates a topic if it does not exist.
 
-        In a cluster, the topic gets replicas on three brokers, or else on two. `config` may declare
-        another `min.insync.replicas`.
+        In a cluster the topic gets replicas on three brokers, or on two if there are not three.
+        `config` may set another `min.insync.replicas`.
         """
 
         def is_made() -> bool:
@@ -504,7 +503,7 @@ class Log:
         wait_until(is_made, "a broker to be ready: all are fenced", self.answers.patience_seconds)
 
     def _settled(self, name: str) -> TopicFacts:
-        """Waits until every partition of a topic has a leader that answers."""
+        """Waits until each partition of a topic has a leader that answers. Returns the topic."""
         found: list[TopicFacts] = []
         uncommitted = IsolationLevel.READ_UNCOMMITTED
 
@@ -532,7 +531,7 @@ class Log:
 
 
 def own_config(log: Log, topic: str) -> dict[str, str]:
-    """Returns the settings that a topic itself has; all others are the broker's defaults."""
+    """Returns the settings that are set for the topic itself, without the broker's defaults."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     entries = log.answers.result(
         log.admin.describe_configs([resource])[resource],
@@ -546,7 +545,10 @@ def own_config(log: Log, topic: str) -> dict[str, str]:
 
 
 def set_config(log: Log, topic: str, config: Mapping[str, str]) -> None:
-    """Sets some settings of a topic; others stay. Raises KappaError for a refused setting."""
+    """Sets some settings of a topic. Raises KappaError if the broker refuses a setting.
+
+    Other settings stay unchanged.
+    """
     ensure_not_kafkas_own(topic)
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

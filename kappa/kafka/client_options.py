@@ -1,4 +1,4 @@
-"""`[kafka.auth]` as librdkafka's options. Files are read each time: a secret may be renewed."""
+"""`[kafka.auth]` as librdkafka's options. Files are read at each call, as secrets may change."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _OTHER_NAMES = {"sasl.mechanisms", "sasl.jaas.config", "ssl.ca.pem", "ssl.key.pe
 
 
 def client_options(settings: Settings) -> dict[str, str]:
-    """Returns the options of every client of the project's cluster.
+    """Returns the options for every client of the project's cluster.
 
-    Raises SettingsError if a secret or a file is missing, or if `[kafka.options]` repeats an option
-    of `[kafka.auth]`.
+    Raises SettingsError if a secret or a file is missing, or if `[kafka.options]` contains an
+    option that `[kafka.auth]` sets.
     """
     auth, options = settings.kafka.auth, settings.kafka.options
     if not auth.is_declared:
@@ -61,7 +61,10 @@ def _rendered_options(auth: KafkaAuth, project: Path) -> dict[str, str]:
 
 
 def _read_secret(name: str, given: str, file: Path | None, project: Path) -> str:
-    """Returns a secret from its setting, or from a file without the last newline."""
+    """Returns a secret from its setting, or from a file without the final newline.
+
+    Raises SettingsError if the secret is missing or has unprintable characters.
+    """
     where = f"kafka.auth.{name}"
     if file is not None:
         where = f"kafka.auth.{name}_file, {project / file},"
@@ -116,7 +119,7 @@ def _read_text(name: str, file: Path) -> str:
 
 
 def principal_of(options: Mapping[str, str | int | float | bool]) -> str:
-    """Returns the cluster's name for a client of these options.
+    """Returns the cluster's name for a client with these options.
 
     Returns an empty text if only the cluster knows the name.
     """

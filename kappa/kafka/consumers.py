@@ -1,4 +1,4 @@
-"""The settings of an exact consumer, and the meaning of errors, for both readers."""
+"""The settings for exact consumers, and the meaning of their errors, for both readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ Part = tuple[str, int]
 
 
 def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
-    """Raises the error that a message without a record means; a reached end is not an error."""
+    """Raises the error that a message without a record means.
+
+    Nothing is raised if the message means that the end of the partition is reached.
+    """
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Broken(
             f"the log no longer has what was to be read of {part[0]} partition {part[1]}: "
@@ -48,7 +51,7 @@ def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
 
 
 def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
-    """Returns the error of partitions from which no records arrive."""
+    """Returns the error for partitions from which no records arrive."""
     where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
     return Unreachable(
         f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",

@@ -1,11 +1,11 @@
-"""A record's headers, by name and value, also with names that are not UTF-8.
+"""A record's headers as pairs of name and value, including names that are not UTF-8.
 
-A name that is not UTF-8 is read with U+FFFD for each bad byte, as Kafka's Java clients read the
-name. So the name never equals the name of a header that Kappa knows. The record is like any other,
-and the other headers keep their meaning.
+In a name that is not UTF-8, each bad byte is replaced by U+FFFD, as in Kafka's Java clients. So
+such a name never equals the name of a header that Kappa uses. Otherwise the record and its other
+headers are handled as usual.
 
-confluent_kafka cannot decode a name that is not UTF-8. librdkafka itself reads the records with a
-bad name once more (bulk.py).
+confluent_kafka cannot decode a name that is not UTF-8. So records with such a name are read a
+second time, by librdkafka itself (bulk.py).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def decoded_headers(message: Any) -> Headers | None:
 
 
 class HeadersAgain:
-    """A second reader of the headers of some records of a partition.
+    """A consumer that reads the headers of some records of a partition a second time.
 
-    The records are read in the order of their offsets.
+    The records must be requested in the order of their offsets.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class HeadersAgain:
         partition: int,
         end: int,
     ) -> None:
-        """Takes a LogReader's arguments; no record at or after `end` will be asked for."""
+        """Stores a LogReader's arguments.
+
+        No record at or after the offset `end` may be requested.
+        """
         self._options = options
         self._refuse = refuse
         self._place = topic, partition
@@ -61,7 +64,7 @@ class HeadersAgain:
     def of(self, offset: int) -> Headers:
         """Returns the headers of the record at `offset`.
 
-        Raises Broken if the log lost the record meanwhile.
+        Raises Broken if the log has lost the record meanwhile.
         """
         if self._found is None:
             self._found = self._read(offset)
@@ -77,7 +80,7 @@ class HeadersAgain:
         )
 
     def close(self) -> None:
-        """Closes the second reader."""
+        """Closes the second consumer."""
         if self._found is not None:
             self._found.close()
 

@@ -1,7 +1,8 @@
-"""A client's options for Kafka's Java client, from either spelling.
+"""The options of Kafka's Java client, made from librdkafka's or Java's option names.
 
-Spark keeps options in plans, and shows the plans. So secrets are not options: the JVM has the
-secrets in the environment, and the options name the variables (Kafka's EnvVarConfigProvider).
+Spark stores options in its plans, and displays the plans. So secrets are not in the options: the
+JVM has the secrets in its environment, and the options name the variables (Kafka's
+EnvVarConfigProvider).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Translates a client's options, secrets included."""
+    """Returns the Java client's options for a client's options, including secrets."""
     given = {_JAVA_NAMES.get(name, name): value for name, value in options.items()}
     if "ssl.ca.location" in options:
         # librdkafka reads PEM files; Java needs a setting for that.
@@ -68,12 +69,12 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def token_url(options: Mapping[str, str]) -> str:
-    """Returns the URL for a client's tokens, or "" if the client needs no tokens."""
+    """Returns the URL from which a client gets tokens, or "" if it needs no tokens."""
     return options.get(f"{_TOKENS}token.endpoint.url", "")
 
 
 def named_secrets(options: Mapping[str, str]) -> dict[str, str]:
-    """Returns the Java client's options with names of variables in place of secrets."""
+    """Returns the Java client's options with the names of variables instead of secrets."""
     named = {
         name: f"${{env:{_SECRETS[name]}}}" if name in _SECRETS else value
         for name, value in options.items()
@@ -84,7 +85,7 @@ def named_secrets(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def secret_variables(options: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that a JVM has to have for a client of these options."""
+    """Returns the environment variables that a JVM needs for a client with these options."""
     found = java_options(options)
     return {_SECRETS[name]: value for name, value in found.items() if name in _SECRETS}
 

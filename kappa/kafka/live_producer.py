@@ -1,7 +1,7 @@
-"""A producer for many senders at once, which never waits in the sender's thread.
+"""A producer for many senders at once. A sender's thread never waits.
 
 A thread of the producer polls for acknowledgements. The thread reports all acknowledgements of a
-poll at once, so that a poll wakes a sender's loop only once.
+poll together, so that each poll wakes a sender's loop only once.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Placed(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """The end of a record that was not acknowledged.
+    """The reason why a record was not acknowledged.
 
-    `is_passing` means that the record may be sent again. `is_of_record` means that the record
-    itself is refused, whatever else changes.
+    `is_passing` means that the record may be sent again. `is_of_record` means that the broker
+    refuses the record itself, whatever else changes.
     """
 
     why: str
@@ -59,7 +59,7 @@ class Undelivered:
 
 
 class SentRecords:
-    """Records that were sent together, each with its result, or None while open."""
+    """Records that were sent together. Each has its result, or None as long as it is open."""
 
     __slots__ = ("left", "outcomes")
 
@@ -71,7 +71,7 @@ class SentRecords:
 class LiveProducer:
     """A producer that sends each record exactly once, and reports the result.
 
-    A record that is not acknowledged in time may still be in the log.
+    If a record is not acknowledged in time, it may be in the log nevertheless.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class LiveProducer:
         most_bytes: int,
         report: Callable[[Sequence[SentRecords]], None],
     ) -> None:
-        """Takes librdkafka's options. The polling thread calls `report`.
+        """Creates the producer with librdkafka's options. The polling thread calls `report`.
 
-        The producer gives up a record `wait_seconds` after `send`. The sender itself keeps the two
-        bounds.
+        The producer gives up a record `wait_seconds` seconds after `send`. The sender must observe
+        the limits `most_records` and `most_bytes` itself.
         """
         own = {
             "linger.ms": _LINGER_MS,
@@ -112,11 +112,14 @@ class LiveProducer:
         self.fatal = ""
 
     def start(self) -> None:
-        """Starts to poll."""
+        """Starts the polling thread."""
         self._thread.start()
 
     def send(self, topic: str, records: Sequence[ProducedRecord]) -> SentRecords:
-        """Queues records, at once. `report` gets the result when all records are settled."""
+        """Queues records without waiting.
+
+        `report` is called when all of these records have a result.
+        """
         sent = SentRecords(len(records))
         produce = self._kafka.produce
         for place, record in enumerate(records):
@@ -138,7 +141,7 @@ class LiveProducer:
         return sent
 
     def close(self, patience_seconds: float) -> None:
-        """Waits for the open records for some seconds, and gives up the rest."""
+        """Waits at most `patience_seconds` for the open records, and gives up the others."""
         if self._kafka.flush(patience_seconds):
             self._kafka.purge()
             self._kafka.flush(1)

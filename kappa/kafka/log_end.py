@@ -1,9 +1,9 @@
-"""The end of the log that was read before: whether the end is the same now.
+"""The check that the end of a log is still the end that was read before.
 
-Each partition is asked two questions. The broker knows the end offset of the last known leader's
-epoch (KIP-320); librdkafka asks for that offset when a place with an epoch is assigned. The second
-question reads the records that are at the witness's place now and compares the records with the
-witness (kappa/state/witness.py).
+The check has two steps for each partition. First, the broker knows the end offset of the last known
+leader's epoch (KIP-320); librdkafka requests this offset when a position with an epoch is assigned.
+Second, the records that are now at the witness's place are read and compared with the witness
+(kappa/state/witness.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CUT_AT = re.compile(r"broker end offset is (\d+)")
 
 
 def witness_of(record: Record) -> Witness:
-    """Returns a record as a witness."""
+    """Returns the witness of a record."""
     return Witness(
         record.offset,
         record.leader_epoch,
@@ -42,9 +42,9 @@ def witness_of(record: Record) -> Witness:
 def last_before(
     options: Options, refuse: Refuse, end: Offsets, beginning: Offsets
 ) -> dict[Part, Witness]:
-    """Finds the last committed record of each partition before these offsets.
+    """Returns a witness of the last committed record before `end`, for each partition.
 
-    A partition without such a record (any more) is left out.
+    A partition is left out if it has no such record, or has lost it.
     """
     found: dict[Part, Witness] = {}
     reach = 1
@@ -79,9 +79,10 @@ def lost_ends(
     beginning: Offsets,
     high_watermark: Offsets,
 ) -> tuple[LostEnd, ...]:
-    """Finds the partitions that differ by now from the partitions read up to `end`.
+    """Returns the partitions that no longer contain the records that were read up to `end`.
 
-    Raises Unreachable if the broker does not answer.
+    `witnesses` contains the last record that was read in each partition. Raises Unreachable if the
+    broker does not answer.
     """
     ends = {(topic, partition): offset for topic, partition, offset in end.items()}
     cut: dict[Part, int | None] = {
@@ -113,9 +114,9 @@ def lost_ends(
 def _cut_since(
     options: Options, refuse: Refuse, known: Mapping[Part, Witness]
 ) -> dict[Part, int | None]:
-    """Asks for the offset at which each partition was cut since the partition's witness.
+    """Returns the partitions that were cut since their witness, with the offset of the cut.
 
-    Partitions that were not cut are left out.
+    The offset is None if the broker does not report it.
     """
     waiting = {part for part, witness in known.items() if witness.epoch != NO_EPOCH}
     if not waiting:
@@ -160,9 +161,9 @@ def _changed_parts(
     known: Mapping[Part, Witness],
     ends: Mapping[Part, int],
 ) -> list[Part]:
-    """Lists the partitions that hold other records in place of their witnesses.
+    """Returns the partitions that have other records at the places of their witnesses.
 
-    Reads the records at the witnesses' places again.
+    For this, the records at these places are read again.
     """
     if not known:
         return []

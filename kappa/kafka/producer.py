@@ -1,4 +1,4 @@
-"""A producer: sends records to topics, each exactly once, and counts acknowledgements."""
+"""A producer that sends each record to its topic exactly once, and counts acknowledgements."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _FAST = {
 
 
 class ProducedRecord(Struct, frozen=True):
-    """A record to produce; a value of None is a tombstone, and a time of None is now.
+    """A record to produce. If the value is None, it is a tombstone.
 
-    A partition of None means the key's partition. (A Struct is made in a tenth of a dataclass's
-    time.)
+    If the time is None, it is the current time; if the partition is None, the key decides it.
+    (Creating a Struct takes a tenth of the time of a dataclass.)
     """
 
     value: bytes | None
@@ -55,9 +55,9 @@ class ProducedRecord(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The records that all in-sync replicas have.
+    """The records that all in-sync replicas have acknowledged.
 
-    The fields are the number of records, and per partition the offset after the last record.
+    The fields are the number of records, and the offset after the last record per partition.
     """
 
     count: int
@@ -65,16 +65,16 @@ class Acknowledged:
 
 
 class Producer:
-    """A producer that sends each record exactly once and in order within a partition.
+    """A producer that sends each record exactly once, and in order within a partition.
 
-    One thread may use the producer at a time. A record is safe when acknowledged: `send` only
-    queues the record. After the first record that cannot be delivered, the next call raises.
+    Only one thread at a time may use the producer. A record is safe only when it is acknowledged:
+    `send` just queues it. If a record cannot be delivered, the next call raises an error.
     """
 
     def __init__(
         self, bootstrap_servers: str, options: Mapping[str, str | int | float | bool]
     ) -> None:
-        """Takes the address that errors name, and librdkafka's options."""
+        """Creates the producer with librdkafka's options. Errors name the address."""
         self._bootstrap_servers = bootstrap_servers
         self._answers = Answers(bootstrap_servers, options)
         with making("the producer"):
@@ -96,7 +96,11 @@ class Producer:
         self._failure: tuple[KafkaError, str, int] | None = None
 
     def send(self, topic: str, record: ProducedRecord) -> None:
-        """Queues a record. Waits for a full queue, but no longer than deliveries may take."""
+        """Queues a record. If the queue is full, waits, but at most as long as a delivery may take.
+
+        Raises KappaError if this record, or a record that was sent before, is refused or not
+        delivered.
+        """
         self._topic = topic
         while True:
             try:
@@ -127,7 +131,7 @@ class Producer:
         self._raise_failure()
 
     def flush(self) -> Acknowledged:
-        """Waits until all sent records are acknowledged. Raises if any record is not."""
+        """Waits until all sent records are acknowledged. Raises KappaError if a record is not."""
         deadline = time.monotonic() + _DELIVERY_SECONDS + 5
         while (left := len(self._kafka)) and time.monotonic() < deadline:
             self._serve(_LOOK_SECONDS)
@@ -143,7 +147,7 @@ class Producer:
 
     @property
     def acknowledged(self) -> Acknowledged:
-        """Returns the records acknowledged so far."""
+        """Returns the records that are acknowledged so far."""
         return Acknowledged(
             self._count, Offsets({topic: dict(parts) for topic, parts in self._next.items()})
         )
@@ -158,7 +162,7 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Flushes; after an error the records still queued are given up."""
+        """Flushes. After an error, gives up the records that are still queued."""
         if error is None:
             self.flush()
         else:
@@ -175,7 +179,10 @@ class Producer:
         parts[partition] = max(parts.get(partition, 0), message.offset() + 1)
 
     def _serve(self, seconds: float) -> None:
-        """Takes acknowledgements and errors. Raises an error that ends the producer."""
+        """Handles the acknowledgements and errors that have arrived.
+
+        Raises an error that stops the producer.
+        """
         try:
             self._kafka.poll(seconds)
         except (KafkaException, SystemError) as error:

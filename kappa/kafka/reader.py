@@ -1,8 +1,9 @@
-"""A reader of bounded ranges of the log, range after range.
+"""A reader of bounded ranges of the log, one range after the other.
 
-A range that begins at the end of the last needs no new assignment. Transactions and compaction
-leave holes. So a range ends when the reader has seen a record, or the end of the partition, at or
-after the range's end. Records that arrive too early are kept for the next range.
+A range that begins at the end of the last range needs no new assignment. Transactions and
+compaction leave gaps. So a range is finished when the reader has seen a record at or after the
+range's end, or the end of the partition. Records that arrive too early are stored for the next
+range.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ _UNREAD: Headers = (("", None),)
 
 
 class LogReader:
-    """A consumer that is kept open from range to range."""
+    """A consumer that reads one range after the other."""
 
     def __init__(
         self,
         options: Options,
         refuse: Refuse,
     ) -> None:
-        """Takes librdkafka's `options`; `refuse` raises the error that a broker's error means."""
+        """Creates the consumer. `refuse` raises the error that a broker's error means."""
         self._consumer = Consumer({**BOUNDED, **options, **EXACT})
         self._options = options
         self._refuse = refuse
@@ -59,10 +60,10 @@ class LogReader:
         self._early: defaultdict[Part, deque[Record]] = defaultdict(deque)
 
     def read(self, start: Offsets, end: Offsets) -> Iterator[Record]:
-        """Yields the committed records between two vectors, in order within each partition.
+        """Yields the committed records from `start` to `end`, in order within each partition.
 
-        The caller must take all of the records. Raises Broken if the log has lost the range's
-        beginning, and Unreachable if no records arrive.
+        The caller must take all records. Raises Broken if the log has lost the beginning of the
+        range, and Unreachable if no records arrive.
         """
         wanted = _start_places(end)
         places = {part: start.at(*part) for part in wanted}
@@ -84,10 +85,11 @@ class LogReader:
         self._ended = wanted
 
     def wait_beyond(self, end: Offsets, seconds: float) -> bool:
-        """Waits until the log has records beyond these offsets.
+        """Waits until the log has records after the offsets `end`.
 
-        Returns True as soon as there is a record beyond, and False after some seconds. The arrived
-        records are kept for the next range. Raises Unreachable if the broker goes away.
+        Returns True as soon as there is such a record, and False after `seconds` seconds. Records
+        that arrive are stored for the next range. Raises Unreachable if the broker no longer
+        answers.
         """
         places = _start_places(end)
         if places != self._ended:
@@ -111,7 +113,7 @@ class LogReader:
         self.close()
 
     def _until(self, wanted: dict[Part, int], end: Offsets) -> Iterator[Record]:
-        """Reads each partition up to the wanted offset; keeps later records for the next range."""
+        """Yields each partition's records up to the wanted offset. Later records are stored."""
         for part, last in wanted.items():
             early = self._early[part]
             while early and early[0].offset < last:
@@ -173,7 +175,7 @@ class LogReader:
         )
 
     def _reached(self, message: Any) -> bool:
-        """Records how far the message's partition is read. Returns False for a non-record.
+        """Stores how far the message's partition is read. Returns True if the message is a record.
 
         Raises the error that the message means.
         """

@@ -1,7 +1,7 @@
 """The client of a schema registry.
 
-The official client would bring 26 packages for a handful of requests whose answers are plain JSON.
-The client does not follow redirects: a password would go wherever a redirect leads.
+The official client would add 26 packages for a few requests whose answers are plain JSON. This
+client does not follow redirects, because the password would be sent wherever a redirect leads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class RegistryClient:
     """A client of a schema registry."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        """Raises SettingsError if no registry is set, or if the registry's URL is not a URL."""
+        """Reads the settings.
+
+        Raises SettingsError if no registry is set, or if its URL is not valid.
+        """
         if settings.url is None:
             raise SettingsError(
                 "no schema registry is set",
@@ -52,11 +55,11 @@ class RegistryClient:
         self._shown = f"{url.scheme}://{url.netloc}"
 
     def subjects(self) -> tuple[str, ...]:
-        """Lists the subjects."""
+        """Returns the names of all subjects, sorted."""
         return tuple(sorted(self._get("/subjects") or ()))
 
     def pin(self, subject: str, version: int | None = None) -> PinnedSchema:
-        """Returns a version of a subject, or the newest version.
+        """Returns a version of a subject, or its newest version.
 
         Raises UsageError if the version does not exist.
         """
@@ -73,7 +76,7 @@ class RegistryClient:
         return PinnedSchema(subject, found["version"], found["id"], schema)
 
     def newest(self, subject: str) -> int | None:
-        """Returns the newest version of a subject, or None for an unknown subject."""
+        """Returns the newest version number of a subject, or None for an unknown subject."""
         found = self._get(f"/subjects/{quote(subject, safe='')}/versions")
         if found is None:
             return None
@@ -82,14 +85,14 @@ class RegistryClient:
         return max(found, default=None)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id; without a text if the registry does not know the id."""
+        """Returns the schema with an id. It has no text if the registry does not know the id."""
         found = self._get(f"/schemas/ids/{schema_id}")
         return RegisteredSchema(_AVRO, None) if found is None else self._registered(found)
 
     def incompatible(self, subject: str, schema: RegisteredSchema) -> tuple[str, ...] | None:
-        """Asks why a schema may not be the next version of a subject.
+        """Returns the reasons why a schema may not become the next version of a subject.
 
-        Returns an empty tuple if the schema may be, and None for an unknown subject.
+        Returns an empty tuple if there is no reason, and None for an unknown subject.
         """
         asked = f"/compatibility/subjects/{quote(subject, safe='')}/versions/{_NEWEST}?verbose=true"
         found = self._asked("POST", asked, {"schema": schema.text or "", "schemaType": schema.kind})
@@ -111,7 +114,7 @@ class RegistryClient:
     def _collect(
         self, references: Sequence[Any], texts: dict[tuple[str, int], str], depth: int
     ) -> None:
-        """Collects referenced schemas in dependency order."""
+        """Adds the texts of referenced schemas to `texts`, each after the schemas it refers to."""
         for each in references:
             subject, version = each["subject"], each["version"]
             if (subject, version) in texts or depth > _DEEPEST:
@@ -130,7 +133,11 @@ class RegistryClient:
         return self._asked("GET", path, None)
 
     def _asked(self, method: str, path: str, document: Any) -> Any:
-        """Returns the answer, or None for a missing resource (404)."""
+        """Sends a request. Returns the parsed answer, or None for a missing resource (404).
+
+        Raises Unreachable if the registry does not answer, refuses the user, or answers with an
+        error.
+        """
         settings = self._settings
         headers = {"accept": _JSON, "content-type": _JSON, "user-agent": "kappa"}
         if settings.token:

@@ -1,13 +1,13 @@
-"""The schemas of ids, as first answered by the registry: kept in the root for good.
+"""The schemas by id, as the registry first returned them: stored in the root for good.
 
-An id is immutable, so a replay reads the kept schemas, and needs no registry. An unknown id is kept
-as unknown, too: records of that id are rejects, and a replay must reject the records again. If you
-delete the file of an unknown id, the registry is asked for the id again; then the next build reads
-the id's records.
+The schema of an id never changes, so a replay reads the stored schemas, and needs no registry. If
+the registry does not know an id, this is stored too: records with that id are rejects, and a replay
+must reject them again. If you delete the file of an unknown id, the registry is asked for the id
+again; then the next build can read the records with that id.
 
-Any producer can write any of four billion ids. So unknown ids are kept only while the root has
-fewer than `MOST_KEPT` schemas. Each process alone remembers further ids, up to the same number: a
-replay asks the registry for these ids again, and waits if the registry is away.
+A producer can write any of four billion ids. So unknown ids are stored only while the root has
+fewer than `MOST_KEPT` schemas. Each process remembers up to the same number of further ids in
+memory. A replay asks the registry for these ids again, and waits if the registry does not answer.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ JOB_PATIENCE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class StoredSchemas:
-    """The source of schemas of a folder, which asks the registry for missing schemas.
+    """The schemas stored in a folder. Missing schemas are requested from the registry.
 
-    Spark's workers have this object; `known` are the schemas of the root when the object was sent
-    to the workers.
+    This object is sent to Spark workers. `known` contains the schemas that the root had when the
+    object was sent.
     """
 
     folder: Path
@@ -57,7 +57,10 @@ class StoredSchemas:
     known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id. Raises Unreachable for a schema neither kept nor given."""
+        """Returns the schema of an id.
+
+        Raises Unreachable if the schema is not stored and the registry does not answer.
+        """
         if schema_id in self.known:
             return self.known[schema_id]
         if (self.folder, schema_id) in _unknown:
@@ -100,7 +103,7 @@ class StoredSchemas:
 
 
 class _Waited:
-    """The end of this process's last wait for an id that nobody knows."""
+    """The time at which this process last waited in vain for an id unknown to the registry."""
 
     at = -math.inf
 
@@ -120,10 +123,10 @@ def _remember_unknown(folder: Path, schema_id: int) -> None:
 
 
 class RootSchemas:
-    """The source of schemas of a root in a bucket, for the process that has the root open.
+    """The schemas stored in a root in a bucket, for the process that has opened the root.
 
-    A folder of this host has the schemas that Spark's workers have asked for. A schema is kept in
-    the root once this process asks for the schema, and before the workers' next slice.
+    A folder of this host contains the schemas that Spark workers have requested. Such a schema is
+    stored in the root when this process needs it, or before the next slice of the workers.
     """
 
     def __init__(self, store: Store, settings: RegistrySettings, patience_seconds: float) -> None:
@@ -132,7 +135,10 @@ class RootSchemas:
         self._known: dict[int, RegisteredSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id. Raises Unreachable for a schema neither kept nor given."""
+        """Returns the schema of an id.
+
+        Raises Unreachable if the schema is not stored and the registry does not answer.
+        """
         if schema_id in self._known:
             return self._known[schema_id]
         name = f"{FOLDER}/{schema_id}.json"
@@ -140,7 +146,7 @@ class RootSchemas:
         return self._keep(name, self._here.schema(schema_id)) if kept is None else kept
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Sends Spark's workers a source of schemas that needs no root."""
+        """Pickles the object as a StoredSchemas object, which workers can use without the root."""
         self._keep_all()
         here = self._here
         return StoredSchemas, (here.folder, here.settings, here.patience_seconds, {**self._known})
@@ -177,7 +183,7 @@ class RootSchemas:
 def open_registry(
     settings: Settings, store: Store, *, patience_seconds: float = JOB_PATIENCE_SECONDS
 ) -> None:
-    """Opens the schemas of a project's root for the readers of this process."""
+    """Makes the schemas of a project's root available to the record readers of this process."""
     registry = settings.registry
     open_schemas(
         StoredSchemas(store.path(FOLDER), registry, patience_seconds)
@@ -187,12 +193,12 @@ def open_registry(
 
 
 def _schema_bytes(found: RegisteredSchema) -> bytes:
-    """Returns the bytes of a schema to keep, sealed."""
+    """Returns the content of a schema's file, with a checksum."""
     return sealed(msgspec.to_builtins(found))[0]
 
 
 def _read_schema(content: bytes, where: str) -> RegisteredSchema | None:
-    """Returns a kept schema. None stands for a damaged file: the registry is asked again."""
+    """Returns a stored schema, or None if its file is damaged: then the registry is asked again."""
     try:
         return msgspec.convert(unsealed(content)[0], RegisteredSchema)
     except ValueError:

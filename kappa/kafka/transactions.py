@@ -1,8 +1,8 @@
-"""The transactions of a topic's only writer: records and the position after them, all or nothing.
+"""The transactions of a topic's only writer: records and a position, all or nothing.
 
-The position is the metadata of an offset that a consumer group of the topic's own commits in the
-same transaction. `transactional.id` fences writers: of two writers, the one that began first is
-refused. Source: https://kafka.apache.org/documentation/#semantics
+The position is stored as the metadata of an offset. A consumer group for this topic commits the
+offset in the same transaction as the records. `transactional.id` fences writers: of two writers,
+the one that began first is refused. Source: https://kafka.apache.org/documentation/#semantics
 """
 
 from __future__ import annotations
@@ -40,25 +40,26 @@ _LEAST_BYTES, _HEAD_BYTES = 1_000, 512
 
 
 class Fenced(Conflict):
-    """The error of a writer that a later writer of the same topic has fenced off."""
+    """The error that a later writer has fenced off this writer of the topic."""
 
 
 class TooLarge(KappaError):
-    """A record that is larger than the topic takes."""
+    """The error that a record is larger than the topic allows."""
 
 
 class Transactions:
-    """The transactions of a topic, for one thread. After an error, new transactions are made.
+    """The transactions of a topic, for one thread. After an error, a new object is needed.
 
-    The next writer that begins aborts a transaction that was open when its writer died.
+    If a writer dies with an open transaction, the next writer that begins aborts that transaction.
     """
 
     def __init__(
         self, bootstrap_servers: str, options: Options, topic: str, most: int, writer: str
     ) -> None:
-        """Takes the address that errors name, librdkafka's options, and the longest record.
+        """Creates the producer. `most` is the largest record that the topic allows, in bytes.
 
-        Another `writer` has another transactional id, so that neither fences the other.
+        Errors name the address. A different `writer` has a different transactional id, so that two
+        such writers do not fence each other.
         """
         self._answers = Answers(bootstrap_servers, options)
         self._topic = topic
@@ -98,16 +99,16 @@ class Transactions:
             )
 
     def begin(self) -> str | None:
-        """Fences earlier writers, settles open transactions, and returns the position."""
+        """Fences earlier writers, ends their open transactions, and returns the position."""
         failpoint("sink.before_begin")
         self._patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         failpoint("sink.after_begin")
         return self.position()
 
     def position(self) -> str | None:
-        """Returns the position that was sent last, by any writer.
+        """Returns the position that any writer has sent last.
 
-        Returns None if no position is known: none was ever sent, or the topic was created again.
+        Returns None if no position was ever sent, or if the topic was created again.
         """
         part = TopicPartition(self._topic, 0)
         try:
@@ -135,11 +136,11 @@ class Transactions:
         headers: Mapping[str, bytes],
         position: str,
     ) -> int:
-        """Sends records and the position after the records, in one transaction.
+        """Sends records, and the position after these records, in one transaction.
 
-        Returns the number of records. Raises Fenced if there is a later writer, and TooLarge for a
-        record that does not fit. After any error it is unknown whether the transaction took place:
-        the next `begin` knows.
+        Returns the number of records. Raises Fenced if there is a later writer, and TooLarge if a
+        record is larger than the topic allows. After any error it is unknown whether the
+        transaction was committed; the next `begin` returns the position that holds.
         """
         self._operation = "Write"
         try:
@@ -181,9 +182,9 @@ class Transactions:
         return count
 
     def _wait_for_records(self) -> None:
-        """Waits until all records are acknowledged: then the broker can take the position.
+        """Waits until all records are acknowledged: only then the broker accepts the position.
 
-        A record that is not delivered in time is reported, which ends the wait.
+        Raises an error if a record is not delivered in time.
         """
         # `flush` of a fenced producer raises no error of Kafka's.
         while len(self._producer):
@@ -210,7 +211,10 @@ class Transactions:
             )
 
     def _patiently(self, act: Any) -> None:
-        """Repeats a step of a transaction as long as librdkafka calls the error retriable."""
+        """Repeats a step of a transaction as long as librdkafka reports a retriable error.
+
+        Raises the error otherwise, or after too long a time.
+        """
         began = time.monotonic()
         while True:
             try:
@@ -279,7 +283,7 @@ class Transactions:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives up the open transaction. Does not wait for a broker that is away."""
+        """Gives up the open transaction, without waiting for an unreachable broker."""
         with suppress(KafkaException):
             self._producer.purge()
             self._producer.poll(0)

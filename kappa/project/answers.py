@@ -1,7 +1,7 @@
 """The answer of a query, and a pinned snapshot that answers several queries.
 
-A separate DuckDB keeps an answer in memory, so each form can have all rows: the rows of all forms
-come from a single run. By then, the snapshot is no longer pinned.
+A query runs once, and a separate DuckDB keeps its rows in memory. All forms of the answer (Arrow,
+pandas, ...) are made from these rows. By then, the snapshot is no longer pinned.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class QueryResult:
-    """The rows of a query, and the snapshot that the rows were read from.
+    """The rows of a query, and the snapshot from which they were read.
 
-    Each form has all rows. A value that a form cannot hold is refused by the name of its column
-    (docs/reference/values.md).
+    Every form contains all rows. If a form cannot hold a value, it raises an error that names the
+    column (docs/reference/values.md).
 
     Example:
         result = project.query("select page, hits from page_hits order by hits desc limit 10")
@@ -34,65 +34,71 @@ class QueryResult:
     """
 
     def __init__(self, kept: KeptRows, snapshot: Snapshot) -> None:
-        """Takes kept rows, and the snapshot that they were read from."""
+        """Stores the rows of an answer, and the snapshot from which they were read."""
         self._kept = kept
         # The builds, frontiers and births that were read.
         self.snapshot = snapshot
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns; a repeated name has a number."""
+        """The names of the columns. A name that occurs again gets a number."""
         return self._kept.columns
 
     @property
     def types(self) -> tuple[str, ...]:
-        """DuckDB's types of the columns."""
+        """The types of the columns, by DuckDB's names."""
         return self._kept.types
 
     @property
     def generation(self) -> int:
-        """The generation that was read; 0 if nothing is served."""
+        """The generation that the query has read, or 0 if nothing is served."""
         return self.snapshot.generation
 
     @property
     def head(self) -> Mapping[str, Any]:
-        """The generation, and the build, offsets and versions of each pipeline."""
+        """The generation that the query has read, and each pipeline's build, offsets and versions.
+
+        It is a document, as JSON can contain it.
+        """
         from kappa.serving.query.pin.snapshot import head_of
 
         return head_of(self.snapshot)
 
     @cached_property
     def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """The rows as Python's values."""
+        """The rows as tuples of Python values."""
         return self._kept.python_rows()
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Returns the rows as Python's values, as DuckDB's method of this name does."""
+        """Returns the rows as tuples of Python values, like DuckDB's method of the same name."""
         return list(self.rows)
 
     def arrow(self) -> Any:
-        """Returns a `pyarrow.Table`.
+        """Returns the rows as a `pyarrow.Table`.
 
-        Raises UsageError, with the column's name, for a value that Arrow cannot hold.
+        Raises UsageError, with the name of the column, if Arrow cannot hold a value.
         """
         return self._kept.arrow_table()
 
     def df(self) -> Any:
-        """Returns a `pandas.DataFrame`. Raises the errors of `arrow`."""
+        """Returns the rows as a `pandas.DataFrame`. Raises the same errors as `arrow`."""
         return self.arrow().to_pandas()
 
     def pl(self) -> Any:
-        """Returns a `polars.DataFrame`, if Polars is installed. Raises the errors of `arrow`."""
+        """Returns the rows as a `polars.DataFrame`. Raises UsageError if Polars is not installed.
+
+        Raises the same errors as `arrow`, too.
+        """
         return polars_frame(self.arrow())
 
     @property
     def listing(self) -> Listing:
-        """The rows as a listing."""
+        """The rows as a listing for display."""
         return Listing(self.columns, self.rows)
 
     @property
     def document(self) -> dict[str, Any]:
-        """The answer as `kappa query -o json` prints it."""
+        """The answer as a document, as `kappa query -o json` prints it."""
         return {
             **self.head,
             "columns": columns_of(self.columns, self.types),
@@ -111,9 +117,9 @@ class QueryResult:
 
 
 def polars_frame(table: Any) -> Any:
-    """Returns a table of Arrow's as a `polars.DataFrame`.
+    """Converts an Arrow table to a `polars.DataFrame`.
 
-    Raises UsageError if Polars is not installed, since Kappa itself does not need Polars.
+    Raises UsageError if Polars is not installed. Kappa itself does not require Polars.
     """
     from importlib import import_module
 
@@ -129,7 +135,7 @@ def polars_frame(table: Any) -> Any:
 
 
 class PinnedTables:
-    """A snapshot that stays pinned: each query reads the same frontiers.
+    """A snapshot that stays pinned, so that all queries read the same frontiers.
 
     Example:
         with project.pin() as pinned:
@@ -138,25 +144,25 @@ class PinnedTables:
     """
 
     def __init__(self, pinned: PinnedSnapshot, reader: Reader) -> None:
-        """Takes a pin and a reader of its snapshot; `Project.pin` closes both."""
+        """Stores a pin and a reader of its snapshot. `Project.pin` closes both."""
         self._pinned = pinned
         self._reader = reader
 
     @property
     def snapshot(self) -> Snapshot:
-        """The builds, frontiers and births that queries read."""
+        """The builds, frontiers and births that the queries read."""
         return self._pinned.snapshot
 
     @property
     def generation(self) -> int:
-        """The generation that queries read."""
+        """The generation that the queries read."""
         return self.snapshot.generation
 
     def query(self, sql: str) -> QueryResult:
         """Answers a query from the pinned snapshot.
 
-        Raises UsageError if the query has a mistake, and Conflict if the lease of the snapshot has
-        ended, as when the machine was suspended.
+        Raises UsageError if the query has a mistake. Raises Conflict if the lease of the snapshot
+        has ended, for example because the machine was suspended.
         """
         kept = self._reader.keep_rows(sql)
         self._pinned.confirm_kept()

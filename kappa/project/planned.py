@@ -1,4 +1,4 @@
-"""A plan of a project, and the rollouts that the plan begins, followed to their end."""
+"""A plan of a project, and functions that follow the plan's rollouts until they end."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ Showing = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 
 
 def show_nothing(_text: str) -> AbstractContextManager[Callable[[str], None]]:
-    """Shows no step."""
+    """Ignores a step's text: the `Showing` for callers that show no progress."""
     return nullcontext(lambda _step: None)
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectPlan:
-    """A plan: the action of a deploy for each pipeline, with reasons, readers, cost and refusals.
+    """A plan: what a deploy does with each pipeline, with reasons, readers, cost and refusals.
 
-    `made` has the steps. The plan is valid for the files, the journal and the topics that it was
-    made from: `begin` is refused if another operator was first.
+    `made` contains the steps. The plan is valid for the files, the journal and the topics from
+    which it was made. If another operator has acted since, `begin` raises Conflict.
 
     Example:
         plan = project.plan("web")
@@ -57,22 +57,22 @@ class ProjectPlan:
 
     @property
     def has_changes(self) -> bool:
-        """True if a deploy would do something."""
+        """Returns True if a deploy would change something."""
         return self.made.has_changes
 
     @property
     def steps(self) -> tuple[PlanStep, ...]:
-        """The step of each pipeline."""
+        """The planned step of each pipeline."""
         return self.made.steps
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """The reasons why steps cannot be taken."""
+        """The reasons why the plan cannot be carried out."""
         return self.made.refusals
 
     @property
     def document(self) -> dict[str, Any]:
-        """The plan as `kappa plan -o json` prints it."""
+        """The plan as a document, as `kappa plan -o json` prints it."""
         from kappa.replay.rollout.plan.plan_text import plan_document
 
         return plan_document(self.made)
@@ -80,7 +80,8 @@ class ProjectPlan:
     def save(self, path: str | Path) -> None:
         """Saves the plan to a file, for `kappa deploy --plan FILE`.
 
-        Raises the first refusal, and UsageError if the file cannot be written.
+        Raises the error of the first refusal if there are refusals, and UsageError if the file
+        cannot be written.
         """
         from pathlib import Path
 
@@ -97,11 +98,12 @@ class ProjectPlan:
         say: Callable[[str], None] = lambda _line: None,
         showing: Showing = show_nothing,
     ) -> tuple[int, ...]:
-        """Tries the law of slices on a sample, and begins the rollouts. Returns their ids.
+        """Checks the law of slices on a sample, begins the rollouts, and returns their ids.
 
-        With `auto_promote`, a build that passes its verification serves. `reason` is kept in the
-        history. `say` takes lines of the trial, and `showing` its steps. Raises the first refusal
-        of the plan, Conflict if another operator was first, and Unreachable if kappa is not up.
+        With `auto_promote`, a build serves as soon as it has passed its verification. `reason` is
+        kept in the history. `say` receives lines of text about the check, and `showing` shows its
+        steps. Raises the error of the plan's first refusal, Conflict if another operator was first,
+        and Unreachable if kappa is not up.
         """
         from kappa.replay.rollout.law import ensure_lawful
         from kappa.replay.rollout.stage import stage_plan
@@ -136,7 +138,7 @@ class ProjectPlan:
 def observed_for(
     here: ProjectContext, pipelines: Sequence[str], showing: Showing = show_nothing
 ) -> Observed:
-    """Gathers the facts of a plan from files, journal, log and disk."""
+    """Gathers the facts for a plan from the project's files, the journal, the log and the disk."""
     from kappa.replay.rollout.plan.observe import gather_facts
 
     log = here.log()
@@ -159,12 +161,13 @@ def follow_to_end(
     console: Console | None = None,
     known: Rollout | None = None,
 ) -> Rollout:
-    """Follows a rollout to its end, or (`to_the_yes`) until it waits for a yes. Returns it.
+    """Follows a rollout until it ends, and returns it.
 
-    `timeout` is in seconds. A `console` shows the progress, except for the events that `known`
-    already has. If the rollout ends without serving, raises the error for this kind of end; raises
-    TimedOut after the timeout, and Unreachable if no supervisor is up. The rollout continues in
-    either case.
+    With `to_the_yes`, returns also when the rollout waits for a yes. `timeout` is in seconds. If
+    there is a `console`, it shows the progress, without the events that `known` already contains.
+    If the rollout ends without serving, raises the error for this kind of end. Raises TimedOut
+    after the timeout, and Unreachable if no supervisor is up; in both cases the rollout itself goes
+    on.
     """
     from kappa.replay.status.follow import follow_rollout, raise_unless_served, show_progress
     from kappa.replay.status.outgoing_changes import sends_at_switch
@@ -199,9 +202,9 @@ def for_each_rollout(
     ids: Iterable[int],
     tell: Callable[[KappaError], object] = lambda _error: None,
 ) -> None:
-    """Calls a function for each rollout, even after an error.
+    """Calls a function for each rollout, even if a call raises a KappaError.
 
-    The first error is raised at the end; `tell` takes the others.
+    The first error is raised after the last call. The other errors are passed to `tell`.
     """
     refused = []
     for id_ in ids:
@@ -218,7 +221,8 @@ def for_each_rollout(
 def _log_of(here: ProjectContext, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
     """Returns the broker's client and the end offsets of the topics that a rollout reads.
 
-    Raises Unreachable; the message says that the rollout has begun nevertheless.
+    Raises Unreachable if the broker does not answer. The message explains that the rollout has
+    begun nevertheless.
     """
     try:
         log = here.log()

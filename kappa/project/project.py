@@ -1,4 +1,4 @@
-"""The project as an object: what the commands do, for programs and notebooks."""
+"""The project as an object, with the functions of the commands, for programs and notebooks."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _TOGETHER_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """Records that the broker has acknowledged.
+    """The result of sending records: they have all been acknowledged by the broker.
 
-    `offsets` are the next offsets of the partitions written to. `token` is the write token, with
-    which a query waits for the records; None if there was no record.
+    `offsets` are the next offsets of the partitions that were written to. `token` is the write
+    token with which a query can wait for the records, or None if no record was sent.
     """
 
     count: int
@@ -60,22 +60,25 @@ class Produced:
 
 
 class Project:
-    """A project, opened by `Project.open`, with its root and its broker.
+    """A project with its root and its broker. Open it by `Project.open`.
 
-    Methods that look (`query`, `tables`, `status`) need no running platform; methods that change
-    something (`deploy`, `stage`, `promote`, `undo`) need `kappa up`. All errors are of the class
-    `kappa.base.errors.KappaError`: a sentence, and a `hint` with the next step.
+    Methods that only read (`query`, `tables`, `status`) work without a running platform. Methods
+    that change something (`deploy`, `stage`, `promote`, `undo`) need `kappa up`. All errors have
+    the class `kappa.base.errors.KappaError`: a sentence, and a `hint` with the next step.
     """
 
     def __init__(self, here: ProjectContext) -> None:
-        """Takes the context of a command. Programs call `Project.open`."""
+        """Creates the object from the context of a command.
+
+        Programs call `Project.open` instead.
+        """
         self._here = here
 
     @classmethod
     def open(cls, path: str | Path = ".", *, root: str | None = None) -> Self:
         """Opens the project whose kappa.toml is in the folder `path`, or in a folder above.
 
-        `root` overrides the root of kappa.toml. Raises SettingsError if there is no kappa.toml, or
+        `root` overrides the root in kappa.toml. Raises SettingsError if there is no kappa.toml, or
         if it cannot be read.
 
         Example:
@@ -87,7 +90,7 @@ class Project:
 
     @property
     def folder(self) -> Path:
-        """The folder of kappa.toml."""
+        """The folder that contains kappa.toml."""
         return self._here.settings.project
 
     # Changes
@@ -100,12 +103,12 @@ class Project:
         allow_breaking: bool = False,
         accept_gap: bool = False,
     ) -> ProjectPlan:
-        """Plans a deploy of some declared `pipelines`, or of all. Nothing is changed.
+        """Plans a deploy of the given `pipelines`, or of all declared pipelines. Changes nothing.
 
-        `again` plans new builds of unchanged pipelines, too. `allow` lets refusals through, each as
-        "NAME=REASON" with the name that the plan shows; `allow_breaking` and `accept_gap` are for
-        changes that may break readers, and for topics that have lost their beginning. Raises
-        Unreachable if no broker is known.
+        With `again`, unchanged pipelines get new builds too. `allow` permits refused steps: each
+        element is "NAME=REASON", with the name of the refusal that the plan shows. `allow_breaking`
+        permits changes that may break readers, and `accept_gap` permits topics that have lost their
+        beginning. Raises Unreachable if no broker is known.
 
         Example:
             plan = project.plan("web")
@@ -126,9 +129,9 @@ class Project:
         branching: Branching | None = None,
         showing: Showing = show_nothing,
     ) -> ProjectPlan:
-        """Plans as `plan` does, for a caller that has allowances, and shows steps.
+        """Plans as `plan` does, for callers that already have allowances, and shows the steps.
 
-        `branching` plans branches of the serving builds.
+        With `branching`, plans branches of the serving builds.
         """
         from kappa.replay.rollout.plan.make_plan import make_plan
 
@@ -139,7 +142,7 @@ class Project:
         return ProjectPlan(self._here, made, observed, tuple(pipelines), accepting)
 
     def plan_retry(self, pipeline: str, *, showing: Showing = show_nothing) -> ProjectPlan:
-        """Plans the last rollout of a pipeline again, which failed or was given up."""
+        """Plans the last rollout of a pipeline again, after it failed or was abandoned."""
         from kappa.replay.rollout.plan.finding import Allowances
         from kappa.replay.rollout.plan.retry import plan_again
 
@@ -148,9 +151,9 @@ class Project:
         return ProjectPlan(self._here, made, observed, (pipeline,), Allowances())
 
     def read_plan(self, file: str | Path, *, showing: Showing = show_nothing) -> ProjectPlan:
-        """Reads a saved plan, and makes the plan again on the present facts.
+        """Reads a saved plan, and makes the plan again from the present facts.
 
-        Raises Conflict, with everything that moved, if the plan is stale.
+        Raises Conflict, with everything that has changed, if the saved plan is out of date.
         """
         from kappa.replay.rollout.plan.saved_plan import SavedPlan
 
@@ -168,10 +171,11 @@ class Project:
         allow_breaking: bool = False,
         accept_gap: bool = False,
     ) -> tuple[Rollout, ...]:
-        """Begins the rollouts of a deploy and returns. They are verified, and wait for a `promote`.
+        """Begins the rollouts of a deploy. They are verified, and then wait for a `promote`.
 
-        Arguments are as for `plan`; `reason` is kept in the history. Returns nothing if nothing
-        changes. Raises the first refusal of the plan.
+        Does not wait for them. `pipelines`, `allow`, `allow_breaking` and `accept_gap` are as for
+        `plan`; `reason` is kept in the history. Returns an empty tuple if nothing changes. Raises
+        the error of the plan's first refusal.
 
         Example:
             for rollout in project.stage("web", reason="count bots apart"):
@@ -191,11 +195,12 @@ class Project:
         accept_gap: bool = False,
         timeout: float | None = None,
     ) -> tuple[Rollout, ...]:
-        """Deploys the declared pipelines without a question, and waits until they serve.
+        """Deploys declared pipelines without asking a question, and waits until they serve.
 
-        Each build replays beside the serving builds, is verified, and is promoted if it passes.
-        Arguments are as for `stage`; `timeout` is in seconds. Raises the error of the first rollout
-        that does not serve; what served keeps serving.
+        Each build replays while the serving builds go on, is verified, and is promoted if it
+        passes. `pipelines`, `reason`, `allow`, `allow_breaking` and `accept_gap` are as for
+        `stage`; `timeout` is in seconds. If a rollout does not serve, raises its error; if there
+        are several, the first one. The builds that served before then continue to serve.
 
         Example:
             project.deploy(reason="first deploy")
@@ -208,11 +213,11 @@ class Project:
     def promote(
         self, *pipelines: str, reason: str = "", timeout: float | None = None
     ) -> tuple[Rollout, ...]:
-        """Lets candidates serve that have passed their verification, together in one generation.
+        """Promotes candidates that have passed their verification, together in one generation.
 
-        `pipelines` are names, or numbers of rollouts as text. The default is the only candidate
-        that is ready. `reason` and `timeout` are as for `deploy`. Raises UsageError if no candidate
-        is ready, and the error of a rollout that does not serve.
+        `pipelines` are names, or numbers of rollouts as text. Without any, the only candidate that
+        is ready is promoted. `reason` and `timeout` are as for `deploy`. Raises UsageError if no
+        candidate is ready, and the error of a rollout that does not serve.
 
         Example:
             project.promote("web", reason="reviewed by Ada")
@@ -229,10 +234,11 @@ class Project:
         reason: str = "",
         timeout: float | None = None,
     ) -> Rollout:
-        """Goes back to the build of a `pipeline` that served before, and waits until it serves.
+        """Returns to the build of a `pipeline` that served before, and waits until it serves.
 
-        Without a pipeline, the only pipeline that can be undone is taken. `to` is a generation
-        whose build is kept. `reason` and `timeout` are as for `deploy`.
+        If `pipeline` is not given, the only pipeline that can be undone is used. `to` is the number
+        of an earlier generation, to return to its build; the build must still be kept. `reason` and
+        `timeout` are as for `deploy`.
 
         Example:
             project.undo("web", reason="counts are too low")
@@ -249,23 +255,23 @@ class Project:
         reason: str = "",
         seen: State | None = None,
     ) -> int:
-        """Records a request for an undo of the state that was `seen`.
+        """Records a request for an undo, and returns the id of its rollout.
 
-        Returns the rollout's id.
+        `seen` is the state on which the user has decided.
         """
         from kappa.replay.rollout.operator_requests import ask_undo
 
         return ask_undo(self._here.store, pipeline, to=to, seen=seen, reason=reason).number
 
     def ready_rollouts(self, *pipelines: str) -> tuple[Rollout, ...]:
-        """Lists the candidates that a `promote` of the same arguments would let serve."""
+        """Lists the candidates that `promote` would promote if it got the same arguments."""
         from kappa.replay.rollout.operator_requests import ready_rollouts
 
         self._here.must_run()
         return ready_rollouts(self._here.state(), *pipelines)
 
     def ask_promote(self, ready: Iterable[Rollout], *, reason: str = "") -> tuple[int, ...]:
-        """Records the yes to candidates that were looked at. Returns the ids of their rollouts."""
+        """Records the user's yes to candidates. Returns the ids of their rollouts."""
         from kappa.replay.rollout.operator_requests import ask_promote
         from kappa.state.journal.events import PromoteAsked
 
@@ -289,9 +295,10 @@ class Project:
     ) -> QueryResult:
         """Answers a query in DuckDB's SQL from one snapshot of the tables that serve.
 
-        `at`, `at_generation`, `at_offsets` and `at_event_time` look back, as the flags of `kappa
-        query` do. `after` is a write token of `produce`: the query waits until readers see these
-        records, `timeout` seconds at most (30). Raises UsageError if the query has a mistake.
+        `at`, `at_generation`, `at_offsets` and `at_event_time` name a moment in the past, like the
+        flags of `kappa query`. `after` is a write token of `produce`: the query waits until readers
+        see these records, for at most `timeout` seconds (30 if not given). Raises UsageError if the
+        query has a mistake, and TimedOut if the wait takes too long.
 
         Example:
             result = project.query("select page, hits from page_hits order by page")
@@ -310,9 +317,9 @@ class Project:
     def query_each(
         self, statements: Sequence[SqlStatement], *, when: Past | None = None
     ) -> tuple[QueryResult, ...]:
-        """Answers several queries from one snapshot, of now or of the past.
+        """Answers several queries from one snapshot, of the present or (`when`) of a past moment.
 
-        An error names the query, if there are several, and no answer is given.
+        If one of several queries fails, the error names it, and no answer is returned.
         """
         from kappa.project.answers import QueryResult
         from kappa.serving.query.query import answer_each
@@ -334,9 +341,9 @@ class Project:
         at_offsets: str | None = None,
         at_event_time: datetime | str | None = None,
     ) -> Iterator[PinnedTables]:
-        """Pins a snapshot for several queries; its files are kept until the block ends.
+        """Pins a snapshot for several queries. The snapshot's files are kept until the block ends.
 
-        The arguments look back like those of `query`.
+        `at`, `at_generation`, `at_offsets` and `at_event_time` are as for `query`.
 
         Example:
             with project.pin() as pinned:
@@ -360,7 +367,7 @@ class Project:
     def tables(self, *, when: Past | None = None) -> Report:
         """Lists the tables and views that serve, with columns, rows and paths.
 
-        `when` is a moment of the past (`kappa.project.project.moment_of`).
+        `when` is a past moment, from `kappa.project.project.moment_of`.
 
         Example:
             for table in project.tables():
@@ -375,9 +382,9 @@ class Project:
         )
 
     def table(self, name: str, *, when: Past | None = None) -> Report:
-        """Describes a table or view by `name`: columns, rows and files, writer and readers.
+        """Describes the table or view `name`: columns, rows, files, the writer and the readers.
 
-        `when` is a moment of the past (`kappa.project.project.moment_of`).
+        `when` is a past moment, from `kappa.project.project.moment_of`.
 
         Example:
             print(project.table("page_hits"))
@@ -409,12 +416,13 @@ class Project:
         columns: Sequence[str] | None = None,
         follow: bool = True,
     ) -> Iterator[ChangeSet]:
-        """Yields the rows of a served `table` as a change set, then each net change.
+        """Yields the rows of a served `table` as a change set, then its net changes as change sets.
 
-        `since` is the cursor of the last change set that was used (`change_set.head.cursor`); the
-        changes after that cursor follow. `where` and `columns` are as for `kappa changes`. Without
-        `follow` the changes end at the present state of the table. A change set is open until the
-        caller asks for the next change set. Raises UsageError if the table is not served.
+        If `since` is given, only the changes after this cursor are yielded: it is the cursor of the
+        last change set that was used (`change_set.head.cursor`). `where` and `columns` are as for
+        `kappa changes`. Without `follow`, the iteration ends at the present state of the table. A
+        change set can be read until the caller asks for the next one. Raises UsageError if the
+        table is not served.
 
         Example:
             for change_set in project.changes("page_hits", follow=False):
@@ -441,7 +449,10 @@ class Project:
     def follower(
         self, table: str, *, since: Cursor | None = None, chosen: Filter | None = None
     ) -> Follower:
-        """Makes a follower of a table by the project's settings. Raises the errors of Follower."""
+        """Creates a follower of a table with the project's settings.
+
+        Raises the errors of Follower.
+        """
         from kappa.serving.outlets.changes.follower import Follower
         from kappa.serving.query.reader.reader import Limits
 
@@ -458,11 +469,12 @@ class Project:
 
     @contextmanager
     def exporter(self, *tables: str, to: str | Path, iceberg: bool = False) -> Iterator[Exporter]:
-        """Opens an exporter of served `tables` to the folder `to`, for engines without Kappa.
+        """Opens an exporter that copies served `tables` into the folder `to`, for other engines.
 
-        `next_switch()` of the exporter copies all tables to one snapshot, as plain Delta tables,
-        and with `iceberg` as Iceberg tables, too. `to` may be `s3://BUCKET/PREFIX`. Raises Conflict
-        if another process exports there, and UsageError if the folder has other files.
+        The exporter's `next_switch()` copies all tables as of one snapshot. The copies are plain
+        Delta tables, and with `iceberg` also Iceberg tables. `to` may be `s3://BUCKET/PREFIX`.
+        Raises Conflict if another process exports to the folder, and UsageError if the folder
+        contains other files.
 
         Example:
             with project.exporter("page_hits", to="export") as exporter:
@@ -486,9 +498,9 @@ class Project:
             yield exporter
 
     def status(self) -> Report:
-        """Shows serving builds, rollouts on their way, the lag of each build, and processes.
+        """Shows the serving builds, the rollouts in progress, each build's lag, and the processes.
 
-        `document["damaged"]` lists damaged records; the other records are shown.
+        `document["damaged"]` lists damaged records. The other records are still shown.
 
         Example:
             for build in project.status():
@@ -536,7 +548,7 @@ class Project:
     def history(self, pipeline: str | None = None, *, limit: int | None = None) -> Report:
         """Lists rollouts with their receipts, proofs, retirements and pauses, oldest first.
 
-        With `pipeline`, lists only the entries of one pipeline, and with `limit` only the newest
+        `pipeline` limits the list to one pipeline, and `limit` to that number of the newest
         entries.
 
         Example:
@@ -573,10 +585,10 @@ class Project:
         build: str | None = None,
         limit: int | None = 20,
     ) -> Report:
-        """Lists the newest rejects of what serves: their position, content and reason.
+        """Lists the newest rejects of the serving builds, with their position, content and reason.
 
-        `pipeline` and `reason` narrow the list. `build` names a build other than the serving build.
-        `limit` is the number of rejects; None means all.
+        `pipeline` and `reason` select rejects. `build` names another build than the serving one.
+        `limit` is the greatest number of rejects; None means all.
 
         Example:
             print(project.rejects(reason="missing_field"))
@@ -605,9 +617,10 @@ class Project:
     ) -> Report:
         """Compares the rows of two builds of a `pipeline` at equal offsets.
 
-        `before` and `after` name builds. The default is the serving build and the candidate, or the
-        serving build and the build before it. `tables` narrows the comparison, and `sample` is how
-        many rows of each kind are shown. Raises UsageError if there are no two builds to compare.
+        `before` and `after` name the builds. By default, the serving build is compared with the
+        candidate, or with the build that served before. `tables` limits the comparison to some
+        tables, and `sample` is the number of rows of each kind that are shown. Raises UsageError if
+        there are no two builds to compare.
 
         Example:
             print(project.diff("web"))
@@ -646,12 +659,12 @@ class Project:
     # Events
 
     def produce(self, topic: str, events: Iterable[Mapping[str, Any]]) -> Produced:
-        """Sends `events` to a declared `topic`, each a value by column, and waits for the broker.
+        """Sends `events` to a declared `topic`, and waits until the broker has acknowledged them.
 
-        Events are written as the topic declares them, with the key. The result has a write token:
-        `query(..., after=token)` waits for the records. Raises UsageError, with the number of the
-        event, for an event that the topic's declaration would reject; the events before that event
-        are sent.
+        Each event maps column names to values. It is encoded as the topic declares it, with its
+        key. The result has a write token: `query(..., after=token)` waits for the records. Raises
+        UsageError, with the number of the event, if the topic's declaration would reject an event;
+        the events before it are sent.
 
         Example:
             written = project.produce("visits", [{"visitor": "ada", "page": "/"}])
@@ -678,9 +691,10 @@ class Project:
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> Produced:
-        """Sends records, each with its place for an error, and waits for the broker.
+        """Sends records, and waits until the broker has acknowledged them.
 
-        `on_progress` takes the number of acknowledged records.
+        Each record comes with its place in the input, which errors name. `on_progress` receives the
+        number of records acknowledged so far.
         """
         from kappa.records.lines.produce import produce_placed
         from kappa.serving.query.pin.moments import written_offsets
@@ -690,10 +704,10 @@ class Project:
         return Produced(acknowledged.count, acknowledged.offsets, token)
 
     def wait_until_shown(self, token: str | Offsets, *, timeout: float | None = None) -> None:
-        """Waits until readers see all records of a write token, `timeout` seconds at most (30).
+        """Waits until readers see all records of a write token, for at most `timeout` seconds.
 
-        Raises TimedOut, with the known reasons, and UsageError if nothing that serves reads the
-        token's topic.
+        The default is 30 seconds. Raises TimedOut, with the known reasons, and UsageError if no
+        serving build reads the token's topic.
         """
         from kappa.serving.query.pin.moments import parse_offsets
         from kappa.serving.query.pin.write_token import ensure_covered
@@ -725,7 +739,11 @@ class Project:
     def _served(
         self, ids: Iterable[int], timeout: float | None, *, by_yes: bool = False
     ) -> tuple[Rollout, ...]:
-        """Waits until all rollouts serve; the first error is raised after the last has ended."""
+        """Waits until each rollout serves, fails or is abandoned.
+
+        With `by_yes`, the wait for a rollout also ends, with an error, if the rollout waits for a
+        yes. If there are errors, raises the first one after the last rollout.
+        """
         from kappa.replay.status.follow import ensure_not_waiting
 
         ended: list[Rollout] = []
@@ -750,9 +768,9 @@ def moment_of(
     offsets: str | None = None,
     event_time: datetime | str | None = None,
 ) -> Past | None:
-    """Returns the moment of the past that the arguments name, or None for the present.
+    """Returns the past moment that the arguments name, or None for the present.
 
-    A time without a zone is UTC. Raises UsageError if the arguments name several moments.
+    A time without a zone counts as UTC. Raises UsageError if the arguments name several moments.
     """
     from kappa.serving.query.pin.moments import (
         AtEventTime,

@@ -1,7 +1,7 @@
-"""A project over HTTP, for asyncio: the shape of `kappa.Project` for what a server offers.
+"""A project over HTTP, for asyncio, with the methods of `kappa.Project` that a server offers.
 
-A plan, a deploy and `produce` need the project's files, which a server of HTTP never runs: only
-`kappa.Project` has them.
+Only `kappa.Project` can plan, deploy and `produce`: these need the project's files, which an HTTP
+server never runs.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _ERRORS: Mapping[int, type[KappaError]] = {
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """The answer of a query over HTTP: the rows in Arrow's stream, and the builds that gave them.
+    """The answer of a query over HTTP: rows as an Arrow stream, and the builds that were read.
 
-    `truncated` means that the server has cut off the rows at its limit.
+    `truncated` means that the server left out rows beyond its limit.
     """
 
     content: bytes
@@ -49,31 +49,34 @@ class RemoteAnswer:
     truncated: bool
 
     def arrow(self) -> Any:
-        """Returns a `pyarrow.Table`."""
+        """Returns the rows as a `pyarrow.Table`."""
         import pyarrow as pa
 
         return pa.ipc.open_stream(io.BytesIO(self.content)).read_all()
 
     def df(self) -> Any:
-        """Returns a `pandas.DataFrame`."""
+        """Returns the rows as a `pandas.DataFrame`."""
         return self.arrow().to_pandas()
 
     def pl(self) -> Any:
-        """Returns a `polars.DataFrame`, if Polars is installed."""
+        """Returns the rows as a `polars.DataFrame`.
+
+        Raises UsageError if Polars is not installed.
+        """
         from kappa.project.answers import polars_frame
 
         return polars_frame(self.arrow())
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Returns the rows as Python's values, as Arrow gives them."""
+        """Returns the rows as tuples of Python values, converted by Arrow."""
         return [tuple(row.values()) for row in self.arrow().to_pylist()]
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteChangeSet:
-    """A change set over HTTP: the head, the changes, and the cursor for the next call.
+    """A change set over HTTP: its head, its changes, and the cursor for the next call.
 
-    A change has `op`, `before` and `after`, as `kappa changes -o jsonl` prints it.
+    Each change has `op`, `before` and `after`, as `kappa changes -o jsonl` prints them.
     """
 
     head: Mapping[str, Any]
@@ -82,13 +85,14 @@ class RemoteChangeSet:
 
 
 class RemoteProject:
-    """A project at the server of `kappa up` or `kappa serve`, opened by `kappa.connect`.
+    """A project at the server of `kappa up` or `kappa serve`. Open it by `kappa.connect`.
 
-    The errors are the same as those of `kappa.Project`, with the server's message and hint.
+    The methods raise the same errors as those of `kappa.Project`, with the server's message and
+    hint.
     """
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
-        """Takes a client whose base URL is the server's."""
+        """Creates the object from an HTTP client whose base URL is the server's."""
         self._client = client
 
     async def query(
@@ -101,8 +105,8 @@ class RemoteProject:
     ) -> RemoteAnswer:
         """Answers a query from the live builds.
 
-        `after` is a write token, for which the server waits `timeout` seconds at most. `snapshot`
-        is the name of a pinned snapshot, which `pin` gives.
+        `after` is a write token: the server waits for its records, for at most `timeout` seconds.
+        `snapshot` is the name of a pinned snapshot, as `pin` uses it.
         """
         headers = {"Accept": _ARROW}
         if after is not None:
@@ -124,7 +128,7 @@ class RemoteProject:
 
     @asynccontextmanager
     async def pin(self) -> AsyncIterator[RemoteTables]:
-        """Pins a snapshot for several queries; the server keeps it until the block ends."""
+        """Pins a snapshot for several queries. The server keeps it until the block ends."""
         response = await self._ask(
             "POST",
             "/query",
@@ -146,7 +150,7 @@ class RemoteProject:
         return list(await self._read("/tables"))
 
     async def status(self) -> dict[str, Any]:
-        """Shows what serves, what is on its way, and how far behind each build is."""
+        """Returns the serving builds, the rollouts in progress, and the lag of each build."""
         return dict(await self._read("/builds"))
 
     async def history(self) -> list[dict[str, Any]]:
@@ -156,7 +160,7 @@ class RemoteProject:
     async def rejects(
         self, pipeline: str | None = None, *, reason: str | None = None, limit: int = 20
     ) -> list[dict[str, Any]]:
-        """Lists the newest rejects of what serves, of a `pipeline` or a `reason`."""
+        """Lists the newest rejects of what serves; `pipeline` and `reason` select rejects."""
         wanted = {"pipeline": pipeline, "reason": reason, "limit": str(limit)}
         given = {name: each for name, each in wanted.items() if each is not None}
         return list(_document(await self._ask("GET", "/rejects", params=given)))
@@ -169,10 +173,11 @@ class RemoteProject:
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> AsyncIterator[RemoteChangeSet]:
-        """Yields the rows of a served `table` as a change set, then each net change, without end.
+        """Yields the rows of a served `table` as a change set, then its net changes as change sets.
 
-        The arguments are the same as those of `Project.changes`. Raises Unreachable if the server
-        ends: continue with the cursor of the last change set as `since`.
+        The iteration does not end. `since`, `where` and `columns` are as for `Project.changes`.
+        Raises Unreachable if the server ends the connection; then call again, with the cursor of
+        the last change set as `since`.
         """
         import httpx2
 
@@ -220,10 +225,10 @@ class RemoteProject:
         *pipelines: str,
         timeout: float | None = None,  # noqa: ASYNC109  # the rollout goes on
     ) -> dict[str, Any]:
-        """Promotes candidates that have passed; waits at most `timeout` seconds (None: no limit).
+        """Promotes candidates that have passed their verification, and waits until they serve.
 
-        Returns the row of the rollout, as `history` has it. Raises Conflict if another operator was
-        first.
+        `timeout` is in seconds; None means no limit. Returns the rollout's row, as in `history`.
+        Raises Conflict if another operator was first, and TimedOut after the timeout.
         """
         return await self._served({"intent": "promote", "pipelines": pipelines}, timeout)
 
@@ -234,11 +239,14 @@ class RemoteProject:
         to: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # the rollout goes on
     ) -> dict[str, Any]:
-        """Goes back to the build that served before, or in generation `to`, like `promote`."""
+        """Returns to the build that served before, or in generation `to`; waits until it serves.
+
+        `timeout`, the result and the errors are as for `promote`.
+        """
         return await self._served({"intent": "undo", "pipelines": [pipeline], "to": to}, timeout)
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Closes the connections to the server."""
         await self._client.aclose()
 
     async def __aenter__(self) -> Self:
@@ -246,7 +254,7 @@ class RemoteProject:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Closes the connections."""
+        """Closes the connections to the server."""
         await self.aclose()
 
     async def _served(self, intent: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
@@ -301,22 +309,26 @@ class RemoteProject:
 
 
 class RemoteTables:
-    """A snapshot that the server keeps pinned: each query reads the same frontiers."""
+    """A snapshot that the server keeps pinned, so that all queries read the same frontiers."""
 
     def __init__(self, project: RemoteProject, name: str) -> None:
-        """Takes the name of the snapshot; `RemoteProject.pin` releases it."""
+        """Stores the project and the name of the snapshot.
+
+        `RemoteProject.pin` releases the snapshot.
+        """
         self._project = project
         self._name = name
 
     async def query(self, sql: str) -> RemoteAnswer:
-        """Answers a query from the pinned snapshot. Raises Conflict if it is not kept any more."""
+        """Answers a query from the pinned snapshot. Raises Conflict if it is no longer kept."""
         return await self._project.query(sql, snapshot=self._name)
 
 
 def connect(url: str, *, token: str | None = None) -> RemoteProject:
-    """Opens a project at an HTTP server's `url`, with the server's `token` if it needs a token.
+    """Opens the project at the HTTP server `url`. `token` is needed if the server asks for one.
 
-    This needs httpx2: `pip install 'kappa[client]'`.
+    The function needs httpx2: `pip install 'kappa[client]'`. Raises UsageError if httpx2 is not
+    installed, or if the URL or the token is not valid.
 
     Example:
         async def print_hits() -> None:
@@ -355,7 +367,7 @@ def _document(response: httpx2.Response) -> Any:
 
 
 def _other_server(response: httpx2.Response) -> Unreachable:
-    """Returns the error about an answer that no server of Kappa gives, such as a proxy's page."""
+    """Returns the error for an answer that does not come from Kappa, such as a proxy's page."""
     return Unreachable(
         f"{response.url} answers {response.status_code}, and not as a server of Kappa does",
         hint="kappa status shows where HTTP is served; see any proxy before it",

@@ -1,4 +1,4 @@
-"""A report: rows, a document for machines and a text for people; HTML in a notebook."""
+"""A report for display and for programs: rows, a document, a text, and HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _SHOWN_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Rows under named columns, with a heading and a document for machines.
+    """Rows under named columns, with a heading and a document.
 
-    `listing` has the rows for people. `document` is the whole report for machines, or None if the
-    rows are the whole report. `for_machines` has the rows for machines, if their values differ.
-    `text` replaces heading and rows, for people.
+    `listing` contains the rows for display. `document` is the whole report for programs, or None if
+    the rows are the whole report. `for_machines` contains the rows for programs, if their values
+    differ from those for display. If there is a `text`, it is displayed instead of the heading and
+    the rows.
     """
 
     listing: Listing
@@ -30,12 +31,12 @@ class Report:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows, each by column."""
+        """The rows for programs, each as a mapping by column."""
         return self.whole_listing.row_objects()
 
     @property
     def whole_listing(self) -> Listing:
-        """The rows for machines."""
+        """The listing with the rows for programs."""
         return self.for_machines or self.listing
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
@@ -54,9 +55,10 @@ class Report:
 
 
 def listing_html(listing: Listing, *, total: int | None = None) -> str:
-    """Returns a listing as an HTML table. Each value is escaped: rows are data of strangers.
+    """Returns a listing as an HTML table.
 
-    `total` is the number of rows if the listing has not all rows.
+    Each value is escaped, since anybody may have written the data. `total` is the number of rows if
+    the listing contains only a part of them.
     """
     places = [place for place, column in enumerate(listing.columns) if column not in listing.wide]
     count = len(listing.rows) if total is None else total
@@ -76,7 +78,7 @@ def listing_html(listing: Listing, *, total: int | None = None) -> str:
 
 
 def text_html(text: str) -> str:
-    """Returns lines of text as HTML; nothing for no text."""
+    """Returns a text as preformatted HTML, or "" for an empty text."""
     return f"<pre>{escape(text.rstrip())}</pre>" if text.strip() else ""
 
 

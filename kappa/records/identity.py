@@ -1,9 +1,9 @@
-"""Identity, which decides whether a record is a duplicate of an earlier record. Pure.
+"""The identity of a record, which decides whether the record is a duplicate. Pure.
 
-A record is a duplicate if its partition has an earlier accepted record of the same identity, less
-than the horizon ago in log time. A duplicate does not extend the horizon, so each decision depends
-on the decisions before. A memory is right only if it began empty at the origin, or with another
-right memory (law 6). Each partition has a memory (engine/read/identities.py).
+A record is a duplicate if its partition has an earlier accepted record with the same identity,
+whose log time is less than the horizon ago. A duplicate does not extend the horizon, so each
+decision depends on the decisions before. So a memory is right only if it began empty at the origin,
+or began as another right memory (law 6). Each partition has a memory (engine/read/identities.py).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _FEW = 1024
 
 
 def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
-    """Makes the function from a valid row to its identity's digest.
+    """Returns a function that returns the digest of a valid row's identity.
 
-    Returns None if no identity is declared. The function returns None if a part of the identity is
-    null: then the record is not a duplicate.
+    Returns None if the topic declares no identity. The function returns None if a part of the
+    identity is null; then the record is not a duplicate.
     """
     places = [[column.name for column in topic.columns].index(name) for name in topic.identity]
     if not places:
@@ -43,20 +43,23 @@ def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
 
 
 class Memory:
-    """The identities accepted in a partition within the horizon, with log times."""
+    """The identities accepted in a partition within the horizon, with their log times."""
 
     __slots__ = ("_accepted", "_horizon_ms", "_most")
 
     def __init__(self, horizon_ms: int, accepted: Mapping[bytes, int] | None = None) -> None:
-        """Takes the log time of each identity's last accepted record, in milliseconds."""
+        """Sets the horizon and the accepted identities, both with times in milliseconds.
+
+        `accepted` contains the log time of the last accepted record of each identity.
+        """
         self._horizon_ms = horizon_ms
         self._accepted = dict(accepted or {})
         self._most = 2 * len(self._accepted) + _FEW
 
     def accepts(self, identity: bytes, log_time: int) -> bool:
-        """Remembers the next record's identity. Returns False if the record is a duplicate.
+        """Adds the identity of the next record. Returns False if the record is a duplicate.
 
-        `log_time` must not decrease.
+        `log_time` must not decrease from call to call.
         """
         last = self._accepted.get(identity)
         if last is not None and log_time - last < self._horizon_ms:
@@ -70,7 +73,10 @@ class Memory:
         return True
 
     def within(self, log_time: int) -> dict[bytes, int]:
-        """Returns the identities that a record at this log time, or later, may repeat."""
+        """Returns the identities whose records are less than the horizon before `log_time`.
+
+        A record at this log time or later can only be a duplicate of one of these.
+        """
         return {
             identity: accepted
             for identity, accepted in self._accepted.items()

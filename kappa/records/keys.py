@@ -1,4 +1,4 @@
-"""The Kafka keys of a topic, as text or in a format of their own. Pure."""
+"""The Kafka keys of a topic, as text or in their own format. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class KeyReader:
-    """The reader of the keys of a topic."""
+    """A reader of the keys of a topic, which also checks the keys."""
 
     def __init__(self, topic: Topic) -> None:
         self._column = topic.key_column
@@ -37,7 +37,10 @@ class KeyReader:
             self._field, self._check = field.name, self._reader.column_check(field)
 
     def value(self, key: bytes | None) -> str | int:
-        """Returns the key column's value, read only from a key. Raises Rejected."""
+        """Returns the value of the key column, read from the Kafka key alone.
+
+        Raises Rejected if the key is null or not valid.
+        """
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
         if self._changes is not None:
@@ -57,7 +60,7 @@ class KeyReader:
         return int(check_of(self._column.type)(int(text), "the key"))
 
     def check_same(self, key: bytes | None, found: Any) -> None:
-        """Raises Rejected if a key differs from `found`, its record's key column."""
+        """Raises Rejected if a key differs from `found`, the value of its record's key column."""
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
         # A number has only a single text as a key.
@@ -85,9 +88,9 @@ class KeyReader:
 
 
 def written_key(topic: Topic, value: str | int) -> bytes:
-    """Returns the key for a value of the key column, as a producer writes the key.
+    """Returns the Kafka key that a producer writes for a value of the key column.
 
-    Raises UsageError if the key's format cannot write the value.
+    Raises UsageError if the key's format cannot encode the value.
     """
     column = topic.key_column
     if topic.key_format is None or column is None:

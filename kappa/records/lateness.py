@@ -1,7 +1,7 @@
 """Lateness: a record is rejected if its event time is too far before its timestamp. Pure.
 
-Each record is decided by itself, from the log, so every replay decides the same (law 6). A
-watermark would not, because a watermark depends on the records read before.
+The decision depends only on the record itself, so every replay decides the same (law 6). A decision
+by a watermark would be different, since a watermark depends on the records read before.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from kappa.records.record import Row
 
 
 def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
-    """Makes the check of a topic's lateness. Returns None if no lateness is declared.
+    """Returns the function that checks a record's lateness, or None if none is declared.
 
-    The check gets a valid row and the record's timestamp, in milliseconds since 1970, and raises
-    Rejected.
+    The function takes a valid row and the record's timestamp in milliseconds since 1970. It raises
+    Rejected if the record is late, or if its event time is null.
     """
     if topic.lateness_ms is None:
         return None

@@ -1,21 +1,22 @@
-"""A valid record: the only definition of what every path decodes. Pure.
+"""A valid record: the only definition of validity, for all code that decodes. Pure.
 
-The topic's format turns bytes into fields (kappa/declare/formats); a topic that declares no format
-has exactly one JSON object in UTF-8 (kappa/declare/values/json_text.py). Unknown fields are
-ignored, repeated fields rejected. Nothing is coerced (a string is not a number, 1.0 is not an
-integer), and a value out of range is rejected (value.py). A missing field gets its column's
-default, or is null. If no field has the column's own name, the column's earlier names are tried.
-The demands of a JSON Schema are checked last (schema_rules.py). The Kafka key, if declared, is the
-event's key field, as text or in a format of its own (keys.py).
+The topic's format turns bytes into fields (kappa/declare/formats). If a topic declares no format, a
+value must be exactly one JSON object in UTF-8 (kappa/declare/values/json_text.py). Unknown fields
+are ignored, and repeated fields are rejected. No value is converted to another type: a string is
+not a number, and 1.0 is not an integer. A value out of range is rejected (value.py). A missing
+field gets its column's default, or is null. If no field has the column's own name, the column's
+earlier names are tried. The rules of a JSON Schema are checked last (schema_rules.py). The Kafka
+key, if declared, must be the event's key field, as text or in its own format (keys.py).
 
 A record of a change (kappa/declare/formats/debezium_events.py) writes or deletes a row, or
 truncates the table. In a deletion only the key is certain: values that the source no longer knew
-are null, whatever is declared. The null value that follows a deletion adds no information. It has
-no place in the source, so a repeat of it could not be recognized. So in a retained topic the null
-value deletes no key.
+are null, even if they are declared not null. The null value that follows a deletion adds no
+information. It has no place in the source, so a repetition of it could not be recognized. So in a
+retained topic, the null value deletes no key.
 
-A change here, or in the files named here, that rejects or accepts other records must raise the
-number in `kappa.code.fingerprint`. kappa/records/decode runs this definition.
+If a change here, or in the files named here, makes other records valid or invalid, the number in
+`kappa.code.fingerprint` must be raised. kappa/records/decode implements the decoding of batches by
+this definition.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from kappa.records.keys import KeyReader, written_key
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value in a compacted topic, which deletes a key; with None, no key."""
+    """A null value in a compacted topic, which deletes `key`.
+
+    If `key` is None, no key is deleted.
+    """
 
     key: str | int | None
 
@@ -45,14 +49,14 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A change that deletes a row, or truncates a table; `row` has the known values."""
+    """A change that deletes a row, or truncates a table. `row` contains the known values."""
 
     row: Row
     truncates: bool
 
 
 class RecordReader:
-    """The reader of a topic's records, prepared once from the declaration."""
+    """A reader of a topic's records, by rules that are prepared once from the declaration."""
 
     def __init__(self, topic: Topic) -> None:
         self._compacted = topic.kind is TopicKind.COMPACTED
@@ -96,9 +100,9 @@ class RecordReader:
         return row
 
     def read_unkeyed(self, value: bytes) -> tuple[Row, bytes | None]:
-        """Reads an event that has no record yet. Returns its row, and the required Kafka key.
+        """Reads an event without a record. Returns its row, and the Kafka key that it requires.
 
-        With that key `read` accepts the event. Raises Rejected if the event is not valid.
+        With that key, `read` accepts the event. Raises Rejected if the event is not valid.
         """
         row = self._row(self._fields(value))
         if self._key_place is None:
@@ -129,9 +133,9 @@ class RecordReader:
         return Removal(row, truncates=change.effect is RowEffect.TRUNCATES)
 
     def _row(self, event: dict[str, Any], *, is_whole: bool = True) -> Row:
-        """Makes the row of an event's fields, whatever the format was.
+        """Returns the row for an event's fields, in any format.
 
-        A row that is not `is_whole` has null where fields are missing.
+        With `is_whole` False, missing fields are null.
         """
         for name, old_names in self._was:
             # Presence decides, not the value: beside the new name an old name is an unknown field.

@@ -1,11 +1,11 @@
-"""A redriven record: the corrected copy of a reject, which names its original. Pure.
+"""A redriven record: the corrected copy of a reject, which names the reject as its original. Pure.
 
-The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, the original's place and
-timestamp, and names an earlier record of the same partition. The original is folded once. If the
-original is a reject under a build, the first valid redriven record is folded in its place. If not,
-every redriven record is a duplicate (law 7). In a compacted topic the header means nothing, because
-a record there is the present value of its key. engine/function/redriven.py settles the redriven
-records of a slice.
+The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, with the original's place and
+timestamp. It must name an earlier record of the same partition. The original is folded at most
+once. If the original is a reject under a build, the first valid redriven record is folded instead
+of the original. Otherwise every redriven record is a duplicate (law 7). In a compacted topic the
+header has no meaning, because a record there is the current value of its key.
+engine/function/redriven.py settles the redriven records of a slice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A record's place in the log."""
+    """The place of a record in the log."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The record that a redriven record replaces; milliseconds count from 1970."""
+    """The record that a redriven record replaces. The timestamp is in milliseconds since 1970."""
 
     position: Position
     timestamp_ms: int
@@ -50,7 +50,7 @@ class Original:
 
 
 def parse_position(text: str) -> Position:
-    """Reads `visits:0:17`. Raises UsageError if the text is not a place."""
+    """Parses a place like `visits:0:17`. Raises UsageError if the text is not a place."""
     match = _POSITION.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -61,9 +61,9 @@ def parse_position(text: str) -> Position:
 
 
 def named_original(headers: Headers) -> Original | None:
-    """Returns the record that these headers name, or None.
+    """Returns the original that these headers name, or None.
 
-    Raises ValueError, with the reason, if the header cannot be read.
+    Raises ValueError, with the reason, if the header cannot be parsed.
     """
     named = [value for name, value in headers if name == HEADER]
     if not named:
@@ -102,7 +102,10 @@ def original_of(headers: Headers, at: Position) -> Original | None:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A redriven record at `at` for the original at offset `of`; it is `valid`, or a reject."""
+    """A redriven record at the place `at`, for the original at the offset `of`.
+
+    If `valid` is False, the redriven record is itself a reject.
+    """
 
     at: Position
     of: int
@@ -111,7 +114,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The fates of valid redriven records: the originals' offsets in `folded`, or duplicates."""
+    """The fates of valid redriven records.
+
+    `folded` maps the place of each folded record to its original's offset. The others are
+    `duplicates`.
+    """
 
     folded: Mapping[Position, int]
     duplicates: frozenset[Position]
@@ -125,10 +132,10 @@ def settle(
 ) -> Settled:
     """Decides which redriven records are folded, in the order of offsets.
 
-    `rejected` has each named place that is a reject, with the offset that the reject itself named
-    if it was redriven. `folded` are the originals that are folded already. `origin` is the offset
-    at which the build begins, per topic and partition. A record before the origin was never read,
-    so it counts as a reject.
+    `rejected` contains each named place that is a reject. Its value is the offset that the reject
+    itself names if it was redriven, otherwise None. `folded` contains the originals that are folded
+    already. `origin` is the offset at which the build begins, per topic and partition. A record
+    before the origin was never read, so it counts as a reject.
     """
     known, done = dict(rejected), set(folded)
     now: dict[Position, int] = {}
@@ -151,10 +158,10 @@ def settle(
 def _chain_root(
     named: Position, rejected: Mapping[Position, int | None], origin: Mapping[tuple[str, int], int]
 ) -> Position | None:
-    """Returns the first record of a chain of rejects, each naming the record before.
+    """Returns the first record of a chain of rejects in which each names the record before.
 
-    Returns None if the named record is not a reject. A reject that names no reject is its own
-    first.
+    Returns None if `named` is not a reject. If `named` does not name a reject itself, it is the
+    first record.
     """
     begins = origin.get((named.topic, named.partition), 0)
     if named.offset < begins:

@@ -1,7 +1,8 @@
-"""Tombstones: how long a deletion is certain to be read (law 5). Pure.
+"""Tombstones: the time for which a deletion can certainly be read (law 5). Pure.
 
-A compacted topic keeps each tombstone for `delete.retention.ms` only. A reader that has a key's
-record and arrives later, after an absence or because it is slow, may never learn of the deletion.
+A compacted topic keeps a tombstone only for `delete.retention.ms`. A reader that has a key's record
+and reads the tombstone's offset later than that may never learn of the deletion. This happens after
+an absence, or if the reader is slow.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ _SETTING = "delete.retention.ms"
 def may_be_missed(
     topic: str, read_at: str, config: Mapping[str, str] | None, now: datetime
 ) -> str | None:
-    """Explains why a reader that last caught up at `read_at` may have missed deletions.
+    """Returns why a reader that last caught up at `read_at` may have missed deletions, or None.
 
-    Returns None if the reader cannot have missed a deletion by `now`. `read_at` (ISO 8601) is the
-    time at which the reader last had read all of the compacted topic, or began to read. `config`
-    are the topic's settings in force; if the settings are unknown, the answer is None, too.
+    Returns None if the reader cannot have missed a deletion by the time `now`. `read_at` (ISO 8601)
+    is the time at which the reader had last read the whole compacted topic, or began to read.
+    `config` contains the topic's current settings. If the settings are unknown, returns None too.
     """
     kept = (config or {}).get(_SETTING, "")
     if not kept.isdecimal():

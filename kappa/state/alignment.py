@@ -1,8 +1,8 @@
 """An alignment: a candidate and the live build at equal offsets, for comparing their rows.
 
 The candidate's job makes an alignment. The job pins a frontier that the live build has published,
-and takes bounded slices that end exactly at the frontier's offsets. Then the job puts this record.
-A lease keeps the data of both builds. The live job is not touched.
+and folds bounded slices that end exactly at the frontier's offsets. Then the job stores this
+record. A lease keeps the data of both builds. The live job is not affected.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from kappa.state.store import Store
 class Alignment(Struct, frozen=True):
     """Two frontiers whose offsets are equal in every partition of the topics in `comparable`.
 
-    Offsets of other topics cannot be compared. `lease` is the id of the lease that pins both
-    frontiers' versions. Once the lease has ended (kappa/state/lease.py), the versions may be gone.
+    Offsets of other topics cannot be compared. `lease` is the id of the lease that pins the
+    versions of both frontiers. When the lease has ended (kappa/state/lease.py), the versions may be
+    deleted.
     """
 
     number: int
@@ -36,7 +37,7 @@ _ALIGNMENT = Documents(Alignment)
 
 
 def alignment_records(store: Store, build: str) -> NumberedRecords[Alignment]:
-    """Returns the stored records of a candidate's alignments."""
+    """Returns the stored records of the alignments of a candidate."""
     return NumberedRecords(
         store,
         f"{folder_of_build(build)}/alignments",
@@ -46,10 +47,10 @@ def alignment_records(store: Store, build: str) -> NumberedRecords[Alignment]:
 
 
 class Alignments:
-    """The alignments of one candidate, newest last."""
+    """The alignments of one candidate."""
 
     def __init__(self, store: Store, build: str) -> None:
-        """Takes the candidate's build."""
+        """Opens the alignments of the candidate `build`."""
         self._build = build
         self._records = alignment_records(store, build)
 
@@ -59,9 +60,10 @@ class Alignments:
         return None if found is None else found[1]
 
     def put(self, alignment: Alignment) -> None:
-        """Puts the next alignment.
+        """Stores the next alignment.
 
-        Raises Broken if the alignment's offsets are not equal, and Taken if the number is taken.
+        Raises Broken if the offsets of the two frontiers are not equal, and NumberTaken if another
+        process has stored an alignment with this number.
         """
         topics = set(alignment.comparable)
         here, there = alignment.candidate.offsets.only(topics), alignment.live.offsets.only(topics)

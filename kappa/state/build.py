@@ -1,8 +1,8 @@
 """A build: one attempt to make a version real. Its birth certificate and its folders.
 
-A birth certificate is put once and never changed. All processes that serve, verify or run a build
-read the certificate. So none of these processes needs the user's code or Spark to know the build's
-tables. Pure, except for the store.
+A birth certificate is stored once and never changed. All processes that serve, verify or run a
+build read it. So they know the build's tables without the user's code and without Spark. Pure,
+except for the store.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ Lineage = Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]]
 
 
 class TopicBirth(Struct, frozen=True, omit_defaults=True):
-    """A topic as it was when the build was born; `pattern` is a pattern that the topic had joined.
+    """A topic as it was when the build was born.
 
-    A topic that is created again under the same name has another id.
+    A topic that is created again under the same name has another `id`. `pattern` is the pattern
+    that the topic had joined, or None.
     """
 
     name: str
@@ -45,12 +46,12 @@ class TopicBirth(Struct, frozen=True, omit_defaults=True):
 
 
 class Base(Struct, frozen=True):
-    """The base of a branch: up to `offsets`, another build and version made the rows.
+    """The base of a branch. Up to `offsets`, another build with its own version made the rows.
 
-    `frontier` is the number of that build's frontier whose tables the branch began with. The range
-    from there to `offsets` is folded by the other build's code. If it is None, the branch began
-    with empty tables, at the other build's origin. `start` has the offsets of that frontier. A
-    branch that was born before `start` was recorded has none.
+    The branch began with the tables of that build's frontier, whose number is `frontier` and whose
+    offsets are `start`. The records from there up to `offsets` are folded by the other build's
+    code. If `frontier` is None, the branch began with empty tables, at the other build's origin.
+    `start` is None for branches that were born before Kappa recorded it.
     """
 
     build: str
@@ -65,19 +66,19 @@ class Base(Struct, frozen=True):
 
 
 class Birth(Struct, frozen=True):
-    """The parts that a build is made of.
+    """The birth certificate of a build.
 
     `parts` are the fingerprints that make up the version (`function pipelines/flights.py:on_time`
-    -> hash). `sources` are the files of the code snapshot and their SHA-256. `origin` has the
-    offsets at which the first slice begins. `accepted` lists the obstacles that were let through,
-    and why.
+    -> hash). `sources` are the files of the code snapshot and their SHA-256. `origin` contains the
+    offsets at which the first slice begins. `accepted` lists the obstacles that a person accepted,
+    with the reasons.
 
-    `declarations` are the topics, tables, views, sinks and alerts in words (`table delays` ->
+    `declarations` are the topics, tables, views, sinks and alerts as text (`table delays` ->
     lines). A later plan uses them to show changes. `max_rejects` is the number or share of records
-    that the build may reject while it is a candidate. `base` is the base of a branch, whose origin
-    is that of the base. `tables_of` is the build below an overlay, and is never itself an overlay.
-    `lineage` has the fields of topics from which the function computes the columns of its tables;
-    a build that an older Kappa has made has none.
+    that the build may reject while it is a candidate. `base` is the base of a branch; the origin of
+    a branch is that of its base. `tables_of` is the build below an overlay, which is never itself
+    an overlay. `lineage` names, for each column of a table, the topics' fields from which the
+    function computes it; it is empty for a build that an older Kappa has made.
     """
 
     build: str
@@ -106,24 +107,24 @@ class Birth(Struct, frozen=True):
 
     @property
     def folded_by(self) -> str:
-        """Returns the build that has the tables and folds: this build, or the overlaid build."""
+        """Returns the build that has the tables and folds them: this one, or the one below it."""
         return self.tables_of or self.build
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Returns topic name -> id at birth."""
+        """Returns the id that each topic had at birth, by the topic's name."""
         return {topic.name: topic.id for topic in self.topics}
 
     @property
     def origin_offsets(self) -> Offsets:
-        """Returns the offsets at which the first slice of the tables' contents begins."""
+        """Returns the offsets at which the records that the tables contain begin."""
         return Offsets.parse(self.origin)
 
     @property
     def begins(self) -> Offsets:
-        """Returns the offsets at which the build's own code begins to fold.
+        """Returns the offsets from which the build's own code folds.
 
-        These are the origin, or the offsets of the branch's base.
+        These are the origin, or for a branch the offsets of the base.
         """
         return self.origin_offsets if self.base is None else Offsets.parse(self.base.offsets)
 
@@ -131,24 +132,28 @@ class Birth(Struct, frozen=True):
     def reads_from(self) -> Offsets:
         """Returns the offsets at which the build's job begins to read.
 
-        These are the origin, or the offsets where the tables were taken from another build.
+        These are the origin, or the offsets at which the build has taken over another build's
+        tables.
         """
         start = None if self.base is None else self.base.start
         return self.origin_offsets if start is None else Offsets.parse(start)
 
     @property
     def code_sha256(self) -> str:
-        """Returns one hash of the names and hashes of all sources: equal code means equal text."""
+        """Returns a hash of the names and hashes of all sources.
+
+        It is equal only for equal code.
+        """
         listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(listed.encode()).hexdigest()
 
     @property
     def public_names(self) -> tuple[str, ...]:
-        """Lists the tables and views whose names no other pipeline may serve."""
+        """Lists the tables and views of the build whose names no other pipeline may use."""
         return (*(each.name for each in self.tables if each.name != REJECTS), *self.views)
 
     def table(self, name: str) -> TableBirth:
-        """Returns the table of that name. Raises KeyError if the build has none."""
+        """Returns the table with that name. Raises KeyError if the build has no such table."""
         return {table.name: table for table in self.tables}[name]
 
 
@@ -161,7 +166,7 @@ _LONGEST_NAME = 200
 
 
 def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:
-    """Returns the topics that both builds read: same name and same id.
+    """Returns the names of the topics that both builds read, with the same id.
 
     Offsets of other topics cannot be compared.
     """
@@ -171,19 +176,20 @@ def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:
 
 
 def new_build_id(pipeline: str) -> str:
-    """Returns a new, unused name of a build: the pipeline's name, and random letters."""
+    """Returns a new name for a build: the pipeline's name and random hexadecimal digits."""
     return f"{pipeline}-{secrets.token_hex(3)}"
 
 
 def folder_of_build(build: str) -> str:
-    """Returns the folder of a build, below the root."""
+    """Returns the name of a build's folder, relative to the root."""
     return f"builds/{build}"
 
 
 def folded_by(store: Store, build: str) -> str:
-    """Returns the build that folds the tables of a served build: itself, or the overlaid build.
+    """Returns the build that folds the tables of a served build.
 
-    A build that is not born (yet) folds its own tables.
+    It is the build itself, or the build below an overlay. A build without a birth certificate
+    counts as folding its own tables.
     """
     known = _FOLDED_BY.setdefault(store, {})
     if build not in known:
@@ -194,35 +200,36 @@ def folded_by(store: Store, build: str) -> str:
 
 
 def tables_folder(store: Store, build: str) -> str:
-    """Returns the folder with the tables and frontiers that a build serves, below the root."""
+    """Returns the folder of the tables and frontiers that a build serves, relative to the root."""
     return folder_of_build(folded_by(store, build))
 
 
 def table_path(store: Store, build: str, table: str) -> str:
-    """Returns the path or URL of a Delta table that a build serves."""
+    """Returns the path or URL of the Delta table `table` that a build serves."""
     return store.address(f"{tables_folder(store, build)}/tables/{table}")
 
 
 def recent_names(table: str) -> tuple[str, str]:
-    """Returns the names, in frontiers and folders, of the two tables of a table's recent rows.
+    """Returns the names of the two tables that contain the recent rows of a table.
 
-    No user's table can have these names. engine/write/recent.py fills both tables.
+    Frontiers and folders use these names. No table of a user can have them. engine/write/recent.py
+    fills both tables.
     """
     return f"{table}.recent-1", f"{table}.recent-2"
 
 
 def slice_scratch(store: Store, build: str, elsewhere: str) -> str:
-    """Returns the path or URL of the files that a job keeps of the slice being folded.
+    """Returns the path or URL of the folder with a job's temporary files for its present slice.
 
-    The files are on this host. If workers are elsewhere, the files are in the root, in a folder of
-    the job's own.
+    The folder is on this host. If Spark workers run on other hosts, `elsewhere` names a folder of
+    this job's own in the root.
     """
     own = f"{folder_of_build(build)}/slice"
     return store.address(f"{own}/{elsewhere}") if elsewhere else store.local.address(own)
 
 
 def put_birth(store: Store, birth: Birth) -> bool:
-    """Puts a birth certificate. Returns False if the build already has a certificate."""
+    """Stores a birth certificate and its copy. Returns False if the build already has one."""
     failpoint("birth.before_put")
     put = _BIRTH.put_new(store, birth_name(birth.build), birth)
     if put:
@@ -233,17 +240,20 @@ def put_birth(store: Store, birth: Birth) -> bool:
 
 
 def birth_name(build: str) -> str:
-    """Returns the name of a build's birth certificate below the root."""
+    """Returns the name of a build's birth certificate, relative to the root."""
     return f"{folder_of_build(build)}/birth.json"
 
 
 def birth_copy(build: str) -> str:
-    """Returns the name of the copy that takes a damaged certificate's place (kappa doctor)."""
+    """Returns the name of the certificate's copy.
+
+    kappa doctor uses it to replace a damaged certificate.
+    """
     return f"{folder_of_build(build)}/birth_copy.json"
 
 
 def has_copy(store: Store, build: str) -> bool:
-    """Returns True if the copy of a build's birth certificate is intact."""
+    """Returns True if the copy of a build's birth certificate exists and is intact."""
     try:
         return _BIRTH.get(store, birth_copy(build), "the copy") is not None
     except Damaged:
@@ -251,7 +261,10 @@ def has_copy(store: Store, build: str) -> bool:
 
 
 def is_born(store: Store, build: str) -> bool:
-    """Returns True if a build of that name was ever born; the name may be a user's typing."""
+    """Returns True if a build of that name has ever been born.
+
+    The name may be any text that a user has typed.
+    """
     return (
         re.fullmatch(r"\w[\w.-]*", build) is not None
         and len(build.encode()) <= _LONGEST_NAME
@@ -260,7 +273,7 @@ def is_born(store: Store, build: str) -> bool:
 
 
 def read_birth(store: Store, build: str) -> Birth:
-    """Reads a build's birth certificate. Raises Damaged if it is missing or cannot be read."""
+    """Reads the birth certificate of a build. Raises Damaged if it is missing or cannot be read."""
     birth = _find_birth(store, build)
     if birth is None:
         raise Damaged(

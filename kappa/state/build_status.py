@@ -53,7 +53,7 @@ _TURNS = "run/turns"
 
 
 class Beat:
-    """The beat of a build's job, within a block, by a thread of its own."""
+    """The beat of a build's job. Within the block, a thread touches the beat's file each second."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store.local
@@ -78,7 +78,7 @@ class Beat:
 
 
 def last_beat(store: Store, build: str) -> int | None:
-    """Returns the time of a job's last beat in nanoseconds since 1970, or None for no beat."""
+    """Returns the time of a job's last beat in nanoseconds since 1970, or None without a beat."""
     try:
         return Path(store.local.path(_beat_name(build))).stat().st_mtime_ns
     except OSError:
@@ -90,10 +90,10 @@ def _beat_name(build: str) -> str:
 
 
 class SliceProgress(Struct, frozen=True):
-    """The slice that a job folds now: the `slice`-th, from 0, of the `of` slices of a leg.
+    """The slice that a job is folding: number `slice`, from 0, of the `of` slices of a leg.
 
-    `read` counts the records of the slice that are read so far, of `offsets` records in all. `step`
-    is the job's step.
+    `read` is the number of records of the slice that have been read, of `offsets` records in total.
+    `step` is the job's present step.
     """
 
     leg: int
@@ -106,7 +106,7 @@ class SliceProgress(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Returns the progress in a few words."""
+        """The progress as a short text for display."""
         read = (
             f"{self.read:,} of {count_of(self.offsets, 'record')} read"
             if self.step == READING
@@ -119,16 +119,19 @@ _PROGRESS = Documents(SliceProgress, derived=True, synced=False)
 
 
 def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
-    """Returns a stopwatch for the folding of a slice, which puts each step as the step begins."""
+    """Returns a stopwatch for the folding of a slice.
+
+    It stores the name of each step that begins.
+    """
     begun = SliceProgress(piece.leg, piece.number, of, piece.distance, READING)
     name = f"{folder_of_build(build)}/{_PROGRESS_NAME}"
     return Stopwatch(lambda step: _PROGRESS.put(store.local, name, replace(begun, step=step)))
 
 
 def read_progress(store: Store, build: str, newest: Frontier | None) -> SliceProgress | None:
-    """Returns the progress of a build's job in a slice that the `newest` frontier lacks.
+    """Returns the progress of a build's job in a slice that comes after the `newest` frontier.
 
-    Returns None if the job folds no slice, or if the progress is not known.
+    Returns None if the job is not folding a slice, or if its progress is not known.
     """
     found = _PROGRESS.get(
         store.local, f"{folder_of_build(build)}/{_PROGRESS_NAME}", "the progress of a slice"
@@ -143,13 +146,16 @@ def read_progress(store: Store, build: str, newest: Frontier | None) -> SlicePro
 
 
 def records_read(store: Store, build: str) -> int:
-    """Returns how many records the tasks of a build's slice have read so far."""
+    """Returns the number of records that the tasks of a build's present slice have read so far."""
     counts = store.local.path(f"{folder_of_build(build)}/{DECODED}").glob(f"*/_*{_COUNT_SUFFIX}")
     return sum(map(_read_count, counts))
 
 
 def read_counter(place: Path, name: str) -> Callable[[int], None]:
-    """Returns a function that puts the count of records read by a task, beside its file."""
+    """Returns a function that stores the number of records that a task has read.
+
+    The count is stored next to the task's file, in the folder `place`.
+    """
     # Spark, Arrow and DuckDB take no file that begins so for data.
     path = place / f"_{name}{_COUNT_SUFFIX}"
     return lambda count: _put_count(path, count)
@@ -170,25 +176,28 @@ def _read_count(path: Path) -> int:
 
 
 def ask_turn(store: Store, build: str) -> None:
-    """Asks the supervisor to let a build fold to the log's end. Asking again changes nothing."""
+    """Requests a turn of a build from the supervisor: the build must fold to the log's end.
+
+    A second request before the turn changes nothing.
+    """
     store.local.put_json(f"{_TURNS}/{build}", {}, synced=False)
 
 
 def turns_asked(store: Store) -> frozenset[str]:
-    """Returns the builds whose turn was asked for."""
+    """Returns the builds of which a turn is requested."""
     return frozenset(name.rsplit("/", 1)[-1] for name in store.local.names(_TURNS))
 
 
 def end_turn(store: Store, build: str) -> None:
-    """Notes that a build has begun its turn, or needs no turn."""
+    """Deletes the request for a build's turn. The turn has begun, or is not needed."""
     store.local.delete(f"{_TURNS}/{build}")
 
 
 class Stopped(Struct, frozen=True):
-    """The error that a job ended with, and when.
+    """The error with which a job has stopped for good, and the time.
 
-    `cut` are the folded topics that have lost their ends: the build's offsets of these topics
-    differ from the log's.
+    `cut` contains the topics whose logs have lost their ends: there, the build's offsets no longer
+    match the log.
     """
 
     message: str
@@ -199,7 +208,7 @@ class Stopped(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The error, with the user's next step."""
+        """The error's message, with the user's next step."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
@@ -207,28 +216,32 @@ _STOPPED = Documents(Stopped, derived=True)
 
 
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
-    """Puts the reason why the job of a build has ended, in place of an earlier reason."""
+    """Stores the error with which the job of a build has stopped for good.
+
+    It replaces the error of an earlier job.
+    """
     failpoint("stopped.before_put")
     _STOPPED.put(store, _stopped_name(build), _stopped_record(error))
     failpoint("stopped.after_put")
 
 
 def read_stopped(store: Store, build: str) -> Stopped | None:
-    """Returns why the job of a build stopped for good, or None if it did not."""
+    """Returns the error with which the job of a build stopped for good, or None."""
     return _STOPPED.get(store, _stopped_name(build), f"what the job of build {build} stopped of")
 
 
 def ensure_not_stopped(store: Store, build: str) -> None:
-    """Deletes the reason that an earlier job of the build has put."""
+    """Deletes the stored error with which an earlier job of the build has stopped."""
     failpoint("stopped.before_delete")
     store.delete(_stopped_name(build))
     failpoint("stopped.after_delete")
 
 
 def comparable_now(store: Store, build: Birth, other: Birth) -> frozenset[str]:
-    """Returns the topics that both builds read, and that neither build has read otherwise.
+    """Returns the topics whose offsets can be compared between two builds.
 
-    A topic that has lost its end is no longer the topic that a build folded before.
+    Both builds read these topics, with the same id. A topic whose log has lost its end is left out,
+    since it is no longer the log that a build has folded.
     """
     stopped = (read_stopped(store, each.folded_by) for each in (build, other))
     return comparable_topics(build, other) - {
@@ -246,7 +259,7 @@ def _stopped_name(build: str) -> str:
 
 
 class VerificationProgress(Struct, frozen=True):
-    """The step of a verification that began last, as text."""
+    """The step that a verification began last, as text."""
 
     text: str
     format: int = 1
@@ -256,12 +269,12 @@ _VERIFICATIONS = Documents(VerificationProgress, derived=True, synced=False)
 
 
 def table_step(doing: str, table: str, number: int, of: int) -> str:
-    """Returns the text of a step on table `number`, counted from 1, of `of` tables."""
+    """Returns the text for a step of a verification, as in `checking table hits (2 of 5)`."""
     return f"{doing} table {table} ({number} of {of})"
 
 
 def putting_progress(store: Store, build: str) -> Callable[[str], None]:
-    """Returns a function that puts the text of each step of a candidate's verification."""
+    """Returns a function that stores the text of the current step of a candidate's verification."""
 
     def put(text: str) -> None:
         # A verification continues if its progress cannot be written.
@@ -272,7 +285,7 @@ def putting_progress(store: Store, build: str) -> Callable[[str], None]:
 
 
 def verification_progress(store: Store, build: str) -> str:
-    """Returns the step that a candidate's verification began last, or "" if nobody knows."""
+    """Returns the step that a candidate's verification began last, or "" if it is not known."""
     found = _VERIFICATIONS.get(
         store.local, _verification_name(build), "the progress of a verification"
     )
@@ -284,9 +297,10 @@ def _verification_name(build: str) -> str:
 
 
 class ViewCheck(Struct, frozen=True):
-    """A comparison of a build's maintained views with their texts, at these offsets.
+    """The result of comparing a build's maintained views with their queries, at these offsets.
 
-    `unlike` has a sentence for each view that differs from its text, or that could not be compared.
+    `unlike` contains a sentence for each view that differs from its query, or that could not be
+    compared.
     """
 
     offsets: Offsets
@@ -299,12 +313,12 @@ _CHECKS = Documents(ViewCheck, derived=True)
 
 
 def put_view_check(store: Store, build: str, check: ViewCheck) -> None:
-    """Puts the newest comparison of a build's views."""
+    """Stores the result of the newest check of a build's views."""
     _CHECKS.put(store, _view_check_name(build), check)
 
 
 def read_view_check(store: Store, build: str) -> ViewCheck | None:
-    """Returns the newest comparison of a build's views, or None if there was none."""
+    """Returns the result of the newest check of a build's views, or None if there was no check."""
     return _CHECKS.get(store, _view_check_name(build), f"the check of the views of build {build}")
 
 
@@ -313,11 +327,11 @@ def _view_check_name(build: str) -> str:
 
 
 class ViewCost(Struct, frozen=True):
-    """The cost of a maintained view in the last slice that computed the view, at the time `at`.
+    """The cost of a maintained view in the last slice that computed it, at the time `at`.
 
-    `way` is the way of the computation. The slice had `records` offsets, and changed `rows` of the
-    view; computing and committing these rows took `seconds`. The rows of `touched` keys were
-    computed, or all rows if that is None.
+    `way` is the way in which the view was computed. The slice had `records` offsets, and changed
+    `rows` rows of the view. It took `seconds` to compute and commit them. The rows of `touched`
+    keys were computed, or all rows if `touched` is None.
     """
 
     way: str
@@ -329,7 +343,7 @@ class ViewCost(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The cost in words."""
+        """The cost as a text for display."""
         changed, records = count_of(self.rows, "row"), count_of(self.records, "record")
         touched = "" if self.touched is None else f"{count_of(self.touched, 'key')} computed, "
         return (
@@ -339,7 +353,7 @@ class ViewCost(Struct, frozen=True):
 
 
 class ViewCosts(Struct, frozen=True):
-    """The cost of each maintained view of a build, by view."""
+    """The costs of the maintained views of a build, by the view's name."""
 
     views: dict[str, ViewCost]
     format: int = 1
@@ -349,12 +363,12 @@ _COSTS = Documents(ViewCosts, derived=True, synced=False)
 
 
 def put_view_costs(store: Store, build: str, costs: Mapping[str, ViewCost]) -> None:
-    """Puts the costs of a build's views, by view, in place of earlier costs."""
+    """Stores the costs of a build's views, by the view's name. They replace earlier costs."""
     _COSTS.put(store.local, _view_costs_name(build), ViewCosts({**costs}))
 
 
 def read_view_costs(store: Store, build: str) -> Mapping[str, ViewCost]:
-    """Returns the cost of each view of a build that was computed on this host, by view."""
+    """Returns the costs of a build's views that this host has computed, by the view's name."""
     what = f"the costs of the views of build {build}"
     found = _COSTS.get(store.local, _view_costs_name(build), what)
     return {} if found is None else found.views
@@ -369,10 +383,11 @@ _SHOWN_STEPS = ("wait", "read", "function", "commit", "views", "publish")
 
 
 class StepTimes(Struct, frozen=True):
-    """The mean seconds per step of a job's last slices, by step.
+    """The mean seconds of each step of a slice, over a job's last slices.
 
-    `wait` is the time from the newest record of a slice, by its log time, to the beginning of the
-    slice: the broker, the reader, and the rest between slices. `slices` were folded up to `at`.
+    The step `wait` is the time from the log time of a slice's newest record to the beginning of the
+    slice: in the broker, in the reader, and between slices. The mean covers the last `slices`
+    slices, up to the time `at`.
     """
 
     seconds: dict[str, float]
@@ -382,7 +397,7 @@ class StepTimes(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The times in words: `wait 120 ms, read 4 ms, ...`."""
+        """The times as a text for display: `wait 120 ms, read 4 ms, ...`."""
         return ", ".join(
             f"{name} {self.seconds[name] * 1000:,.0f} ms"
             for name in _SHOWN_STEPS
@@ -394,12 +409,12 @@ _STEP_TIMES = Documents(StepTimes, derived=True, synced=False)
 
 
 def put_step_times(store: Store, build: str, times: StepTimes) -> None:
-    """Puts the times of a job's last slices, in place of the times before."""
+    """Stores the step times of a job's last slices. They replace earlier times."""
     _STEP_TIMES.put(store.local, _step_times_name(build), times)
 
 
 def read_step_times(store: Store, build: str) -> StepTimes | None:
-    """Returns the times of the last slices of a job on this host, or None if none is known."""
+    """Returns the step times of the last slices of a job on this host, or None if not known."""
     what = f"the times of the slices of build {build}"
     return _STEP_TIMES.get(store.local, _step_times_name(build), what)
 

@@ -1,10 +1,11 @@
-"""The space of the root's disk, as the supervisor and all other processes see it.
+"""The space of the root's disk, for the supervisor and all other processes.
 
-Without any space no lease and no record can be put, and nothing can be deleted in order. So a file,
-the reserve, keeps some space. Once the rest of the disk is used up, the supervisor deletes that
-file and lets processes that write much rest: jobs, the archiver and a broker that has died. Once
-there is space for twice the file, the supervisor makes the file again, and everything continues.
-So the disk itself shows its state: no report could be written to a full disk.
+Without any space, no lease and no record can be stored, and nothing can be deleted safely. So a
+file, the reserve, occupies some space. When the rest of the disk is used up, the supervisor deletes
+that file and pauses the processes that write much: jobs, the archiver, and a broker that has died.
+When there is space for twice the file, the supervisor creates the file again, and everything
+continues. The absence of the file shows other processes that the disk is full, since no report can
+be written to a full disk.
 """
 
 from __future__ import annotations
@@ -22,26 +23,29 @@ RESERVE = "reserve"
 
 
 def free_bytes(store: Store) -> int:
-    """Returns the free bytes of the root's disk."""
+    """Returns the number of free bytes on the root's disk."""
     return shutil.disk_usage(store.local.folder).free
 
 
 def full_text(free: int, reserve: int) -> str:
-    """Returns the sentence about a full disk with a reserve of `reserve` bytes, for people."""
+    """Returns a sentence about a full disk, for display. `free` and `reserve` are in bytes."""
     return (
         f"the disk is full: {size(free)} are free, and jobs run again once {size(2 * reserve)} are"
     )
 
 
 def why_jobs_rest(store: Store, reserve: int) -> str:
-    """Returns why the jobs of a supervisor that is up rest, or "" if the disk has space."""
+    """Returns the reason why jobs rest: the disk is full. Returns "" if the disk has space.
+
+    The supervisor must be up.
+    """
     free = free_bytes(store)
     given_up = not store.local.path(RESERVE).exists()
     return full_text(free, reserve) if given_up and free < 2 * reserve else ""
 
 
 class DiskReserve:
-    """The reserve of a root, for the supervisor."""
+    """The reserve of a root, as the supervisor manages it."""
 
     def __init__(
         self,
@@ -51,7 +55,11 @@ class DiskReserve:
         say: Callable[[str], None],
         free: Callable[[], int] | None = None,
     ) -> None:
-        """Takes the `length` in bytes; `free` returns the free bytes of the disk."""
+        """Prepares a reserve of `length` bytes.
+
+        `say` receives a line when the disk becomes full, and when it has space again. `free`
+        returns the number of free bytes on the disk.
+        """
         self._path = store.local.path(RESERVE)
         self._length = length
         self._say = say
@@ -60,13 +68,13 @@ class DiskReserve:
 
     @property
     def full_disk_text(self) -> str:
-        """A sentence on the full disk for people, or "" while there is space."""
+        """A sentence about the full disk for display, or "" while there is space."""
         if not self._full:
             return ""
         return full_text(self._free(), self._length)
 
     def ensure_space(self) -> bool:
-        """Gives up the reserve, or makes it again, depending on the space of the disk.
+        """Deletes the reserve if the disk is full, or creates it again if there is enough space.
 
         Returns True if there is space for processes that write much.
         """

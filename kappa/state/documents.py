@@ -1,4 +1,4 @@
-"""JSON documents of one kind: how a record is put below the root, and how it is read back."""
+"""JSON documents of one kind: how a record is stored below the root, and read again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
 class NumberTaken(Broken):
-    """A number that another process has already put, although a build has only one writer."""
+    """The error if another process has used a record's number, although a build has one writer."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -38,15 +38,15 @@ class NumberTaken(Broken):
 
 
 class Documents(Generic[_Record]):
-    """The documents that contain records of a dataclass."""
+    """The documents that contain records of one dataclass."""
 
     def __init__(self, kind: type[_Record], *, derived: bool = False, synced: bool = True) -> None:
-        """Takes the dataclass, whose fields the document has.
+        """Describes the documents of the dataclass `kind`; a document contains its fields.
 
-        A `derived` document follows from other documents, or describes a process and is of no use
-        without the process. A derived document that cannot be read is moved aside, and counts as
-        missing. A document that is not `synced` may be lost or torn after a power loss, so the
-        document must be derived.
+        A `derived` document follows from other documents, or describes a process and is useless
+        after the process ends. If a derived document cannot be read, it is moved aside, and counts
+        as missing. A document that is not `synced` may be lost or incomplete after a power loss; so
+        it must be derived.
         """
         assert synced or derived, f"{kind.__name__} would be lost for good"
         # Threads that are the first to convert to a class, and at once, are ended by a signal.
@@ -56,11 +56,11 @@ class Documents(Generic[_Record]):
         self._synced = synced
 
     def put(self, store: Store, name: str, record: _Record) -> None:
-        """Puts a record, in place of an earlier record of that name."""
+        """Stores a record. It replaces an existing record of that name."""
         store.put_json(name, self.plain(record), synced=self._synced)
 
     def put_new(self, store: Store, name: str, record: _Record) -> bool:
-        """Puts a record. Returns False, and changes nothing, if a record of that name exists."""
+        """Stores a record. Returns False, and changes nothing, if a record of that name exists."""
         return store.put_new_json(name, self.plain(record))
 
     def get(self, store: Store, name: str, what: str, *, hint: str = "") -> _Record | None:
@@ -78,13 +78,14 @@ class Documents(Generic[_Record]):
             return None
 
     def plain(self, record: _Record) -> Any:
-        """Returns a record as a document: objects, arrays, text and numbers only."""
+        """Converts a record to a document, which has only objects, arrays, text and numbers."""
         return msgspec.to_builtins(record, str_keys=True, enc_hook=plain_value)
 
     def parse(self, document: object, what: str, *, hint: str = "") -> _Record:
-        """Returns the record of a document.
+        """Converts a document to a record.
 
-        Raises Damaged, which names the document as `what`, if the document is not a record.
+        Raises Damaged if the document is not a valid record. The error names the document as
+        `what`.
         """
         try:
             return msgspec.convert(document, self._kind, str_keys=True, dec_hook=value_of_plain)
@@ -93,7 +94,7 @@ class Documents(Generic[_Record]):
 
 
 def plain_value(value: object) -> object:
-    """Returns the plain form of a value that msgspec does not know, as msgspec asks."""
+    """Converts a value that msgspec does not know to plain values: an `enc_hook` of msgspec."""
     match value:
         case Offsets():
             return value.plain()
@@ -108,7 +109,10 @@ def plain_value(value: object) -> object:
 
 
 def value_of_plain(kind: type, plain: object) -> object:
-    """Returns a value that `plain_value` made plain, as msgspec asks. Raises ValueError."""
+    """Converts plain values back to a value of `kind`: a `dec_hook` of msgspec.
+
+    Raises ValueError if the plain values are not valid.
+    """
     if kind is not Offsets:
         raise NotImplementedError
     try:
@@ -118,16 +122,16 @@ def value_of_plain(kind: type, plain: object) -> object:
 
 
 def set_damaged_aside(store: Store, name: str, error: Damaged) -> None:
-    """Moves an unreadable derived document aside, and prints where to."""
+    """Moves a derived document that cannot be read aside, and prints its new path."""
     aside = store.set_aside(name)
     if aside is not None:
         print(f"{error.message}; it was moved to {aside}", file=sys.stderr, flush=True)
 
 
 def cached_json(store: Store, name: str) -> Any:
-    """Returns a cached document, or None if there is none.
+    """Returns the document of a cache, or None if it does not exist.
 
-    A document that cannot be read, or is not as it was written, is moved aside.
+    A document that cannot be read, or that has changed since it was written, is moved aside.
     """
     try:
         return store.get_json(name)
@@ -137,7 +141,7 @@ def cached_json(store: Store, name: str) -> Any:
 
 
 class LastNumber(Struct, frozen=True):
-    """The number of the record that was put last into a folder."""
+    """The number of the last record that was stored in a folder."""
 
     number: int
     format: int = 1
@@ -147,14 +151,15 @@ _LAST = Documents(LastNumber, derived=True, synced=False)
 
 
 class NumberedRecords(Generic[_Record]):
-    """An append-only sequence of records, numbered from 1, each put if its number is free.
+    """An append-only sequence of records, numbered from 1. Each needs a number that is not taken.
 
-    The sequence has no gaps at the newer end. Older records may be deleted; the newest record never
-    is. Each record is sealed, and contains the seal of the record before. So a changed record is
-    noticed, and also a record that was lost and written again. The loss of the newest record is
-    noticed by a note of the last number, beside the folder, on the host that put the record. The
-    note is written once the record exists. If the note is lost, as by a power loss, some losses go
-    unnoticed.
+    The newest records are numbered without gaps. Older records may be deleted, but never the newest
+    one. Each record is sealed, and contains the seal of the record before. So a change of a record
+    is noticed, and also the replacement of a lost record by another one.
+
+    The loss of the newest record is noticed by a note of the last number. The note is next to the
+    folder, on the host that stored the record, and is written after the record. If the note is
+    lost, for example by a power loss, some losses are not noticed.
     """
 
     def __init__(
@@ -167,10 +172,10 @@ class NumberedRecords(Generic[_Record]):
         hint: str = "",
         made_anew: bool = False,
     ) -> None:
-        """Takes the folder, and how an error names a record in the folder: `leg {} of build b`.
+        """Opens the sequence in a folder.
 
-        If all records are lost, there is no newest record: that is normal for records that are
-        `made_anew` from other files, and damage for other records.
+        `what` names a record in errors: `leg {} of build b`. If all records are missing, that is
+        normal for records that are `made_anew` from other files, and is damage for other records.
         """
         self._store = store
         self._folder = folder
@@ -187,11 +192,14 @@ class NumberedRecords(Generic[_Record]):
 
     @property
     def note(self) -> str:
-        """Returns the name of the note of the last number, among the files of only this host."""
+        """Returns the name of the note of the last number.
+
+        The note is among the files of this host.
+        """
         return note_of(self._folder)
 
     def put(self, number: int, record: _Record) -> bool:
-        """Puts record `number`. Returns False if that number is taken."""
+        """Stores the record `number`. Returns False if the number is taken."""
         if self._last[0] != number - 1:
             self.get(number - 1)
         before = self._last[1] if self._last[0] == number - 1 else ""
@@ -203,9 +211,9 @@ class NumberedRecords(Generic[_Record]):
         return put
 
     def get(self, number: int) -> _Record | None:
-        """Returns record `number`, or None if the record does not exist (yet, or any more).
+        """Returns the record `number`, or None if it does not exist yet or was deleted.
 
-        Raises Damaged if the record cannot be read, or is not as it was written.
+        Raises Damaged if the record cannot be read, or has changed since it was written.
         """
         return self._accepted(number, *self._read(number))
 
@@ -213,7 +221,10 @@ class NumberedRecords(Generic[_Record]):
         return _read_document(self._store, self.name(number), self._what.format(number))
 
     def _accepted(self, number: int, document: Any, seal: str) -> _Record | None:
-        """Returns a record of the document that was read, None without one. Raises Damaged."""
+        """Checks a document that was read, and returns its record; None if the document is None.
+
+        Raises Damaged if the record before is not the one that the document follows.
+        """
         what = self._what.format(number)
         if document is None:
             return None
@@ -231,32 +242,35 @@ class NumberedRecords(Generic[_Record]):
         return self._kind.parse(document, what, hint=self._hint)
 
     def address(self, number: int) -> str:
-        """Returns the path or URL of record `number`."""
+        """Returns the path or URL of the record `number`."""
         return self._store.address(self.name(number))
 
     def noted_number(self) -> int:
-        """Returns the number of the newest record that was ever noted as put, or 0."""
+        """Returns the highest number that was ever noted, or 0 if there is no note."""
         return noted_last(self._store, self._folder)
 
     def note_last(self, number: int) -> None:
-        """Notes the number of a record that was put once, and may be lost."""
+        """Notes the number of a record that was stored once, even if the record may be lost."""
         note_last(self._store, self._folder, number)
 
     def begins_anew(self, number: int) -> bool:
-        """Returns True if record `number` was put after numbers that were given up."""
+        """Returns True if the record `number` was stored after lost records were given up.
+
+        Such a record does not contain the seal of the record before it.
+        """
         document, seal = _read_document(self._store, self.name(number), self._what.format(number))
         return bool(seal) and not document.get(_BEFORE)
 
     def ensure_newest(self, number: int, noted: int) -> None:
-        """Raises Damaged, which names the record, if a record after `number` is `noted`.
+        """Raises Damaged, which names the lost record, if `noted` is higher than `number`.
 
-        Read the note first, and then the newest record.
+        `number` is the newest record's. Read the note before the newest record.
         """
         if noted > number:
             raise self.lost(noted)
 
     def lost(self, number: int) -> Damaged:
-        """Returns the error about the newest record, which is gone."""
+        """Returns the error for the loss of the newest record, `number`."""
         return Damaged(
             f"{self._what.format(number)} is gone: {self.address(number)} was"
             " there, and what was read from it would go back",
@@ -264,9 +278,9 @@ class NumberedRecords(Generic[_Record]):
         )
 
     def ensure_no_hole(self) -> None:
-        """Raises Damaged, which names the record, if a record before the newest is missing.
+        """Raises Damaged, which names the record, if a record before the newest one is missing.
 
-        A range that was once complete is not checked again.
+        Numbers that were complete at an earlier call are not checked again.
         """
         numbers = (self._whole, *self.numbers(after=self._whole))
         for one, other in pairwise(numbers):
@@ -281,11 +295,17 @@ class NumberedRecords(Generic[_Record]):
         self._whole = numbers[-1]
 
     def numbers(self, *, after: int = 0) -> tuple[int, ...]:
-        """Returns the numbers of all records, or of the records `after` a number, ascending."""
+        """Returns the numbers of the records, ascending.
+
+        With `after`, returns only higher numbers.
+        """
         return numbers_in(self._store, self._folder, after=after)
 
     def last(self) -> tuple[int, _Record] | None:
-        """Returns the newest number and its record, or None if no record exists."""
+        """Returns the newest record with its number, or None if there is none.
+
+        Raises Damaged if the newest record is lost.
+        """
         noted = self.noted_number()
         # The newest record is deleted only after a newer one: the list begins with that record.
         numbers = (self._newest > 1 and self.numbers(after=self._newest - 1)) or self.numbers()
@@ -306,7 +326,10 @@ class NumberedRecords(Generic[_Record]):
         return None
 
     def is_newest(self, number: int) -> bool:
-        """Returns True if a record of a root on a disk is still the newest. No record is read."""
+        """Returns True if the record `number` is still the newest, for a root on a disk.
+
+        No record is read: the check only looks whether files exist.
+        """
         return (
             not self._store.path(self.name(number + 1)).exists()
             # While this record is there, no later one was deleted.
@@ -315,9 +338,10 @@ class NumberedRecords(Generic[_Record]):
         )
 
     def after(self, number: int) -> Iterator[tuple[int, _Record]]:
-        """Yields the records that follow `number`, in order, up to the newest.
+        """Yields the records after `number` up to the newest one, in order, with their numbers.
 
-        Of a bucket several are read at the same time, if there are several.
+        Raises Damaged if a record cannot be read. If the root is in a bucket, several records are
+        read at the same time.
         """
         at_once = 1
         while True:
@@ -341,11 +365,11 @@ class NumberedRecords(Generic[_Record]):
             return error
 
     def delete_below(self, number: int) -> None:
-        """Deletes all records with a lower number."""
+        """Deletes all records whose number is lower than `number`."""
         self._store.delete(*(self.name(each) for each in self.numbers() if each < number))
 
     def name(self, number: int) -> str:
-        """Returns the name of record `number` below the root."""
+        """Returns the name of the record `number`, relative to the root."""
         return numbered_name(self._folder, number)
 
 
@@ -358,14 +382,17 @@ def _read_document(store: Store, name: str, what: str, hint: str = "") -> tuple[
 
 
 def note_last(store: Store, folder: str, number: int) -> None:
-    """Notes on this host, if possible, the number of the record put last into a folder."""
+    """Notes the number of the last record of a folder, on this host.
+
+    If the note cannot be written, nothing happens.
+    """
     # The record is there: on a full disk the note only says less.
     with suppress(KappaError):
         _LAST.put(store.local, note_of(folder), LastNumber(number))
 
 
 def noted_last(store: Store, folder: str) -> int:
-    """Returns the number of the record noted last for a folder, or 0 if none is known."""
+    """Returns the last number that was noted for a folder, or 0 if none is known."""
     name = note_of(folder)
     try:
         # Each query asks for several notes: this takes a tenth of the time of an object.
@@ -378,17 +405,17 @@ def noted_last(store: Store, folder: str) -> int:
 
 
 def note_of(folder: str) -> str:
-    """Returns the name of the note of the last number that was put into a folder."""
+    """Returns the name of the note that contains a folder's last number."""
     return f"{folder}.newest"
 
 
 def numbered_name(folder: str, number: int) -> str:
-    """Returns the name of a document that is known by a number."""
+    """Returns the name of the document with a number in a folder."""
     return f"{folder}/{number:0{_DIGITS}d}.json"
 
 
 def numbers_in(store: Store, folder: str, *, after: int = 0) -> tuple[int, ...]:
-    """Returns the ascending numbers of a folder's documents, or of those `after` a number."""
+    """Returns the numbers of a folder's documents, ascending. With `after`, only later numbers."""
     names = store.names(folder, after=numbered_name(folder, after))
     found = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in names)
     return tuple(int(number) for number in found if number.isdigit())

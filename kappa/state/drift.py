@@ -1,8 +1,9 @@
-"""Drift: events that no longer are as a topic declares them. Reported, and nothing stops.
+"""Drift: events that no longer match a topic's declaration. Drift is reported, and stops nothing.
 
-The job of a build finds drift, and puts a document of it on this host. Status, page, metrics and
-notices read the document. Another build of the pipeline begins with the fields that its topics
-still do not declare, and takes over other drift of the build that serves once it meets it.
+The job of a build detects drift, and stores a document about it on this host. Status, page, metrics
+and notices read the document. A later build of the pipeline starts with those undeclared fields
+that its topics still do not declare. It takes over another drift of the serving build when it
+detects the same drift itself.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ MOST_DRIFTS = 50
 class DriftKind(StrEnum):
     """The kind of a drift.
 
-    A field that is not declared, a reason for which records begin to be rejected, or a share of
-    rejects that jumps.
+    A drift is a field that is not declared, a new reason for rejects, or a share of rejects that
+    jumps.
     """
 
     FIELD = "undeclared_field"
@@ -35,9 +36,9 @@ class DriftKind(StrEnum):
 class Drift(Struct, frozen=True):
     """A drift of a topic.
 
-    `name` is the field or the reason. `text` is a sentence for people. `proof` is the first record
-    that was seen, as TOPIC:PARTITION:OFFSET, and `value` the beginning of its value; both are "" if
-    no record was at hand. `at` is the time at which the job saw the record.
+    `name` is the field or the reason. `text` is a sentence for display. `proof` is the first record
+    with the drift, as TOPIC:PARTITION:OFFSET, and `value` is the beginning of the record's value.
+    Both are "" if no such record is known. `at` is the time when the job saw the record.
     """
 
     kind: DriftKind
@@ -50,7 +51,7 @@ class Drift(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Returns what is the same for all records of a drift."""
+        """Returns the properties that identify the drift: kind, topic and name."""
         return self.kind, self.topic, self.name
 
 
@@ -65,12 +66,12 @@ _DRIFTS = Documents(_Drifts, derived=True, synced=False)
 
 
 def put_drifts(store: Store, build: str, drifts: Iterable[Drift]) -> None:
-    """Puts the drifts of a build, in place of the drifts before."""
+    """Stores the drifts of a build on this host, in place of the earlier ones."""
     _DRIFTS.put(store.local, _drifts_name(build), _Drifts(tuple(drifts)[:MOST_DRIFTS]))
 
 
 def read_drifts(store: Store, build: str) -> tuple[Drift, ...]:
-    """Returns the drifts of a build that were found on this host, the oldest first."""
+    """Returns the drifts of a build that were detected on this host, the oldest first."""
     found = _DRIFTS.get(store.local, _drifts_name(build), f"the drift of build {build}")
     return () if found is None else found.drifts
 

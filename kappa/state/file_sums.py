@@ -1,16 +1,18 @@
 """The sums of a build's data files: recorded at a commit, compared before a file is first read.
 
-A sum is a file's size and CRC. A frontier carries the sums of the files that are new with the
-frontier, so the sums are on the disk at no cost of their own. Before frontiers are deleted, all
-sums that are still of use are joined into one record. Files of builds that were born before sums
-were recorded have none.
+A sum is a file's size and CRC. A frontier contains the sums of the files that are new with it, so
+storing the sums needs no further write. Before frontiers are deleted, all sums that are still
+needed are joined into one record. If a build was born before Kappa recorded sums, its files have
+none.
 
-A process checks a file once. A large file that one process has checked is not read again by others
-until the machine restarts: `run/whole.json` has the file's size, time and sum. That document is
-derived: without it, files are checked again. `kappa scrub` relies on neither.
+A process checks a file once. If one process has checked a large file, other processes do not read
+it again until the machine restarts: `run/whole.json` contains the file's size, time and sum. That
+document is derived: without it, files are checked again. `kappa scrub` uses neither of these
+shortcuts.
 
-A CRC of 32 bits finds each flipped bit and all damage within four bytes, and misses one in four
-billion other changes. A person can still write a file that fits: sums are against rot, not malice.
+A CRC of 32 bits detects each flipped bit and all damage within four bytes. It misses one in four
+billion other changes. A person can still construct a file that has a given sum: sums protect
+against accidental damage, not against forgery.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class JoinedSums(Struct, frozen=True):
-    """The sums of all files of a build that were on the disk when they were joined."""
+    """The sums of all files of a build that existed when the sums were joined."""
 
     sums: Sums
     format: int = 1
@@ -66,7 +68,7 @@ _JOINED = Documents(JoinedSums)
 
 
 def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
-    """Returns the stored records of a build's joined sums; the newest record counts."""
+    """Returns the stored records of a build's joined sums. Only the newest record is valid."""
     return NumberedRecords(
         store,
         f"{tables_folder(store, build)}/sums",
@@ -76,16 +78,17 @@ def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
 
 
 def sum_name(path: str | Path) -> str:
-    """Returns the name of a data file in sums: the table's name and the file's own."""
+    """Returns the name of a data file in a mapping of sums: the table's and the file's name."""
     table, name = str(path).rsplit("/", 2)[1:]
     return f"{table}/{name}"
 
 
 def sum_of(address: str | Path, *, from_disk: bool = False) -> Sum:
-    """Reads a file whole and returns its sum.
+    """Reads a whole file, and returns its sum.
 
-    With `from_disk`, a file of a disk is read from the disk and not from the machine's memory, if
-    the machine can do so. Raises OSError, or KappaError of a bucket.
+    With `from_disk`, a local file is read from the disk and not from the machine's cache, if the
+    machine can do so. Raises OSError if a local file cannot be read, and KappaError if a file in a
+    bucket cannot be read.
     """
     if is_bucket(str(address)):
         return _sum_in_bucket(str(address))
@@ -102,7 +105,10 @@ def sum_of(address: str | Path, *, from_disk: bool = False) -> Sum:
 def compute_sums(
     paths: Iterable[Path], take: Callable[[Path], Sum | None]
 ) -> dict[Path, Sum | None]:
-    """Returns the answer of `take` for each path, computed in threads if the files are large."""
+    """Calls `take` for each path, and returns the results by path.
+
+    If the files are large, threads make the calls in parallel.
+    """
     paths = list(paths)
     if sum(_file_size(path) for path in paths) < _ALONE:
         return {path: take(path) for path in paths}
@@ -115,7 +121,10 @@ _PUT: dict[str, Sum] = {}
 
 
 def note_put_file(url: str, path: Path) -> None:
-    """Notes the sum of a file that will be put to a bucket next. Raises OSError."""
+    """Records the sum of a local file that will next be uploaded to `url`.
+
+    Raises OSError if the file cannot be read.
+    """
     if is_bucket(url):
         _PUT[url] = sum_of(path)
         for oldest in list(_PUT)[:-_MOST_PUT]:
@@ -136,8 +145,8 @@ def _sum_in_bucket(url: str) -> Sum:
 def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
     """Returns the sums of files that this build's job has just committed to a bucket.
 
-    The sums of files that this host has put are known. Files that delta-rs and Spark have put are
-    read back, several at the same time. Raises Damaged if a file is gone.
+    This host knows the sums of files that it has uploaded itself. Files that delta-rs and Spark
+    have uploaded are read again, several at the same time. Raises Damaged if a file is missing.
     """
 
     def found(url: str) -> tuple[str, Sum]:
@@ -154,7 +163,7 @@ def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
 
 
 def new_sums(paths: Iterable[Path]) -> Sums:
-    """Returns the sums of files that were just written. Raises Damaged if a file is gone."""
+    """Returns the sums of files that were just written. Raises Damaged if a file is missing."""
     try:
         found = compute_sums(paths, sum_of)
     except OSError as error:
@@ -167,10 +176,10 @@ def new_sums(paths: Iterable[Path]) -> Sums:
 
 
 class RecordedSums:
-    """The sums of a build's files that were read so far."""
+    """The recorded sums of a build's files, as far as they have been read."""
 
     def __init__(self, store: Store, build: str) -> None:
-        """Reads nothing yet."""
+        """Prepares to read the sums of `build`. Nothing is read yet."""
         self._store = store
         self._frontiers = frontier_records(store, build)
         self._joined = sums_records(store, build)
@@ -181,7 +190,10 @@ class RecordedSums:
         self._known: dict[str, Sum] = {}
 
     def of(self, names: Iterable[str]) -> Sums:
-        """Returns the sums of these files, without files that have no sum."""
+        """Returns the sums of the files with these names.
+
+        Files without a recorded sum are left out.
+        """
         wanted = set(names)
         # Frontiers first: a frontier that is deleted meanwhile was joined before. A reader of
         # each slice finds the next frontier without a list; in a bucket it has the pinned frontier.
@@ -192,21 +204,22 @@ class RecordedSums:
         return {name: self._known[name] for name in wanted if name in self._known}
 
     def all(self) -> Sums:
-        """Returns all sums."""
+        """Reads all recorded sums of the build, and returns them by name."""
         self._read_frontiers()
         self._read_joined()
         return self._known
 
     def take(self, frontier: Frontier) -> None:
-        """Takes the sums of a frontier that the caller has read."""
+        """Adds the sums in a frontier that the caller has already read."""
         self._known.update(frontier.sums)
         if frontier.number == self._last_read + 1:
             self._last_read = frontier.number
 
     def join(self, there: Container[str]) -> None:
-        """Joins the sums of the files in `there` into a record, unless the last record has them.
+        """Stores a record with the sums of the files in `there`, unless the last record equals it.
 
-        Raises Damaged if a record that was newer is gone.
+        `there` contains the names of the files that exist. Raises Damaged if a newer record than
+        the last one existed and is lost.
         """
         noted = self._joined.noted_number()
         known = self.all()
@@ -249,9 +262,10 @@ class RecordedSums:
 
 
 def join_sums(store: Store, build: str, recorded: RecordedSums | None = None) -> None:
-    """Joins the sums of the existing files, so that frontiers may be deleted.
+    """Joins the sums of the files that exist, so that frontiers may be deleted.
 
-    The caller holds the build's lock, and may pass the sums that are already `recorded`.
+    The caller must hold the build's lock. The caller may pass sums that it has already read as
+    `recorded`.
     """
     tables = store.address(f"{tables_folder(store, build)}/tables")
     there = {sum_name(each.address) for each in entries_at(tables) if not each.is_folder}
@@ -271,14 +285,14 @@ def _drop_cached_pages(handle: int) -> None:
 
 
 class RememberedFiles(Struct, frozen=True):
-    """The large files that were checked since the machine started: size, time and CRC."""
+    """The large files that were checked since the machine started, with size, time and CRC."""
 
     boot: str
     files: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
 class _Checked(Struct):
-    """The paths that this process has checked below one root, and the sums of each build."""
+    """The paths below one root that this process has checked, and the sums of each build."""
 
     paths: set[str] = field(default_factory=set)
     sums: dict[str, RecordedSums] = field(default_factory=dict)
@@ -289,12 +303,12 @@ _CHECKED: WeakKeyDictionary[Store, _Checked] = WeakKeyDictionary()
 
 
 def are_checked(store: Store, paths: Iterable[str]) -> bool:
-    """Returns True if this process has checked all of these files."""
+    """Returns True if this process has already checked all of these files."""
     return _checked_files(store).paths.issuperset(paths)
 
 
 def note_whole(store: Store, paths: Iterable[str]) -> None:
-    """Notes that this process has found these files intact."""
+    """Records that this process has checked these files, and found them intact."""
     found = _checked_files(store).paths
     if len(found) > _MOST_CHECKED:
         found.clear()
@@ -309,12 +323,13 @@ def ensure_whole(
     copies: Callable[[str], str] | None = None,
     pinned: Frontier | None = None,
 ) -> None:
-    """Checks the files of a build that this process has not checked yet.
+    """Checks those files of a build that this process has not checked yet.
 
-    Raises Damaged, which names the first file that is not as it was written. Files without a sum
-    pass; a missing file is left to its reader. Files of a bucket are checked only where they are
-    read whole: in the `copies` on this host, once fetched. A reader of parts of files checks none.
-    The sums of the `pinned` frontier need not be read again.
+    Raises Damaged, which names the first file that has changed since it was written. Files without
+    a sum pass. A missing file is left to its reader. If the root is in a bucket, only files that
+    were downloaded as a whole are checked: `copies` returns the local path for a URL. A reader of
+    parts of files passes no `copies`, and nothing is checked. The sums in the frontier `pinned` are
+    used without reading them again.
     """
     if copies is None and not store.is_on_disk:
         return
@@ -346,9 +361,9 @@ def ensure_archived_whole(
     copies: Callable[[str], str] | None = None,
     hint: str,
 ) -> None:
-    """Checks the files of an archive, which has these sums, as `ensure_whole` does.
+    """Checks the files of an archive with these sums, as `ensure_whole` does.
 
-    Files of a bucket without copies on this host are fetched for the check.
+    Files in a bucket without `copies` on this host are downloaded for the check.
     """
     new = [path for path in paths if not are_checked(store, (path,))]
     found = _first_damaged(store, sums, new, copies)
@@ -360,7 +375,10 @@ def ensure_archived_whole(
 def _first_damaged(
     store: Store, sums: Sums, paths: Sequence[str], copies: Callable[[str], str] | None
 ) -> tuple[str, str] | None:
-    """Returns the first damaged file and the reason; notes the other files as whole."""
+    """Returns the first damaged file and a description of the damage, or None.
+
+    If no file is damaged, records all of them as intact.
+    """
     recorded = {path: sums[name] for path in paths if (name := sum_name(path)) in sums}
     remembered = _remembered_files(store, recorded) if store.is_on_disk else set()
     new = recorded.keys() - remembered
@@ -379,7 +397,7 @@ def _first_damaged(
 
 
 def describe_damage(recorded: Sum, found: Sum | None) -> str:
-    """Returns the damage of a file, in words."""
+    """Returns a description of a file's damage, for an error message."""
     if found is None:
         return "is gone"
     (size, crc), (size_now, crc_now) = recorded, found
@@ -408,7 +426,7 @@ def _sum_if_there(address: str | Path) -> Sum | None:
 
 
 def _remembered_files(store: Store, recorded: Mapping[str, Sum]) -> set[str]:
-    """Returns the files that another process has checked since the machine started."""
+    """Returns the large files that some process has checked since the machine started."""
     large = {path: each for path, each in recorded.items() if each[0] >= _LARGE}
     known = _read_remembered(store).files if large else {}
     return {

@@ -1,11 +1,11 @@
 """The frontier: what readers may see of a build, in numbered records without gaps (law 10).
 
-Each record is put only after the record before. A record contains the offsets, and the Delta
-version of every table at these offsets. A frontier is published in one put after ALL tables of a
+A record can be stored only after the record before it. A record contains offsets, and the Delta
+version of every table at these offsets. A frontier is published in one write, after ALL tables of a
 slice are committed.
 
-`epoch` counts the holders of the build's lock. A new holder first publishes the same frontier again
-under the new epoch. A late put of a dead holder then finds its number taken.
+`epoch` counts the holders of the build's lock. A new holder first publishes the newest frontier
+again under its own epoch. If a dead holder's write then arrives late, its number is taken.
 """
 
 from __future__ import annotations
@@ -33,29 +33,24 @@ Sums = Mapping[str, Sum]
 class Frontier(Struct, frozen=True):
     """A published frontier of a build.
 
-    `versions` maps a table's name to its Delta version. This includes the rejects table and a large
-    table's recent rows (`recent_names`).
-
-    `log_time` is the running maximum of the broker's timestamp per topic and partition, in
-    milliseconds (law 4).
-
-    `hold` is the number of the journal's hold record that this frontier acknowledges.
-
-    `leg` and `slice` name the slice that was folded last (-1: none yet).
-
-    `heard_at` is when the job last read everything that the compacted topics contained. For a build
-    that has not yet got so far, it is when the build began to read (law 5).
-
-    `sums` are the sums of the data files that are new with the frontier (kappa/state/file_sums.py).
-
-    `failing` are the maintained views that cannot be computed over the current rows, and why. The
-    tables of these views have the rows of an earlier frontier, which no reader sees.
-
-    `witnesses` are the last records that were read before the offsets. They identify the log (law
-    2). Frontiers of an older Kappa have none.
-
-    `file_lists` vouches for the files of each version: by a table's name, the sum over the live
-    files of the table's version (kappa/tables/file_list.py). Frontiers of an older Kappa have none.
+    - `versions` maps the names of tables to Delta versions. They include the rejects table and the
+      recent rows of large tables (`recent_names`).
+    - `log_time` is the running maximum of the broker's timestamp per topic and partition, in
+      milliseconds (law 4).
+    - `hold` is the number of the journal's hold record that this frontier acknowledges.
+    - `leg` and `slice` identify the slice that was folded last (-1: none yet).
+    - `heard_at` is the time when the job last had read all records of the compacted topics. If it
+      has not yet read all, it is the time when the build began to read (law 5).
+    - `sums` are the sums of the data files that are new in the frontier
+      (kappa/state/file_sums.py).
+    - `failing` contains the maintained views that cannot be computed over the present rows, and
+      the reasons. The tables of these views contain the rows of an earlier frontier, and readers
+      do not see them.
+    - `witnesses` are the last records that were read before the offsets. They identify the log
+      (law 2). Frontiers of an older Kappa have none.
+    - `file_lists` contains, by a table's name, a sum over the live files of the table's version
+      (kappa/tables/file_list.py), so that a change of the list is noticed. Frontiers of an older
+      Kappa have none.
     """
 
     number: int
@@ -78,7 +73,7 @@ class Frontier(Struct, frozen=True):
 
     @property
     def heard_time(self) -> str:
-        """Returns `heard_at`, or `published_at` for older frontiers, which have no `heard_at`."""
+        """Returns `heard_at`; for frontiers of an older Kappa, which have none, `published_at`."""
         return self.heard_at or self.published_at
 
 
@@ -99,7 +94,7 @@ def frontier_records(store: Store, build: str) -> NumberedRecords[Frontier]:
 
 
 class Frontiers:
-    """The frontiers of a build, newest last; an overlay has the frontiers of the build below."""
+    """The frontiers of a build. An overlay has the frontiers of the build below it."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
@@ -110,22 +105,23 @@ class Frontiers:
     def news(
         store: Store, build: str, *, clock: Callable[[], float] = time.monotonic
     ) -> MarkerWatch:
-        """Returns a watcher's looks for frontiers newer than the watcher has."""
+        """Returns a watcher's view on the marker that changes with each frontier of a build."""
         return MarkerWatch(store.news_marker(_news_name(build)), clock=clock)
 
     def newest(self) -> Frontier | None:
-        """Returns the frontier that readers see now, or None if the build has published none."""
+        """Returns the frontier that readers see now, or None if the build has not published any."""
         last = self._records.last()
         return None if last is None else last[1]
 
     def get(self, number: int) -> Frontier | None:
-        """Returns a frontier by number, or None if the frontier does not exist (any more)."""
+        """Returns the frontier with that number, or None if it does not exist."""
         return self._records.get(number)
 
     def publish(self, frontier: Frontier) -> None:
-        """Puts the next frontier.
+        """Stores the next frontier.
 
-        Raises Taken if the frontier's number is taken: another process writes for this build.
+        Raises NumberTaken if the frontier's number is taken: then another process writes for this
+        build.
         """
         failpoint("frontier.before_put")
         put = self._records.put(frontier.number, frontier)
@@ -137,13 +133,12 @@ class Frontiers:
     def publish_next(
         self, next_of: Callable[[Frontier | None], Frontier | None]
     ) -> Frontier | None:
-        """Publishes the frontier that follows the newest frontier, as the build's new holder.
+        """Publishes the frontier after the newest one, as the build's new holder, and returns it.
 
-        Returns the published frontier. If `next_of` returns None, nothing is published and None is
-        returned.
-
-        A put that the previous holder had under way when it died may land at this moment. In that
-        case the newest frontier is read again.
+        `next_of` receives the newest frontier, and returns the one to publish. If it returns None,
+        nothing is published and None is returned. A write of the previous holder may still arrive
+        after that holder's death. If it takes the number, the newest frontier is read again. Raises
+        Broken if the number is taken again and again.
         """
         for _ in range(_LATE):
             following = next_of(self.newest())
@@ -160,7 +155,7 @@ class Frontiers:
         )
 
     def delete_below(self, number: int) -> None:
-        """Deletes the frontiers before `number`."""
+        """Deletes the frontiers with lower numbers than `number`."""
         failpoint("frontier.before_delete")
         self._records.delete_below(number)
         failpoint("frontier.after_delete")

@@ -1,10 +1,10 @@
-"""Kept frontiers: what a build showed in the past, for queries as of then.
+"""Kept frontiers: what a build showed in the past, for queries as of a past time.
 
-The build's job keeps a frontier every so often while the build serves, and at each switch
-(kappa/engine/write/publisher.py). The pins of kept frontiers do not expire by the age of files.
-Maintenance first deletes past records, then lists the leases, and then deletes the files that
-neither a record nor a lease needs. A reader first puts its lease and then checks that the record
-still exists (law 11, as for floors).
+While a build serves, its job keeps a frontier at regular intervals, and at each switch
+(kappa/engine/write/publisher.py). The files of a kept frontier are not deleted because of their
+age. Maintenance first deletes records of kept frontiers that are too old. Then it lists the leases,
+and then deletes the files that neither a record nor a lease needs. A reader first stores its lease,
+and then checks that the record still exists (law 11, as for floors).
 """
 
 from __future__ import annotations
@@ -27,18 +27,13 @@ from kappa.state.store import Store
 class KeptFrontierRecord(Struct, frozen=True):
     """A frontier that is kept.
 
-    `generations` are the generations that began while readers saw the frontier. In these
-    generations it is the first frontier that readers saw of the build, and in the generations
-    before it is the last.
-
-    `stays` is True if one of the generations switched the build's own pipeline. The frontier is
-    then kept as long as the build.
-
-    `until` is when readers moved on to a frontier that is no longer kept, or None if the next
-    frontier still exists.
-
-    `before` is the number of the frontier that was kept before. So the loss of a record is noticed,
-    and an earlier frontier is not taken for the lost frontier.
+    `generations` are the generations that began while readers saw this frontier. It is the last
+    frontier that readers saw in the generation before, and the first in the new generation. `stays`
+    is True if one of these generations switched the build's own pipeline; then the frontier is kept
+    as long as the build. `until` is the time when readers moved on to a frontier that is no longer
+    kept, or None if the next frontier is still kept. `before` is the number of the frontier that
+    was kept before this one. So the loss of a record is noticed, and no earlier frontier is used
+    instead of the lost one.
     """
 
     frontier: Frontier
@@ -50,11 +45,14 @@ class KeptFrontierRecord(Struct, frozen=True):
 
     @property
     def since(self) -> datetime:
-        """Returns when readers began to see the frontier."""
+        """Returns the time when readers began to see the frontier."""
         return parse_moment(self.frontier.published_at)
 
     def shown_at(self, when: datetime) -> bool:
-        """Returns True if readers saw the frontier at `when`, or a successor that was not kept."""
+        """Returns True if this is the frontier to use for the time `when`.
+
+        Either readers saw it at that time, or they saw a later frontier that was not kept.
+        """
         return self.since <= when and (self.until is None or when < parse_moment(self.until))
 
 
@@ -62,12 +60,12 @@ _KEPT = Documents(KeptFrontierRecord, derived=True)
 
 
 def parse_moment(text: str) -> datetime:
-    """Returns a record's time text as a time in UTC."""
+    """Parses the time in a record, and converts it to UTC."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def put_kept_frontier(store: Store, kept: KeptFrontierRecord) -> None:
-    """Keeps a frontier, in place of an earlier record of the frontier."""
+    """Stores the record of a kept frontier. It replaces an earlier record of the same frontier."""
     failpoint("kept.before_put")
     build, number = kept.frontier.build, kept.frontier.number
     _KEPT.put(store, kept_name(build, number), kept)
@@ -77,7 +75,7 @@ def put_kept_frontier(store: Store, kept: KeptFrontierRecord) -> None:
 
 
 def read_kept_frontier(store: Store, build: str, number: int) -> KeptFrontierRecord | None:
-    """Returns the kept record of a build's frontier, or None if no record is kept."""
+    """Returns the record of a kept frontier of a build, or None if the frontier is not kept."""
     what = f"the kept frontier {number} of build {build}"
     return _KEPT.get(store, kept_name(build, number), what)
 
@@ -85,7 +83,8 @@ def read_kept_frontier(store: Store, build: str, number: int) -> KeptFrontierRec
 def kept_frontiers_of(store: Store, build: str) -> tuple[KeptFrontierRecord, ...]:
     """Returns all kept frontiers of a served build, oldest first.
 
-    A frontier before a lost record counts as shown only at the frontier's own moment.
+    If the record after a kept frontier is lost, the frontier counts as shown only at the moment
+    when it was published.
     """
     found, lost = _find_kept(store, folded_by(store, build))
     return tuple(
@@ -95,12 +94,16 @@ def kept_frontiers_of(store: Store, build: str) -> tuple[KeptFrontierRecord, ...
 
 
 def lost_kept_numbers(store: Store, build: str) -> tuple[int, ...]:
-    """Returns the numbers of a build's kept frontiers whose records are known to be lost."""
+    """Returns the numbers of those kept frontiers of a build whose records are lost."""
     return tuple(_find_kept(store, folded_by(store, build))[1].values())
 
 
 def _find_kept(store: Store, build: str) -> tuple[list[KeptFrontierRecord], dict[int, int]]:
-    """Returns the existing kept frontiers, and by number the lost record behind each (0: all)."""
+    """Returns the kept frontiers that exist, and the lost records.
+
+    The lost records are a mapping: from the number of the kept frontier before a lost record (0 if
+    there is none) to the number of the lost record.
+    """
     noted = noted_last(store, kept_folder(build))
     found = _read_kept(store, build, kept_numbers(store, build))
     # A list of a bucket may lack a record that is there, whose files must not go.
@@ -117,7 +120,11 @@ def _read_kept(store: Store, build: str, numbers: Iterable[int]) -> list[KeptFro
 
 
 def _lost_behind(found: Sequence[KeptFrontierRecord], noted: int) -> dict[int, int]:
-    """Returns the number of the lost record behind each kept frontier (0: all). Pure."""
+    """Returns the number of the lost record after a kept frontier, by the frontier's number. Pure.
+
+    The key is 0 if no kept frontier exists before the lost record. `noted` is the number of the
+    frontier that was kept last.
+    """
     lost = {
         one.frontier.number: following.before
         for one, following in pairwise(found)
@@ -130,16 +137,16 @@ def _lost_behind(found: Sequence[KeptFrontierRecord], noted: int) -> dict[int, i
 
 
 def kept_numbers(store: Store, build: str) -> tuple[int, ...]:
-    """Returns the numbers of a build's kept frontiers, ascending."""
+    """Returns the numbers of a build's kept frontiers, in ascending order."""
     return numbers_in(store, kept_folder(build))
 
 
 def with_newest(
     kept: Sequence[KeptFrontierRecord], newest: Frontier | None
 ) -> list[KeptFrontierRecord]:
-    """Returns all frontiers of a build that can be looked back at, oldest first.
+    """Returns all frontiers of a build that queries can use, oldest first.
 
-    These are the kept frontiers, and the frontier that readers see now.
+    These are the kept frontiers and the one that readers see now.
     """
     return (
         [*kept]
@@ -149,7 +156,7 @@ def with_newest(
 
 
 def shown_frontiers(store: Store, build: str) -> tuple[Frontier, ...]:
-    """Lists the frontiers of a build that a branch can begin with, the newest last."""
+    """Returns the frontiers of a build at which a branch can begin, oldest first."""
     # The newest is read first: a frontier published in between is kept, if at all, before the next.
     newest = Frontiers(store, build).newest()
     return tuple(each.frontier for each in with_newest(kept_frontiers_of(store, build), newest))
@@ -158,11 +165,12 @@ def shown_frontiers(store: Store, build: str) -> tuple[Frontier, ...]:
 def past_frontiers(
     kept: Iterable[KeptFrontierRecord], now: float, keep_seconds: float
 ) -> tuple[tuple[KeptFrontierRecord, ...], tuple[KeptFrontierRecord, ...]]:
-    """Returns the kept frontiers of a build that may go at `now`, and the records that change.
+    """Returns the kept frontiers that may be deleted, and the records that must be changed. Pure.
 
-    `kept` is oldest first, and `now` is in seconds since 1970. A frontier is the answer until the
-    next frontier begins to be the answer. So a frontier may go when even the next frontier is older
-    than `keep_seconds`. A frontier that stays then records until when it was the answer. Pure.
+    `kept` is ordered from old to new, and `now` is in seconds since 1970. A frontier is used for
+    all times until the next frontier was shown. So it may be deleted when even the next frontier is
+    older than `keep_seconds`. If the frontier after a remaining one is deleted, the remaining
+    record must contain the time until which it was shown.
     """
     horizon = datetime.fromtimestamp(now, UTC) - timedelta(seconds=keep_seconds)
     every = list(kept)
@@ -184,7 +192,7 @@ def past_frontiers(
 def ensure_past_gone(
     store: Store, build: str, now: float, keep_seconds: float
 ) -> tuple[KeptFrontierRecord, ...]:
-    """Deletes the kept frontiers that `past` lets go. Returns the kept frontiers that are left."""
+    """Deletes the kept frontiers that `past_frontiers` selects. Returns the remaining ones."""
     going, dated = past_frontiers(kept := kept_frontiers_of(store, build), now, keep_seconds)
     for each in dated:
         put_kept_frontier(store, each)
@@ -196,10 +204,10 @@ def ensure_past_gone(
 
 
 def kept_name(build: str, number: int) -> str:
-    """Returns the name of a kept frontier below the root."""
+    """Returns the name of a kept frontier's record, relative to the root."""
     return numbered_name(kept_folder(build), number)
 
 
 def kept_folder(build: str) -> str:
-    """Returns the folder of a build's kept frontiers, below the root."""
+    """Returns the folder of a build's kept frontiers, relative to the root."""
     return f"{folder_of_build(build)}/kept"

@@ -1,8 +1,10 @@
-"""A lease: a reader's pinned versions. A floor: how far collection has let go (law 11).
+"""Leases: the versions that readers have pinned. Floors: the limit of collection (law 11).
 
-Each side writes first and looks second. A reader puts a lease, then reads the floors. Collection
-puts a floor, then lists the leases. So at least one side sees the other, whatever the order. The
-reader gives up a pinned frontier below the floor; collection keeps any other.
+The files that only frontiers below a build's floor need may be deleted. Each side writes first and
+reads second. A reader stores a lease, and then reads the floors. Collection stores a floor, and
+then lists the leases. So in any order of these steps, at least one side sees the other. If a reader
+has pinned a frontier below the floor, it gives the pin up. All other leases are respected by
+collection.
 """
 
 from __future__ import annotations
@@ -27,18 +29,18 @@ LEASES = "leases"
 
 
 class Pin(Struct, frozen=True):
-    """The pin of a build: a frontier's number, and the Delta versions of the tables there."""
+    """The pin of a build: the number of a frontier, and the Delta versions of its tables."""
 
     frontier: int
     versions: Mapping[str, int]
 
 
 class Lease(Struct, frozen=True):
-    """A reader's claim on pinned versions.
+    """The lease of a reader on pinned versions.
 
-    The lease is good until `expires_at` (seconds since 1970) unless renewed. `frontier` is included
-    for readers that come back (serving/outlets/changes/point.py), since upkeep deletes the records
-    of old frontiers.
+    It is valid until `expires_at` (seconds since 1970), unless it is renewed. `frontier` is
+    included for readers that come back later (serving/outlets/changes/point.py), because
+    maintenance deletes the records of old frontiers.
     """
 
     pid: int
@@ -51,7 +53,7 @@ class Lease(Struct, frozen=True):
 
 
 class Floor(Struct, frozen=True):
-    """The floor of a build: collection has let go of all frontiers before `frontier`."""
+    """The floor of a build: files that only frontiers before `frontier` need may be deleted."""
 
     frontier: int
     format: int = 1
@@ -62,23 +64,24 @@ _FLOOR = Documents(Floor)
 
 
 def ensure_lease(store: Store, lease: Lease) -> None:
-    """Puts a lease; a second put with a later end renews the lease."""
+    """Stores a lease. If the lease exists and ends earlier, this renews it."""
     failpoint("lease.before_put")
     _LEASE.put(store, lease_name(lease.id), lease)
     failpoint("lease.after_put")
 
 
 def ensure_released(store: Store, lease_id: str) -> None:
-    """Gives a lease up; a missing lease is given up already."""
+    """Deletes a lease. Does nothing if the lease does not exist."""
     failpoint("lease.before_release")
     store.delete(lease_name(lease_id))
     failpoint("lease.after_release")
 
 
 def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -> bool:
-    """Extends a lease if a third of the time has passed. Returns False if the lease has ended.
+    """Extends a lease if a third of its time has passed. Returns False if the lease has ended.
 
-    Only a living lease is extended: the pins of an ended lease may have been collected already.
+    `now` is in seconds since 1970, and `seconds` is the duration from now. A lease that has ended
+    is not extended, since its versions may already be deleted.
     """
     lease = read_lease(store, lease_id)
     if lease is None or now >= lease.expires_at:
@@ -89,12 +92,12 @@ def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -
 
 
 def read_lease(store: Store, lease_id: str) -> Lease | None:
-    """Returns a lease, or None if the lease does not exist (any more)."""
+    """Returns a lease, or None if it does not exist."""
     return _LEASE.get(store, lease_name(lease_id), f"lease {lease_id}")
 
 
 def is_put(store: Store, lease_id: str) -> bool:
-    """Returns True if a lease exists, whether ended or not."""
+    """Returns True if a lease exists, even if it has ended."""
     if store.is_on_disk:
         # Each answer of a query asks: this takes a tenth of the time of an object.
         return store.path(lease_name(lease_id)).exists()
@@ -104,8 +107,8 @@ def is_put(store: Store, lease_id: str) -> bool:
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
     """Returns the leases that collection must respect at `now`, in seconds since 1970.
 
-    Ended leases are deleted. The reader of an ended lease notices the end before giving an answer
-    out, and starts over.
+    Deletes the leases that have ended. The reader of such a lease notices this before it gives out
+    an answer, and starts over.
     """
     live, ended = sorted_leases(store, now)
     for lease in ended:
@@ -114,7 +117,7 @@ def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
 
 
 def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
-    """Returns the leases that collection must respect at `now`, and the ended leases."""
+    """Returns the leases that collection must respect at `now`, and those that have ended."""
     ids = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in store.names(LEASES))
     found = ask_side_by_side(store.url, lambda each: read_lease(store, each), ids)
     there = [lease for lease in found if lease is not None]
@@ -123,24 +126,24 @@ def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Le
 
 
 def lease_name(lease_id: str) -> str:
-    """Returns the name of a lease below the root."""
+    """Returns the name of a lease, relative to the root."""
     return f"{LEASES}/{lease_id}.json"
 
 
 def read_floor(store: Store, build: str) -> int:
-    """Returns the number of a build's least frontier whose versions are kept without a lease.
+    """Returns the lowest frontier of a build whose versions are kept without a lease.
 
-    Returns 0 if nothing was let go yet.
+    Returns 0 if there is no floor yet.
     """
     last = floor_records(store, folded_by(store, build)).last()
     return 0 if last is None else last[1].frontier
 
 
 def put_floor(store: Store, build: str, frontier: int) -> None:
-    """Lets go of a build's frontiers before `frontier`; call it before the leases are listed.
+    """Moves the floor of a build up to `frontier`. Call it before the leases are listed.
 
-    A floor never falls: a floor that is not above the last counts as put. Raises Taken if another
-    process put a floor at the same time: a build has one writer.
+    A floor never falls: if the present floor is as high or higher, it stays. Raises NumberTaken if
+    another process stored a floor at the same time, since a build has one writer.
     """
     floors = floor_records(store, build)
     last = floors.last()

@@ -1,13 +1,13 @@
-"""The one writer of a build (I8): a kernel file lock, which ends the last holder's session.
+"""The lock that makes a process the only writer of a build (I8): a file lock of the kernel.
 
-A job's Python has the lock. The job's JVM does not, and may outlive the Python process for a while,
-still committing. So the file also names the holder's session. The next holder first kills the rest
-of that session, and waits until the session is gone.
+The Python process of a job has the lock. The job's JVM does not have it, and may continue to commit
+for a while after the Python process has died. So the file also names the session of the holder. The
+next holder first kills the rest of that session, and waits until it is gone.
 
-A file can be copied, with a root that runs. So the file names the root, and its own device and
-inode. Processes that the holder of another file has left behind belong to another root, and stay. A
-process that does not provably belong to this root also stays: a process that is not marked with the
-root's id, or belongs to a session that began at another time.
+A root may be copied while it runs, and the lock's file with it. So the file names the root, and its
+own device and inode. If the file names another file, the processes of that holder belong to another
+root, and are not killed. A process that does not provably belong to this root is not killed either:
+it lacks the mark with the root's id, or it belongs to a session that began at another time.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _FLOCK = "hhqqi0q"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The holder of a lock, present or last; `started` is in clock ticks since boot.
+    """The present or last holder of a lock. `started` is in clock ticks since boot.
 
-    `root` is the id of the holder's root, or "" if the root has none. `device` and `inode` are of
-    the lock's file; a holder of an earlier Kappa has not named them.
+    `root` is the id of the holder's root, or "" if the root has none. `device` and `inode` are
+    those of the lock's file, or 0 if an earlier Kappa wrote the file.
     """
 
     pid: int
@@ -55,20 +55,23 @@ class Holder:
 
     @property
     def process(self) -> ProcessId | None:
-        """The holder's process; None if the process is gone, or another process has its pid now."""
+        """The holder's process, or None if it is dead.
+
+        None is also returned if another process has the same pid now.
+        """
         if self.boot != boot() or started(self.pid) != self.started:
             return None
         return process_id(self.pid)
 
 
 class Lock:
-    """An exclusive lock on a file, kept until `release` or the end of this process."""
+    """An exclusive lock on a file. It is held until `release`, or until this process exits."""
 
     def __init__(self, path: Path, *, what: str, root: str = "") -> None:
-        """Names the locked thing as `what` in errors, as in `build flights-3f9a2c`.
+        """Prepares a lock, without taking it.
 
-        `root` is the id of the lock's root: once the lock is taken, this process marks its children
-        with the id.
+        `what` is the name of the locked thing in errors: `build flights-3f9a2c`. `root` is the id
+        of the root. When the lock is taken, this process marks its children with that id.
         """
         self._path = path
         self._what = what
@@ -76,10 +79,11 @@ class Lock:
         self._file: int | None = None
 
     def acquire(self) -> Holder | None:
-        """Takes the lock, ends the rest of the last holder's session, and returns that holder.
+        """Takes the lock, kills the rest of the last holder's session, and returns that holder.
 
         Returns None if no process had the lock before. Raises Conflict, with the holder's pid, if a
-        living process has the lock, and KappaError if the machine refuses the lock.
+        living process has the lock. Raises KappaError if the operating system refuses the lock, and
+        Broken if a process of the last holder cannot be killed.
         """
         try:
             return self._acquire_file()
@@ -166,7 +170,10 @@ class Lock:
             )
 
     def in_place(self) -> bool:
-        """Returns False if the lock's file was deleted or replaced: the lock guards nothing."""
+        """Returns False if the lock's file was deleted or replaced.
+
+        Then the lock protects nothing.
+        """
         assert self._file is not None, "it is acquired"
         try:
             return os.path.samestat(os.fstat(self._file), self._path.stat())
@@ -174,7 +181,7 @@ class Lock:
             return False
 
     def release(self) -> None:
-        """Gives the lock up; the file stays, and names no holder."""
+        """Releases the lock. The file stays, but names no holder."""
         if self._file is not None:
             os.ftruncate(self._file, 0)
             os.close(self._file)
@@ -191,8 +198,8 @@ class Lock:
 def is_held(path: Path) -> bool:
     """Returns True if a living process has the lock on `path` at this moment.
 
-    The function asks the kernel and takes no lock. Even a brief lock would be a conflict to a
-    process that acquires the lock meanwhile.
+    The function asks the kernel, and does not take the lock. Even a short lock would be a conflict
+    for a process that tries to take it at the same time.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -206,7 +213,7 @@ def is_held(path: Path) -> bool:
 
 
 def current_holder(path: Path) -> Holder | None:
-    """Returns the holder of the lock on `path` at this moment, or None."""
+    """Returns the present holder of the lock on `path`, or None if nobody holds it."""
     if not is_held(path):
         return None
     found = last_holder(path)
@@ -214,10 +221,11 @@ def current_holder(path: Path) -> Holder | None:
 
 
 def holding_process(path: Path) -> ProcessId | None:
-    """Returns the process that has the lock on `path` at this moment, to be asked to end.
+    """Returns the process that has the lock on `path`, so that the caller can end it.
 
-    Returns None if no process has the lock, or if the file may name another process: a copy's
-    holder has not written yet, or another container's process has the lock.
+    Returns None if no process has the lock, or if the file may name another process. That is
+    possible if the holder of a copied root has not yet written the file, or if the holder is in
+    another container.
     """
     if not is_held(path):
         return None
@@ -228,9 +236,10 @@ def holding_process(path: Path) -> ProcessId | None:
 
 
 def last_holder(path: Path) -> tuple[Holder, bool] | None:
-    """Returns the present or last holder of the lock on `path`, and whether it held this file.
+    """Returns the present or last holder of the lock on `path`, and True if it held this file.
 
-    Returns None if the file is missing, or names no holder.
+    The second value is False if the file was copied from another one. Returns None if the file does
+    not exist, or names no holder.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,12 +1,12 @@
-"""The log's clock of a build: the time that all of its log has passed. Pure.
+"""The log's clock of a build: the log time that all its partitions have reached. Pure.
 
-The clock decides which rows are gone (kappa/declare/table.py). The clock follows from the log
-times that marks and frontiers carry, so every frontier has a clock. The clock is at most the log
-time of each partition, which only rises. A later record has at least that log time, and contributes
-to no row that is gone by that time. So no later record can reach a row that is gone at a frontier,
-however the log is cut into slices. A partition without any record has no log time yet, and the
-first record may have any log time. If that partition were left out, the record could reach a row
-that is gone in some slicings and not in others.
+The clock decides which rows have expired (kappa/declare/table.py). It follows from the log times in
+marks and frontiers, so every frontier has a clock. The clock is at most the log time of each
+partition, and log times only rise. A later record has at least that log time, and contributes to no
+row that has expired by then. So no later record can reach an expired row, however the log is cut
+into slices. A partition without any record has no log time, and its first record may have any log
+time. If such a partition were ignored, that record could reach an expired row in some ways of
+cutting and not in others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def log_clock(birth: Birth, log_time: LogTimes) -> int | None:
     """Returns the least log time over all partitions of the retained topics, in milliseconds.
 
     Returns None while a partition has no record. Compacted topics do not count, since compaction
-    takes away records that decide the clock.
+    removes records that would decide the clock.
     """
     return _least_log_time(
         (each for each in birth.topics if each.kind == TopicKind.RETAINED), log_time
@@ -31,7 +31,10 @@ def log_clock(birth: Birth, log_time: LogTimes) -> int | None:
 
 
 def topic_clock(birth: Birth, topic: str, log_time: LogTimes) -> int | None:
-    """Returns the least log time over the partitions of one topic, or None as `log_clock`."""
+    """Returns the least log time over the partitions of a topic, in milliseconds.
+
+    Returns None while a partition has no record.
+    """
     return _least_log_time((each for each in birth.topics if each.name == topic), log_time)
 
 

@@ -1,8 +1,7 @@
-"""The mark that every commit of a build's table carries: how far the table has folded.
+"""The mark in every commit of a build's table: the offsets up to which the table has folded.
 
-The mark also counts the outcomes of the offsets. It is the `userMetadata` of the Delta commit, and
-the only place of that fact (law 3: every commit repeats the mark). A frontier is made of marks.
-Pure.
+The mark also counts the outcomes of the offsets. It is stored only as the `userMetadata` of the
+Delta commit (law 3: every commit repeats the mark). A frontier is made from marks. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +20,12 @@ from kappa.state.witness import Witnesses
 
 
 class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
-    """The slice that a table folded last; a new table is at the build's origin.
+    """The slice that a table has folded last. A new table is at the build's origin.
 
-    At the origin, leg and slice are -1. `log_time` is the running maximum of the broker's
+    At the origin, `leg` and `slice` are -1. `log_time` is the running maximum of the broker's
     timestamp, in milliseconds. `tally` counts the outcomes of the offsets since the origin.
-    `witnesses` are the last records read. All are per topic and partition and include this slice.
+    `witnesses` are the last records read. These three are per topic and partition, and include this
+    slice.
     """
 
     build: str
@@ -40,16 +40,16 @@ class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
     format: int = 1
 
     def to_json(self) -> str:
-        """Returns the mark as the commit carries it."""
+        """Returns the mark as JSON, in the form that the commit carries."""
         return msgspec.json.encode(self, enc_hook=plain_value).decode()
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Returns the mark's order among the marks of a build: the more folded, the greater."""
+        """Returns a key that orders the marks of a build: the more is folded, the greater."""
         return self.leg, self.slice, self.end.distance(Offsets())
 
     def of_table(self, table: str) -> Mark:
-        """Returns the mark of the same slice for another table of the build."""
+        """Returns the mark of the same slice for the table `table`."""
         return msgspec.structs.replace(self, table=table)
 
 
@@ -57,12 +57,12 @@ _MARKS = msgspec.json.Decoder(Mark, dec_hook=value_of_plain)
 
 
 def origin_mark(build: str, at: Offsets) -> Mark:
-    """Returns the mark of a table at `at` into which no job of the build has folded yet."""
+    """Returns the mark of a new table at the offsets `at`, into which nothing was folded yet."""
     return Mark(build=build, table="", leg=-1, slice=-1, start=at, end=at)
 
 
 def parse_mark(text: Any, *, where: str) -> Mark:
-    """Returns the mark in `text`. Raises Damaged, which names the commit as `where`."""
+    """Parses a mark. Raises Damaged, which names the commit as `where`, if `text` is not a mark."""
     if not isinstance(text, str):
         raise Damaged(
             f"{where} carries no mark of Kappa",

@@ -1,8 +1,9 @@
-"""Names in a root: pipelines, builds, rollouts, generations, tables, topics, alerts.
+"""The names in a root: pipelines, builds, rollouts, generations, tables, topics, alerts.
 
-A shell asks for names at each TAB, and the doors to a root take longer to import than a TAB may
-take. So this module reads files by the standard library alone, and checks no seal: a name that is
-wrong completes a word that the command then refuses. A root in a bucket has no names here.
+A shell asks for names at each press of the TAB key. The modules that open a root take longer to
+import than such an answer may take. So this module reads files with the standard library alone. It
+does not check seals: a wrong name only completes a word, and the command then refuses the word. For
+a root in a bucket, there are no names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _RECORDS = 200
 
 @dataclass(frozen=True, slots=True)
 class RootNames:
-    """The names in a root. `rollouts` are (number, pipeline), the newest first."""
+    """The names in a root. `rollouts` contains (id, pipeline) pairs, the newest first."""
 
     serving: dict[str, str] = field(default_factory=dict)
     generation: int = 0
@@ -28,25 +29,25 @@ class RootNames:
     births: tuple[dict[str, Any], ...] = ()
 
     def tables(self) -> Iterator[tuple[str, str]]:
-        """Yields each served table and view with its pipeline."""
+        """Yields the name of each served table and view, with its pipeline."""
         for birth in self.births:
             for name in (*(each["name"] for each in birth["tables"]), *birth["views"]):
                 yield name, birth["pipeline"]
 
     def topics(self) -> Iterator[str]:
-        """Yields the topics that serving builds read, and the topics that sinks send to."""
+        """Yields the names of the topics that serving builds read and that their sinks write."""
         for birth in self.births:
             yield from (each["name"] for each in birth["topics"])
             yield from (each["topic"] for each in birth.get("sinks", ()))
 
     def alerts(self) -> Iterator[str]:
-        """Yields the alerts of serving builds."""
+        """Yields the names of the alerts of serving builds."""
         for birth in self.births:
             yield from (each["name"] for each in birth.get("alerts", ()))
 
 
 def read_names(root: Path) -> RootNames:
-    """Reads the names in a root's folder. Files that cannot be read contribute no names."""
+    """Reads the names from the folder of a root. Files that cannot be read are skipped."""
     serving: dict[str, str] | None = None
     generation, rollouts = 0, []
     for path in sorted((root / "journal").glob("*.json"), reverse=True)[:_RECORDS]:
@@ -67,7 +68,7 @@ def read_names(root: Path) -> RootNames:
 
 
 def read_token_names(root: Path) -> list[str]:
-    """Returns the names of the tokens in a root's folder: none if the file cannot be read."""
+    """Returns the names of the tokens in a root's folder; an empty list if they cannot be read."""
     stored = (_document(root / "access" / "tokens.json") or {}).get("tokens", ())
     return sorted(str(each["name"]) for each in stored)
 

@@ -1,7 +1,7 @@
 """Offsets: for every partition of every topic, the NEXT offset to read.
 
-End offsets are exclusive, as in Kafka and Spark. A partition that a vector does not name counts as
-0. Pure.
+End offsets are exclusive, as in Kafka and Spark. A partition that is missing in a vector has the
+offset 0. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kappa.base.errors import Damaged
 class Offsets:
     """A vector of next offsets, `{topic: {partition: offset}}`.
 
-    A vector is immutable by convention, and equal by value.
+    A vector is immutable by convention. Vectors with equal content are equal.
     """
 
     # Not a dataclass, whose form in records would be msgspec's (kappa/state/documents.py).
@@ -35,7 +35,7 @@ class Offsets:
 
     @classmethod
     def parse(cls, plain: Any) -> Self:
-        """Reads the plain form (`{topic: {"0": 12}}`, Spark's own), or the form's JSON text.
+        """Parses the plain form (`{topic: {"0": 12}}`, as in Spark), or its JSON text.
 
         Raises Damaged for any other form.
         """
@@ -54,21 +54,24 @@ class Offsets:
 
     @classmethod
     def zero(cls, partitions: Mapping[str, int]) -> Self:
-        """Returns the beginning of each topic, from the topic's partition count."""
+        """Returns the vector with offset 0 in all partitions.
+
+        `partitions` contains the number of partitions of each topic.
+        """
         return cls({topic: dict.fromkeys(range(count), 0) for topic, count in partitions.items()})
 
     @classmethod
     def of_partitions(cls, offsets: Mapping[tuple[str, int], int]) -> Self:
-        """Returns the vector of next offsets that are given by topic and partition."""
+        """Returns the vector for next offsets that are given by (topic, partition)."""
         found: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in offsets.items():
             found.setdefault(topic, {})[partition] = offset
         return cls(found)
 
     def plain(self) -> dict[str, dict[str, int]]:
-        """Returns the form that is written down: equal offsets are equal text.
+        """Returns the plain form, which is stored. Its keys are texts, and sorted.
 
-        The keys are text and sorted.
+        So equal offsets have equal JSON texts.
         """
         return {
             topic: {str(p): self.next[topic][p] for p in sorted(self.next[topic])}
@@ -78,16 +81,16 @@ class Offsets:
     def to_json(self) -> str:
         """Returns the plain form as JSON text.
 
-        Spark's `startingOffsets` and `endingOffsets` take this text.
+        Spark's options `startingOffsets` and `endingOffsets` need this text.
         """
         return json.dumps(self.plain(), separators=(",", ":"))
 
     def at(self, topic: str, partition: int) -> int:
-        """Returns the next offset of a partition, or 0 if the vector does not name it."""
+        """Returns the next offset of a partition, or 0 if the vector does not contain it."""
         return self.next.get(topic, {}).get(partition, 0)
 
     def items(self) -> Iterator[tuple[str, int, int]]:
-        """Yields (topic, partition, next offset), in order."""
+        """Yields (topic, partition, next offset) for each partition, in order."""
         for topic in sorted(self.next):
             for partition in sorted(self.next[topic]):
                 yield topic, partition, self.next[topic][partition]
@@ -99,31 +102,31 @@ class Offsets:
         )
 
     def equals(self, other: Offsets) -> bool:
-        """Returns True if both are equal in every partition.
+        """Returns True if both vectors are equal in every partition.
 
-        A partition that is not named counts as 0, so a new empty partition makes no difference.
+        A missing partition has the offset 0, so a new empty partition makes no difference.
         """
         return self.covers(other) and other.covers(self)
 
     def distance(self, start: Offsets) -> int:
-        """Returns how many offsets are between `start` and this vector.
+        """Returns the number of offsets from `start` to this vector.
 
-        The count is of offsets, not of records: compaction leaves holes.
+        There may be fewer records than offsets, because compaction removes records.
         """
         return sum(offset - start.at(topic, partition) for topic, partition, offset in self.items())
 
     def only(self, topics: frozenset[str] | set[str]) -> Offsets:
-        """Returns the part of the vector that concerns these topics."""
+        """Returns the part of the vector for these topics."""
         return Offsets(
             {topic: dict(parts) for topic, parts in self.next.items() if topic in topics}
         )
 
     def highest_with(self, other: Offsets) -> Offsets:
-        """Returns the greater of both offsets in every partition that either vector names."""
+        """Returns the vector with the greater offset for each partition in either vector."""
         return self._combine_with(other, max)
 
     def lowest_with(self, other: Offsets) -> Offsets:
-        """Returns the lesser of both offsets in every partition that either vector names."""
+        """Returns the vector with the smaller offset for each partition in either vector."""
         return self._combine_with(other, min)
 
     def _combine_with(self, other: Offsets, choose: Callable[[int, int], int]) -> Offsets:
@@ -140,9 +143,9 @@ class Offsets:
 
 
 def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
-    """Describes the ranges after `start` that a log beginning at `beginning` has lost.
+    """Describes the offsets after `start` that are missing in a log that begins at `beginning`.
 
-    Returns a text per partition that lost something. Pure.
+    Returns a text for each partition with missing offsets. Pure.
     """
     found = (
         (topic, partition, start.at(topic, partition), first)

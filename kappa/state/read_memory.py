@@ -1,8 +1,8 @@
-"""The records that a process has read, for a process that looks again and again.
+"""A cache of records, for a process that reads the same records again and again.
 
-A record that has not changed since is not read again: its file has the same inode, time and size.
-Only a root on a disk is remembered. A process that decides reads all records each time, so that
-damage shows; this memory is for what people look at.
+A record is not read again while its file is unchanged: while it has the same inode, time and size.
+Only records of a root on a disk are cached. The cache is for displays. A process that makes
+decisions reads all records each time, so that it notices damage.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ _TICK_NS = 50_000_000
 
 
 class ReadMemory:
-    """The records below a root that this process has read. Threads may share it."""
+    """The cache of the records below a root. Threads may share it."""
 
     def __init__(self, store: Store) -> None:
-        """Makes an empty memory."""
+        """Starts with an empty cache."""
         self._store = store
         self._folder = str(store.folder) if store.is_on_disk else ""
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], tuple[_Stamp, Any]] = {}
 
     def birth(self, build: str) -> Birth:
-        """Returns a build's birth certificate. Raises Damaged as `read_birth` does."""
+        """Returns the birth certificate of a build. Raises Damaged as `read_birth` does."""
         return self.recalled(birth_name(build), "birth", lambda: read_birth(self._store, build))
 
     def beside_build(self, build: str, what: str, read: Callable[[], _Record]) -> _Record:
-        """Returns what `read` reads of the documents in the folder of a build.
+        """Returns the cached result of `read`, which reads documents in the folder of a build.
 
-        `what` names the result. Documents are put under other names and then renamed, so each put
-        changes the time of the folder.
+        `what` is the name of the result. The cache notices changes by the time of the folder: each
+        write of a document changes it, since a document is written under another name and then
+        renamed.
         """
         return self.recalled(folder_of_build(build), what, read)
 
@@ -55,14 +56,17 @@ class ReadMemory:
         )
 
     def forget_other(self, builds: frozenset[str]) -> None:
-        """Forgets all builds but these."""
+        """Removes all builds except these from the cache."""
         with self._lock:
             self._known = {
                 key: each for key, each in self._known.items() if key[0].split("/")[1] in builds
             }
 
     def recalled(self, name: str, what: str, read: Callable[[], _Record]) -> _Record:
-        """Returns what `read` reads of a file or folder of a build; `name` is below the root."""
+        """Returns the cached result of `read`, which reads the file or folder `name` of a build.
+
+        `name` is relative to the root, and `what` is the name of the result.
+        """
         if not self._store.is_on_disk:
             return read()
         stamp = self._stamp(name)

@@ -1,30 +1,30 @@
-"""The identity of a root: its id, and where it is. So a copy knows that it is a copy.
+"""The identity of a root: its id and its place. With it, a copy of a root is recognized.
 
-Two roots of one id would fold the same log, send the same messages and end each other's processes.
-`root.json` names the folder by device and inode, or the bucket and prefix. A copy has the file of
-the first root, and is in another place:
+If two roots had the same id, they would fold the same log, send the same messages and end each
+other's processes. `root.json` contains the place of the root: the device and inode of its folder,
+or its bucket and prefix. A copy contains the `root.json` of the first root, but is in another
+place:
 
-| where the root is now | the root is |
+| place of the root now | the root is |
 |---|---|
-| in the same folder, whatever the path (`mv` on a disk, a restart) | the same |
-| so, but another folder with the root's id is at the named path (`mv`, then `cp` back) | a copy |
-| at the same path, in another folder (restored) or on another device (mounted anew) | the same |
-| elsewhere, and the named path has no root of the same id (`mv` to another disk) | the same |
-| elsewhere, and the named path still has a root of the same id, or a process of one runs | a copy |
-| on another machine, whatever the path (`rsync`, a snapshot of a disk) | a copy |
-| in a bucket or at a prefix that the file does not name | a copy |
+| in the same folder, under any path (`mv` on a disk, a restart) | the same |
+| so, but another folder with the root's id is at the stored path (`mv`, then `cp` back) | a copy |
+| at the same path, in another folder (restored) or on another device (mounted again) | the same |
+| elsewhere, and the stored path has no root of the same id (`mv` to another disk) | the same |
+| elsewhere, and the stored path still has a root of the same id, or a process of it runs | a copy |
+| on another machine, under any path (`rsync`, a snapshot of a disk) | a copy |
+| in another bucket or at another prefix than the stored one | a copy |
 
-A container has no machine of its own. There a root is the same in the same folder, or in a folder
-with that inode at that path (a volume that is mounted again). Otherwise it is a copy.
+A container has no machine id. There, a root is the same if it is in the same folder, or if its
+folder has the same inode and path (a volume that is mounted again). Otherwise it is a copy.
 
-`root_copy.json` is a copy of `root.json`. A root that has lost `root.json` and still has the copy
-is not taken for a root of an earlier Kappa: nothing is changed there before `kappa doctor
---repair`.
+`root_copy.json` is a copy of `root.json`. If a root has lost `root.json` and still has the copy, it
+is not treated as a root of an earlier Kappa: it cannot be changed until `kappa doctor --repair`.
 
-A copied root can be read like any root. Nothing changes the copy until `kappa root adopt` makes the
-copy a root of its own. Two copies are not recognized: a snapshot of a disk that is mounted at the
-first root's path, on the same machine or in a container, and a bucket of the same name on another
-server.
+A copy of a root can be read like any root, but not changed, until `kappa root adopt` makes it a
+root of its own. Two kinds of copies are not recognized: a snapshot of a disk that is mounted at the
+path of the first root, on the same machine or in a container; and a bucket of the same name on
+another server.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _ADOPT = (
 class RootPlace(Struct, frozen=True):
     """The place of a root: a folder of a machine, or the URL of a bucket and prefix.
 
-    `device` and `inode` are 0 in a bucket; `machine` is "" there, and where the machine is not
-    known.
+    For a bucket, `device` and `inode` are 0 and `machine` is "". `machine` is also "" if the
+    machine's id is not known.
     """
 
     address: str
@@ -74,8 +74,9 @@ class RootPlace(Struct, frozen=True):
 class Root(Struct, frozen=True):
     """The identity of a root.
 
-    `adopted_from` is the id of the root that this root was copied from, if it was adopted, or "". A
-    root that `sends` runs sinks and alerts, pulls, and passes on the records of its spool.
+    `adopted_from` is the id of the root from which this root was copied, if it is an adopted copy,
+    or "". If `sends` is True, the root runs sinks and alerts, pulls events from sources, and sends
+    the records that wait in its spool.
     """
 
     id: str
@@ -87,12 +88,15 @@ class Root(Struct, frozen=True):
 
     @property
     def writer(self) -> str:
-        """The name with which this root's sinks write: "" unless the root is an adopted copy."""
+        """The name under which the sinks of this root write.
+
+        It is the id of the root if the root is an adopted copy, otherwise "".
+        """
         return self.id if self.adopted_from else ""
 
 
 class RootRelation(StrEnum):
-    """The relation of a folder or prefix to the root that its `root.json` names."""
+    """The relation of a folder or prefix to the root that its `root.json` identifies."""
 
     SAME = "same"
     MOVED = "moved"
@@ -106,11 +110,11 @@ _KNOWN: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
 def root_relation(
     named: RootPlace, here: RootPlace, *, is_there: bool, runs: bool, runs_here: bool = False
 ) -> RootRelation:
-    """Returns the relation of a root found `here` to the root `named` in its file. Pure.
+    """Returns the relation of a root at the place `here` to the place `named` in its file. Pure.
 
-    `is_there`: the named path has a root of that id, in another folder. `runs`: a process of that
-    root has the lock of another folder's file; `runs_here`: a process has the lock of this folder's
-    file.
+    `is_there`: at the path in the file, another folder has a root with the same id. `runs`: a
+    process of that root holds the lock in another folder. `runs_here`: a process holds the lock in
+    this folder.
     """
     if not (named.inode and here.inode):
         # At least one is in a bucket.
@@ -132,9 +136,10 @@ def root_relation(
 
 
 def read_root(store: Store) -> Root | None:
-    """Returns a root's identity, or None if the root was not up since Kappa records identities.
+    """Returns the identity of a root, or None if it has none yet.
 
-    Raises Damaged if the file is not as it was written.
+    Only an earlier Kappa, or no Kappa at all, has been up on a root without an identity. Raises
+    Damaged if the file is missing although its copy exists, or has changed since it was written.
     """
     content = store.get(NAME)
     is_lost = False
@@ -155,12 +160,15 @@ def read_root(store: Store) -> Root | None:
 
 
 def has_root_copy(store: Store) -> bool:
-    """Returns True if the copy of a root's identity is intact."""
+    """Returns True if the copy of the root's identity is intact."""
     return _parse_root(store.get(ROOT_COPY) or b"") is not None
 
 
 def why_silent(store: Store) -> str:
-    """Returns why a root sends nothing, as an adopted root that may not send yet; else ""."""
+    """Returns the reason why a root sends nothing, or "" if it sends.
+
+    An adopted root sends nothing until a person allows it.
+    """
     root = read_root(store)
     if root is None or root.sends:
         return ""
@@ -168,10 +176,7 @@ def why_silent(store: Store) -> str:
 
 
 def own_root(store: Store) -> Root | None:
-    """Returns the identity of a root that is not a copy, or None if the root has none yet.
-
-    Raises Copied if the root is a copy.
-    """
+    """Returns the identity of a root, or None if it has none yet. Raises Copied if it is a copy."""
     known = _KNOWN.get(store)
     if known is not None:
         return known
@@ -198,12 +203,12 @@ def own_root(store: Store) -> Root | None:
 
 
 def ensure_no_copy(store: Store) -> None:
-    """Raises Copied if a root is a copy, which only reads may use."""
+    """Raises Copied if a root is a copy, and so must not be changed."""
     own_root(store)
 
 
 def ensure_root(store: Store) -> Root:
-    """Returns the identity of a root, made if missing, and updated with the root's place now.
+    """Returns the identity of a root. Creates it if it is missing, and updates its place.
 
     Raises Copied if the root is a copy.
     """
@@ -226,7 +231,7 @@ def _content(root: Root) -> bytes:
 
 
 def put_root(store: Store, root: Root) -> None:
-    """Puts a root's identity, in place of the old identity."""
+    """Stores the identity of a root and its copy. They replace the old ones."""
     content = _content(root)
     store.put(NAME, content)
     store.put(ROOT_COPY, content)
@@ -234,9 +239,9 @@ def put_root(store: Store, root: Root) -> None:
 
 
 def ensure_is_copy(store: Store, *, sends: bool) -> bool:
-    """Returns True if a root is a copy, and False if an adopted root may send now.
+    """Returns True if a root is a copy, or False if it is adopted and may now be allowed to send.
 
-    Raises UsageError if there is nothing to adopt.
+    Raises UsageError if the root is neither.
     """
     root = read_root(store)
     if root is None:
@@ -256,9 +261,10 @@ def ensure_is_copy(store: Store, *, sends: bool) -> bool:
 
 
 def adopt_root(store: Store, *, sends: bool) -> Root:
-    """Makes a copy a root of its own, or lets an adopted root send; returns the new identity.
+    """Makes a copy a root of its own, or allows an adopted root to send. Returns the new identity.
 
-    The caller has the supervisor's lock, and the claim. Raises UsageError as `ensure_is_copy` does.
+    The caller must hold the supervisor's lock and the claim. Raises UsageError as `ensure_is_copy`
+    does.
     """
     is_copy, root = ensure_is_copy(store, sends=sends), read_root(store)
     assert root is not None, "it was just read"
@@ -272,14 +278,14 @@ def adopt_root(store: Store, *, sends: bool) -> Root:
 
 
 def move_root(source: Store, target: Store) -> None:
-    """Makes a whole copy the root that the source was; the source must then be deleted."""
+    """Gives the identity of a root to a complete copy of it. The source must then be deleted."""
     root = own_root(source)
     if root is not None:
         put_root(target, replace(root, place=place_of(target)))
 
 
 def place_of(store: Store) -> RootPlace:
-    """Returns where a root is now."""
+    """Returns the present place of a root."""
     if not store.is_on_disk:
         return RootPlace(store.url)
     found = store.folder.stat()
@@ -287,9 +293,9 @@ def place_of(store: Store) -> RootPlace:
 
 
 def lock_of(store: Store, name: str, *, what: str) -> Lock:
-    """Returns a lock of a root, not taken yet. Raises Copied if the root is a copy.
+    """Returns a lock of a root, which is not taken yet. Raises Copied if the root is a copy.
 
-    `name` is the lock's file on this host, `what` the locked thing in errors.
+    `name` is the lock's file on this host. `what` is the name of the locked thing in errors.
     """
     # In a bucket the supervisor makes the identity, once the supervisor has claimed the root.
     root = ensure_root(store) if store.is_on_disk else own_root(store)
@@ -312,7 +318,7 @@ def _find_relation(store: Store, root: Root, here: RootPlace) -> RootRelation:
 
 
 def _is_there(root: Root, here: RootPlace) -> bool:
-    """Returns True if the path that a root names may have another root with the same id."""
+    """Returns True if another root with the same id may be at the path in the root's file."""
     path = root.place.address
     if path == here.address or "://" in path:
         return path != here.address

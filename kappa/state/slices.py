@@ -1,6 +1,6 @@
-"""Slices: half-open ranges `[start, end)` of offsets, and how a long range is cut.
+"""Slices: half-open ranges `[start, end)` of offsets, and ways to cut a long range into slices.
 
-The cuts of a proof are recorded in the folder that the proof folds into.
+The cuts of a proof are stored in the folder in which the proof folds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CUTS_NAME = "cuts.json"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows between two vectors; `number` counts within the leg, from 0."""
+    """The rows between two vectors of offsets. `number` counts the slices of a leg, from 0."""
 
     leg: int
     number: int
@@ -33,22 +33,23 @@ class Slice:
 
     @property
     def distance(self) -> int:
-        """Returns how many offsets the slice spans."""
+        """Returns the number of offsets in the slice."""
         return self.end.distance(self.start)
 
 
 def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
-    """Returns the ends of `pieces` slices of `[start, end)`, whose partitions move together.
+    """Returns the ends of `pieces` slices of `[start, end)`, all partitions in equal steps.
 
-    Some slices are empty if there are more slices than offsets.
+    If there are more slices than offsets, some slices are empty.
     """
     return tuple(_part_way(start, end, number + 1, pieces) for number in range(pieces))
 
 
 def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> tuple[Offsets, ...]:
-    """Moves the ends of slices to bounds that are near: at most half a slice away. Pure.
+    """Moves the ends of slices to `bounds` that are at most half a slice away. Pure.
 
-    The last end does not change. No partition goes back from one end to the next.
+    `bounds` are offsets, per topic and partition. The last end does not change. In no partition is
+    an end lower than the end before.
     """
     moved = [
         Offsets.of_partitions(
@@ -67,7 +68,7 @@ def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> t
 
 
 def _nearest_bound(bounds: Sequence[int], to: int, reach: int) -> int:
-    """Returns the bound nearest to an offset, or the offset if no bound is within reach."""
+    """Returns the bound nearest to the offset `to`, or `to` if no bound is within `reach`."""
     found = min(bounds, key=lambda bound: abs(bound - to), default=to)
     return found if abs(found - to) <= reach else to
 
@@ -75,11 +76,11 @@ def _nearest_bound(bounds: Sequence[int], to: int, reach: int) -> int:
 def random_ends(
     start: Offsets, end: Offsets, draw: random.Random, *, small: int = 0, most: int = 8
 ) -> tuple[Offsets, ...]:
-    """Returns the ends of the slices of `[start, end)`, cut at random.
+    """Cuts `[start, end)` at random into slices, and returns their ends.
 
-    Each partition advances at its own pace. At most `most` slices are cut, and an additional empty
-    slice. With `small`, the first slice and about every other slice spans at most that many offsets
-    per partition.
+    The partitions are cut independently of each other. There are at most `most` slices, and an
+    additional empty slice. If `small` is given, the first slice and about every other slice has at
+    most that many offsets per partition.
     """
     slices = draw.randint(2, most)
     ways = {
@@ -116,10 +117,10 @@ def random_ends(
 
 
 def cut_slices(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Slice]:
-    """Cuts `[start, end)` into contiguous slices of at most about `at_most` offsets.
+    """Cuts `[start, end)` into contiguous slices of about `at_most` offsets or fewer.
 
-    Partitions move together: each gets a share proportional to the remaining offsets, so that all
-    partitions end with the last slice. Yields nothing if the range is empty.
+    Each slice takes from each partition a share that is proportional to the partition's offsets, so
+    all partitions end with the last slice. Yields nothing if the range is empty.
     """
     before = start
     for number, after in enumerate(even_ends(start, end, -(-end.distance(start) // at_most))):
@@ -138,9 +139,9 @@ def _part_way(start: Offsets, end: Offsets, part: int, parts: int) -> Offsets:
 
 
 class Cuts(Struct, frozen=True):
-    """The end of each slice; the first slice begins at the build's origin.
+    """The end of each slice of a proof. The first slice begins at the build's origin.
 
-    Slices of at most `driver_rows` offsets take no Spark job to be read.
+    Slices of at most `driver_rows` offsets are read without a Spark job.
     """
 
     ends: tuple[Offsets, ...]
@@ -152,12 +153,12 @@ _CUTS = Documents(Cuts)
 
 
 def put_cuts(folder: Store, cuts: Cuts) -> None:
-    """Puts the cuts."""
+    """Stores the cuts of a proof."""
     _CUTS.put(folder, _CUTS_NAME, cuts)
 
 
 def read_cuts(folder: Store) -> Cuts:
-    """Returns the cuts. Raises Damaged if the folder has none."""
+    """Returns the cuts of a proof. Raises Damaged if the folder contains none."""
     where = str(folder.path(_CUTS_NAME))
     found = _CUTS.get(folder, _CUTS_NAME, where)
     if found is None:

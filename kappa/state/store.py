@@ -1,11 +1,12 @@
 """The store of a root: the root's objects, and the files that the control host keeps for itself.
 
-An object is put whole or not at all, and put-if-absent is atomic, on a local disk and in a bucket
-alike. An object that does not exist is `None`; a failure to look raises.
+An object is written as a whole or not at all. Writing an object only if it does not exist is
+atomic. Both hold on a local disk and in a bucket. For an object that does not exist, the result is
+None; if it cannot be determined whether it exists, an error is raised.
 
-`store.local` is on the control host's disk: locks, logs, scratch, sockets, checkpoints, and records
-about processes that are of use only while the processes live. All of these files may be lost. If
-the root is a folder, `store.local` is the store itself.
+`store.local` is on the control host's disk. It contains locks, logs, temporary files, sockets,
+checkpoints, and records about processes that are useful only while the processes live. All of these
+files may be lost. If the root is a folder, `store.local` is the store itself.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
 class Store:
-    """Objects below one root, by slash-separated paths."""
+    """The objects below one root, by paths with slashes."""
 
     def __init__(
         self,
@@ -42,11 +43,11 @@ class Store:
         storage: StorageSettings = _AMAZON,
         local: Path | None = None,
     ) -> None:
-        """Opens the root: a folder, which is created if missing, the folder's URL, or `s3://...`.
+        """Opens a root: a folder, the URL of a folder, or `s3://...`. A missing folder is created.
 
-        Without `syncs`, an object on a disk survives the death of processes, and no power loss. The
-        server of a bucket is that of `storage`, and the folder `local` has the files of this host
-        alone.
+        Without `syncs`, objects on a disk survive the death of processes, but not a power loss.
+        `storage` contains the settings of a bucket's server. The folder `local` contains the files
+        of this host only.
         """
         self.storage = storage
         self._objects: Files
@@ -65,7 +66,7 @@ class Store:
 
     @property
     def local(self) -> Store:
-        """Returns the store of the files that this host keeps for itself, which may be lost."""
+        """Returns the store of the files that this host keeps for itself. They may be lost."""
         return self if self._local is None else self._local
 
     @property
@@ -80,38 +81,45 @@ class Store:
 
     @property
     def folder(self) -> Path:
-        """Returns the root's folder on the local disk."""
+        """Returns the root's folder. The root must be on the local disk."""
         assert self._folder is not None, f"{self.url} is no folder of this host"
         return self._folder
 
     def path(self, name: str) -> Path:
-        """Returns the path of an object on the local disk, for tools that want a file."""
+        """Returns the path of an object, for tools that need a file.
+
+        The root must be on the local disk.
+        """
         return self.folder / name
 
     def news_marker(self, of: str) -> Path | None:
-        """Returns the file of this host that watchers look at, or None if they look at the root."""
+        """Returns the marker file for news of the kind `of`; None for a root on a disk.
+
+        Without a marker, watchers look at the root itself.
+        """
         return None if self._local is None else self._local.path(f"run/news/{of}")
 
     def address(self, name: str) -> str:
-        """Returns an object or a folder as Delta, Spark and DuckDB take it: a path, or a URL."""
+        """Returns the path or URL of an object or folder, as Delta, Spark and DuckDB need it."""
         return self._objects.address(name)
 
     def name(self, address: str) -> str:
-        """Returns the name of an object below the root, by the object's address."""
+        """Returns the name of an object, relative to the root, for its path or URL."""
         return address.removeprefix(self.address("x").removesuffix("x"))
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Puts an object. Returns False, and changes nothing, if an object of that name exists.
+        """Writes an object. Returns False, and changes nothing, if the object already exists.
 
-        Put or not, an object of that name then survives a power loss. In a bucket, an object of
-        equal bytes counts as put here, since an answer may be lost: see `Bucket.put`.
+        In both cases, the object of that name survives a power loss after the return. In a bucket,
+        an existing object with equal bytes counts as written by this call, since an answer may have
+        been lost: see `Bucket.put`.
         """
         return self._objects.put(name, content, new=True, synced=True)
 
     def put(self, name: str, content: bytes, *, synced: bool = True) -> None:
-        """Puts an object whole, in place of any that existed.
+        """Writes a whole object. It replaces an existing object of that name.
 
-        An object that is not `synced` may be lost, empty or torn after a power loss.
+        An object that is not `synced` may be lost, empty or incomplete after a power loss.
         """
         self._objects.put(name, content, new=False, synced=synced)
 
@@ -120,42 +128,45 @@ class Store:
         self._objects.sync(files)
 
     def ensure_lasting(self, name: str) -> None:
-        """Waits until an object's name survives a power loss, whoever has put the object."""
+        """Waits until an object's name survives a power loss, even if another process wrote it."""
         self._objects.ensure_lasting(name)
 
     def get(self, name: str) -> bytes | None:
-        """Returns an object's content, or None if it does not exist."""
+        """Returns the content of an object, or None if the object does not exist."""
         return self._objects.get(name)
 
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
         """Returns the sorted names of all objects below a folder; () if the folder does not exist.
 
-        With `after`, only names that sort after that name are returned.
+        With `after`, only names that sort after `after` are returned.
         """
         return self._objects.names(prefix, after=after)
 
     def delete(self, *names: str) -> None:
-        """Deletes objects, or some if the process dies meanwhile; ignores missing objects."""
+        """Deletes objects. Missing objects are ignored.
+
+        If the process dies during the deletion, some of the objects are left.
+        """
         if names:
             self._objects.delete(names)
 
     def put_json(self, name: str, document: Mapping[str, Any], *, synced: bool = True) -> None:
-        """Puts a document, sealed, in place of any other; `synced`: as in `put`."""
+        """Writes a sealed document, in place of an existing one. `synced` is as for `put`."""
         self.put(name, sealed(document)[0], synced=synced)
 
     def put_new_json(self, name: str, document: Mapping[str, Any]) -> bool:
-        """Puts a document, sealed. Returns False, and changes nothing, if a document exists."""
+        """Writes a sealed document. Returns False, and changes nothing, if the document exists."""
         return self.put_new(name, sealed(document)[0])
 
     def get_json(self, name: str) -> Any:
-        """Returns a document without the seal, or None if the document does not exist.
+        """Returns a document without its seal, or None if the document does not exist.
 
-        Raises Damaged if the object is not JSON, or not as it was written.
+        Raises Damaged if the object is not JSON, or has changed since it was written.
         """
         return self.get_sealed(name)[0]
 
     def get_sealed(self, name: str) -> tuple[Any, str]:
-        """Returns a document as `get_json` does, and its seal: "" for a document without seal."""
+        """Returns a document as `get_json` does, and its seal, or "" if it has none."""
         content = self.get(name)
         if content is None:
             return None, ""
@@ -168,9 +179,10 @@ class Store:
             raise Damaged(why, hint=_MEND) from error
 
     def set_aside(self, name: str) -> str | None:
-        """Moves an object out of the way, below `damaged/`, and keeps it there.
+        """Moves an object to a new name below `damaged/`, and keeps it there.
 
-        Returns where to, by the time and the object's name, or None if the object is gone.
+        Returns the new path or URL, which contains the time and the object's name, or None if the
+        object does not exist.
         """
         aside = f"{DAMAGED}/{time.time_ns()}/{name}"
         return self.address(aside) if self._objects.move(name, aside) else None

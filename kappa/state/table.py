@@ -1,4 +1,4 @@
-"""A table of a build, as its birth certificate describes it. A value. Pure."""
+"""A table of a build, as its birth certificate describes it. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ SINCE, NUMBER = "_since", "_number"
 
 
 class TableBirth(Struct, frozen=True):
-    """A table as a build makes the table.
+    """A table, as a build creates it.
 
-    Columns are (name, Spark's simple type), hidden columns (leading underscore) included.
+    `columns` contains (name, Spark's simple type) pairs, including hidden columns, whose names
+    begin with an underscore.
     """
 
     name: str
@@ -52,8 +53,9 @@ class TableBirth(Struct, frozen=True):
     def row_keys(self) -> tuple[str, ...]:
         """Returns the columns that identify a stored row.
 
-        These are the keys, or the place of a view's row among the rows that belong together. A key
-        of a table that is folded by a step has a row for each partition; readers see one.
+        These are the keys. For a view without keys, they are the columns `by` which rows belong
+        together, and the row's number among these rows. If a step folds the table, a key has a row
+        for each partition, and the partition identifies the row too; readers see one of these rows.
         """
         if self.keeps_partitions:
             return (*self.keys, PARTITION)
@@ -61,9 +63,9 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def keeps_partitions(self) -> bool:
-        """Returns True if a step has a state for each partition of a key.
+        """Returns True if a step keeps a state for each partition in which a key occurs.
 
-        A build that was born before has one state, and stops at a key in two partitions.
+        An older build has one state per key, and stops if a key occurs in two partitions.
         """
         return bool(self.steps_over) and self.hides_rows
 
@@ -74,17 +76,20 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def only_grows(self) -> bool:
-        """Returns True if rows are only ever added to the table."""
+        """Returns True if rows are added to the table, and never changed or deleted."""
         return not self.row_keys and self.latest is None and self.expiry is None
 
     @property
     def hides_rows(self) -> bool:
-        """Returns True if the table may contain rows, marked by DELETED, hidden from readers."""
+        """Returns True if the table may contain rows that are hidden from readers.
+
+        The column DELETED marks such rows.
+        """
         return any(name == DELETED for name, _ in self.columns)
 
     @property
     def folds(self) -> dict[str, Fold]:
-        """Returns the fold of each served column that has a fold."""
+        """Returns the folds of the served columns that have a fold, by column."""
         return {
             name: fold_of(kind, column, self.options.get(name, {}))
             for name, (kind, column) in self.fold.items()
@@ -92,9 +97,9 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def compared(self) -> tuple[tuple[str, str], ...]:
-        """Returns the served columns, and the hidden columns that a comparison of values needs.
+        """Returns the served columns, and the hidden columns that are needed to compare values.
 
-        The hidden columns bound how far apart approximate values may be.
+        Such hidden columns limit how much approximate values may differ.
         """
         beside = {each for name, fold in self.folds.items() for each in fold.compared_columns(name)}
         return tuple(
@@ -103,10 +108,10 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def is_combined(self) -> bool:
-        """Returns True if a fold of the table cannot be expressed by a merge."""
+        """Returns True if some fold of the table cannot be expressed by a merge."""
         return any(fold.is_combined for fold in self.folds.values())
 
     def exactness(self, column: str) -> Exactness:
-        """Returns how near a served column's values are; a column without a fold is exact."""
+        """Returns how exact the values of a served column are. A column without a fold is exact."""
         fold = self.folds.get(column)
         return Exactness.EXACT if fold is None else fold.value_exactness(column, dict(self.columns))

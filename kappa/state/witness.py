@@ -1,11 +1,11 @@
-"""The witness of a partition: its last record that was read, to know the log again.
+"""The witness of a partition: its last record that was read, to recognize the log again.
 
-A log that loses its end (an unclean leader election) uses offsets again for other records. The
-leader's epoch and a digest of a record show the loss: a frontier, a table's mark and an archive's
-mark carry both for each partition. An epoch alone would not do, since a cluster that is restored
-from a backup counts epochs again. A digest alone would not do either, since compaction may have
-taken the record. Source of the epochs: https://cwiki.apache.org/confluence/display/KAFKA/KIP-320.
-Pure.
+A log that loses its end (an unclean leader election) uses the lost offsets again for other records.
+This can be seen from the leader's epoch and a digest of a record. So a frontier, a table's mark and
+an archive's mark contain both for each partition. An epoch alone would not be sufficient, since a
+cluster that is restored from a backup may count the same epochs again. A digest alone would not be
+sufficient either, since compaction may have removed the record. Source of the epochs:
+https://cwiki.apache.org/confluence/display/KAFKA/KIP-320. Pure.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ _DIGITS = 16
 
 
 class Witness(Struct, frozen=True):
-    """The last record before an offset: the record's offset, leader's epoch, and digest."""
+    """The last record before an offset: its own offset, its leader's epoch, and its digest."""
 
     offset: int
     epoch: int
     digest: str
 
     def is_record(self, other: Witness) -> bool:
-        """Returns True if both are of the same record; an unknown epoch is not compared."""
+        """Returns True if both are witnesses of the same record.
+
+        Unknown epochs are not compared.
+        """
         return (self.offset, self.digest) == (other.offset, other.digest) and (
             self.epoch == other.epoch or NO_EPOCH in {self.epoch, other.epoch}
         )
@@ -42,10 +45,10 @@ Witnesses = Mapping[str, Mapping[int, Witness]]
 
 
 class LostEnd(Struct, frozen=True):
-    """A partition whose offsets before `end` were read, and are not the same any more.
+    """A partition whose records before the offset `end` were read, and have changed since.
 
-    The offsets before `first` are the same; None means that only the last record is known to
-    differ.
+    The records before the offset `first` are unchanged. If `first` is None, it is only known that
+    the last record differs.
     """
 
     topic: str
@@ -66,7 +69,7 @@ class LostEnd(Struct, frozen=True):
 
 
 class LogCutError(Broken):
-    """A log that has lost its end: some records that were read are gone, or changed."""
+    """The error for a log that has lost its end: records that were read are gone or changed."""
 
     def __init__(self, message: str, *, hint: str, topics: Iterable[str]) -> None:
         super().__init__(message, hint=hint)
@@ -74,7 +77,7 @@ class LogCutError(Broken):
 
 
 def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
-    """Returns a digest of a record; null and empty differ."""
+    """Returns a digest of a record. Null and empty keys or values have different digests."""
     found = hashlib.sha256(str(timestamp_ms).encode())
     for part in (key, value):
         found.update(b"-" if part is None else f"+{len(part)}:".encode() + part)
@@ -82,16 +85,17 @@ def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
 
 
 def is_other_record(witness: Witness, found: Iterable[Witness]) -> bool:
-    """Returns True if the log has other records than the witness from the witness's offset on.
+    """Returns True if the log has other records than before, from the witness's offset on.
 
-    The records end where the reader was then. Fewer records are not a sign: compaction and
-    retention remove records. A record after the witness is a sign, since the witness was the last.
+    `found` are the witnesses of the log's records between that offset and the offset that the
+    reader had reached. A missing record proves nothing, since compaction and retention remove
+    records. A record after the witness proves a change, because the witness was the last record.
     """
     return any(not witness.is_record(each) for each in found)
 
 
 def leader_changed(before: Witnesses, now: Witnesses) -> bool:
-    """Returns True if a partition's records are of another leader's epoch than before."""
+    """Returns True if the last record of some partition has another leader's epoch than before."""
     return any(
         before[topic][partition].epoch != found.epoch
         for topic, parts in now.items()
@@ -103,9 +107,9 @@ def leader_changed(before: Witnesses, now: Witnesses) -> bool:
 def witnesses_after_slice(
     before: Witnesses, found: Witnesses, start: Offsets, end: Offsets
 ) -> Witnesses:
-    """Returns the witnesses after a slice: from the slice where found, else from before.
+    """Returns the witnesses after a slice: those `found` in the slice, otherwise those from before.
 
-    A partition of the slice in which no record was found keeps the old witness.
+    If no record was found in a partition of the slice, the partition keeps its old witness.
     """
     after = {topic: dict(parts) for topic, parts in before.items()}
     for topic, partition, last in end.items():
@@ -116,7 +120,7 @@ def witnesses_after_slice(
 
 
 def offsets_before_cut(end: Offsets, lost: Iterable[LostEnd]) -> Offsets | None:
-    """Returns the offsets before which a cut log is unchanged, or None if they are not known."""
+    """Returns the offsets up to which a log with lost ends is unchanged, or None if not known."""
     first: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in end.next.items()}
     for each in lost:
         if each.first is None:

@@ -1,8 +1,8 @@
-"""The archive of a topic: a typed copy of its log in columns, and the mark of offsets.
+"""The archive of a topic: a typed copy of the topic's log in columns, and its mark.
 
 A topic has an archive for each way in which records were decoded, named by a fingerprint. Each
-commit of an archive carries a mark, which alone decides how far the archive reaches (as
-kappa/state/mark.py does for a build's tables).
+commit of an archive carries a mark with offsets. The mark alone decides how far the archive reaches
+(as kappa/state/mark.py does for a build's tables).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HINT = "move its folder away, and the archive is made again from what the topic 
 
 
 class LogEnds(Protocol):
-    """The part of Kafka's client that recognizes a log's end (kappa/kafka/client.py)."""
+    """The part of the Kafka client that detects a shortened log (kappa/kafka/client.py)."""
 
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]: ...  # noqa: D102  # as in Log
 
@@ -36,9 +36,10 @@ class ArchiveMark(Struct, frozen=True):
 
     `topic_id` identifies the topic that was read: a topic that was created again has another id.
     `log_time` is the running maximum of the broker's timestamp since `start`, in milliseconds.
-    `tally` counts the outcomes of the offsets since then. In the ranges `[from, to)` of `raw`, the
-    archive also has the records as in the log. `witnesses` are the last records before each end, by
-    which the topic's log is recognized; an archive of an older Kappa has no witnesses.
+    `tally` counts the outcomes of the offsets since `start`. For the ranges `[from, to)` in `raw`,
+    the archive also has the records as they are in the log. `witnesses` has the last record before
+    each partition's end, so that Kappa can check that the topic still has the same log. An archive
+    of an older Kappa has no witnesses.
     """
 
     topic: str
@@ -69,9 +70,10 @@ class ArchiveMark(Struct, frozen=True):
     ) -> ArchiveMark:
         """Returns the mark with `[start, end)` of a partition appended.
 
-        `seen` counts the records, and the offsets without a record are counted as absent. `raw` is
-        true if the records are kept raw too. `witness` is the last record, or None if there is no
-        record.
+        `seen` counts the records of the range by outcome. The offsets without a record are counted
+        as absent. `log_time` is the partition's new log time, or None if it does not change. `raw`
+        is True if the archive also keeps the raw records. `witness` is the last record, or None if
+        there is no record.
         """
         absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
         tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)
@@ -102,12 +104,12 @@ _MARKS = msgspec.json.Decoder(ArchiveMark)
 
 
 def folder(topic: str, fingerprint: str) -> str:
-    """Returns the folder of an archive, below the root."""
+    """Returns the address of an archive's folder, relative to the root."""
     return f"{FOLDER}/{topic}/{fingerprint}"
 
 
 def archived_topics(store: Store) -> list[str]:
-    """Lists the topics that have a folder of archives."""
+    """Lists the topics that have a folder with archives."""
     return folders_in(store.address(FOLDER))
 
 
@@ -117,7 +119,10 @@ def archives_of(store: Store, topic: str) -> list[str]:
 
 
 def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
-    """Parses a mark; `where` names the commit in errors. Raises Damaged for another text."""
+    """Parses the mark of an archive. Raises Damaged if the text is not a mark.
+
+    `where` names the commit in the error.
+    """
     try:
         return _MARKS.decode(text)
     except (TypeError, ValueError) as error:
@@ -127,10 +132,11 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
 
 
 def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
-    """Returns the offsets at which the log of archives and topics together begins.
+    """Returns the first offsets that the archives and the topics together have.
 
-    `beginning` is the topics' own. An archive counts for a partition if the archive reaches the
-    topic's first record: then no offset is missing between both. Pure.
+    `beginning` has the first offsets of the topics themselves. An archive extends a partition to an
+    earlier offset only if the archive reaches the topic's first record, so that no offset is
+    missing between the two. Pure.
     """
     parts = {topic: dict(offsets) for topic, offsets in beginning.next.items()}
     for mark in archives:
@@ -142,12 +148,12 @@ def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
 
 
 def lost_by_topic(log: LogEnds, mark: ArchiveMark) -> tuple[LostEnd, ...]:
-    """Finds the partitions whose archived ends the topic has lost since."""
+    """Returns the partitions in which the topic has lost records that the archive has."""
     return log.lost_ends(Offsets({mark.topic: dict(mark.end)}), {mark.topic: mark.witnesses})
 
 
 def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
-    """Explains that the topic has lost its archived end, or returns None."""
+    """Explains that the topic has lost the end that the archive has; otherwise returns None."""
     lost = ", ".join(map(str, lost_by_topic(log, mark)))
     return f"the log has lost its end, which the archive has: {lost}" if lost else None
 
@@ -155,9 +161,10 @@ def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
 def why_stopped(
     mark: ArchiveMark, topic_id: str | None, beginning: Mapping[int, int]
 ) -> str | None:
-    """Explains why an archive cannot be continued, or returns None.
+    """Explains why an archive cannot be continued; returns None if it can be.
 
-    `beginning` has the topic's first offsets now. Pure.
+    `topic_id` is the topic's id now, or None if the topic does not exist. `beginning` has the
+    topic's first offsets now. Pure.
     """
     if topic_id is None:
         return f"topic {mark.topic} is gone; its archive stays as it is"

@@ -1,8 +1,8 @@
 """The beginning of a branch: tables with the rows of another build at a frontier.
 
-The frontier also gives the branch a log time and a tally. The frontier at which the branch's own
-code begins is kept: a proof starts there (law 15). replay/rollout/plan/branch.py decides where a
-branch may begin.
+The branch also takes the log time and the tally of that frontier. The frontier at which the
+branch's own code begins is kept, because a proof starts there (law 15).
+replay/rollout/plan/branch.py decides where a branch may begin.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _REPLAY = "kappa replay makes a new build from the log's beginning"
 
 
 def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> None:
-    """Makes a build's tables, below `into`, from another build's tables at a frontier.
+    """Creates a build's tables from another build's tables at a frontier.
 
-    Then it publishes the new build's first frontier. Meanwhile the other build's frontier must be
-    kept, and no other process may know of the new build. Raises Damaged if the other build's tables
-    do not exist (any more).
+    Then it publishes the new build's first frontier. `into` is the store of the new build, and
+    `source` is the store of the other build. While this function runs, the other build's frontier
+    must be kept, and no other process may know of the new build. Raises Damaged if the other
+    build's tables do not exist (any more).
     """
     mark = replace(
         origin_mark(birth.build, frontier.offsets),
@@ -75,7 +76,7 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
 
 
 def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
-    """Keeps the frontier at which a branch's own code begins, while the build exists.
+    """Keeps the frontier at which a branch's own code begins, for as long as the build exists.
 
     Does nothing if that frontier is not the newest, or is kept already.
     """
@@ -93,9 +94,9 @@ def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
 
 
 def stands_before_base(store: Store, build: str) -> bool:
-    """Returns True for a branch whose tables have not reached its base yet.
+    """Returns True if the build is a branch whose tables have not reached its base yet.
 
-    Returns False if the build's files cannot be read: the build's job reports that.
+    Also returns False if the build's files cannot be read: the build's job reports that error.
     """
     try:
         birth, newest = read_birth(store, build), Frontiers(store, build).newest()
@@ -107,9 +108,9 @@ def stands_before_base(store: Store, build: str) -> bool:
 
 
 def base_frontier(store: Store, birth: Birth) -> Frontier:
-    """Returns the frontier that `keep_base` keeps.
+    """Returns the frontier that `keep_base` has kept.
 
-    Raises Broken if no frontier is kept: the branch has not reached its base.
+    Raises Broken if no such frontier is kept, because the branch has not reached its base.
     """
     found = next(
         (
@@ -132,14 +133,14 @@ _AT_ONCE = 8
 
 
 def adopt(path: str, source: str, version: int, vouched: str | None, mark: Mark) -> int:
-    """Makes a table with the rows of another table at a version, and a new mark.
+    """Creates a table with the rows of another table at a version, and with a new mark.
 
     Returns the version of the new table. The new table has the same files, by hard links if the
-    disk supports links: files never change, and each table deletes its own names of the files. The
-    log is linked too, from the version's checkpoint on. In a bucket the server copies the files.
-    The version must be kept until this function returns. Raises Damaged if the version does not
-    exist (any more), or if the frontier has not `vouched` for the version's files, and KappaError
-    if the disk has no room.
+    disk supports links: files never change, and each table deletes only its own names of the files.
+    The log is linked too, from the version's checkpoint on. In a bucket, the server copies the
+    files. The version must be kept until this function returns. `vouched` is the sum of the
+    version's file list in the frontier, or None. Raises Damaged if the version does not exist (any
+    more), or if its file list does not have this sum. Raises KappaError if the disk has no room.
     """
     failpoint("table.before_adopt")
     # Log files before a new checkpoint may be deleted during the listing and linking.

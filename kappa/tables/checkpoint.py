@@ -1,8 +1,8 @@
-"""A checkpoint of a table's log, which is complete or absent, even after a power loss.
+"""Checkpoints of a table's log, each complete or absent, even after a power loss.
 
-deltalake writes a checkpoint in place, and a reader uses a checkpoint once its name exists. So the
-checkpoint is written beside the table, over links to the same log, synced, and then linked into
-place.
+deltalake writes a checkpoint directly to its final name, and a reader uses a checkpoint once its
+name exists. So the checkpoint is first written in a separate folder, over links to the same log. It
+is synced there, and then linked to its final name.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _BESIDE = "_checkpoint"
 
 
 def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None) -> None:
-    """Writes a checkpoint of a table's log at a version, so that older files can be deleted.
+    """Writes a checkpoint of a table's log at a version, so that older log files can be deleted.
 
-    The version must be kept until this function returns. Raises Damaged if the version does not
-    exist (any more), or if the frontier has not `vouched` for the version's files, and KappaError
+    Does nothing if the checkpoint exists. The version must be kept until this function returns.
+    `vouched` is the sum of the version's file list in the frontier, or None. Raises Damaged if the
+    version does not exist (any more), or if its file list does not have this sum. Raises KappaError
     if the checkpoint could not be written.
     """
     name = f"{version:020d}.checkpoint.parquet"
@@ -78,7 +79,10 @@ def _write_on_disk(store: Store, path: str, version: int, name: str, expected: s
 
 
 def _write_in_bucket(path: str, version: int) -> None:
-    """Writes a checkpoint in place, with the hint last: an object is whole or not there."""
+    """Writes a checkpoint to its final name, because an object is either complete or absent.
+
+    The `_last_checkpoint` hint is written last; a hint at a newer checkpoint stays.
+    """
     hint = f"{path}/{LOG_FOLDER}/{LAST_CHECKPOINT}"
     newer = read_file(hint) if (hinted(hint) or -1) > version else None
     attempted(
@@ -91,7 +95,10 @@ def _write_in_bucket(path: str, version: int) -> None:
 
 
 def hinted(hint: str) -> int | None:
-    """Returns the version of the checkpoint that a hint names, or None without a name."""
+    """Returns the version of the checkpoint that a `_last_checkpoint` file names.
+
+    `hint` is the address of the file. Returns None if the file does not exist or names no version.
+    """
     try:
         return int(json.loads(read_file(hint))["version"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,8 +1,8 @@
-"""Delta tables by deltalake: opened, created and committed to, with our own errors.
+"""Functions that open, create and commit to Delta tables by deltalake, with our own errors.
 
 Every commit carries the mark of the folded slice (kappa/state/mark.py). A commit that folds a slice
-also carries the transaction that keeps the slice from being folded twice. Only one process writes a
-table; readers read the exact files of pinned versions. Protocol:
+also carries a transaction, so that the slice is not folded twice. Only one process writes a table.
+Readers read the exact files of pinned versions. Protocol:
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
@@ -74,15 +74,15 @@ _under_way: list[str] = []
 
 
 class CommitMark(Protocol):
-    """The mark that a commit carries: of a build's table, of an archive or of a plain copy."""
+    """The mark that a commit of a build's table, an archive or a plain copy carries."""
 
     def to_json(self) -> str:
-        """Returns the mark as the commit carries it."""
+        """Returns the mark as JSON, in the form that the commit carries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A guard of a commit: an application commits each number once, in ascending order."""
+    """The transaction of a commit: an application commits each number once, in ascending order."""
 
     application: str
     number: int
@@ -96,7 +96,10 @@ def create(
     *,
     partition_by: list[str] | None = None,
 ) -> DeltaTable:
-    """Creates a table whose version 0 has these rows, or no rows, and carries the mark."""
+    """Creates a table whose version 0 has these rows and the mark.
+
+    `rows` may be empty. `otherwise` begins the message of the error if the creation fails.
+    """
     attempted(
         lambda: write_deltalake(
             url_of(path),
@@ -132,7 +135,8 @@ def open_newest(path: str) -> DeltaTable:
 def open_version(path: str, version: int) -> DeltaTable:
     """Opens a table at a version.
 
-    Raises Damaged if that version does not exist (any more), or if the log is damaged.
+    Raises Damaged if that version does not exist (any more), or if the log is damaged. Raises
+    KappaError if the object store does not answer.
     """
     try:
         return DeltaTable(url_of(path), version=version, storage_options=delta_options(path))
@@ -149,9 +153,9 @@ def open_version(path: str, version: int) -> DeltaTable:
 
 
 def may_be_collected(path: str, version: int) -> bool:
-    """Returns True if collection may have deleted a version, which is then not damage.
+    """Returns True if collection may have deleted a version, so that its absence is not damage.
 
-    Collection keeps the newest version, with the log from the newest checkpoint on.
+    Collection keeps the newest version, and the log since the newest checkpoint.
     """
     there = [name for name in files_in(f"{path}/{LOG_FOLDER}") if LOG_FILE.match(name)]
     if not there or any(name.startswith(f"{version:020d}.") for name in there):
@@ -162,7 +166,7 @@ def may_be_collected(path: str, version: int) -> bool:
 
 
 def commit_properties(mark: CommitMark, guard: Guard | None) -> CommitProperties:
-    """Returns the properties of a commit: the mark and the transaction."""
+    """Returns the properties of a commit: the mark, and the transaction if there is a guard."""
     # Spark's Delta keeps the mark in `userMetadata` too, so both writers' commits are read alike. A
     # table has only one writer, so there are no retries.
     return CommitProperties(
@@ -173,10 +177,10 @@ def commit_properties(mark: CommitMark, guard: Guard | None) -> CommitProperties
 
 
 def put_commit(path: str, version: int, mark: Mark, guard: Guard | None) -> bool:
-    """Commits a version with the previous version's rows.
+    """Commits a new version that has the same rows as the previous version.
 
-    Returns False if the version exists already. delta-rs would list and read the log around the
-    put, and so send four more requests to a bucket.
+    Returns False if the version exists already. This function puts the commit itself: delta-rs
+    would also list and read the log, which takes four more requests to a bucket.
     """
     info = {
         "timestamp": int(time.time() * 1000),
@@ -203,7 +207,7 @@ _MOST_PUT = 64
 
 
 def note_put(where: str, content: bytes) -> None:
-    """Remembers a commit that this process has put to a bucket."""
+    """Keeps the content of a commit that this process has put to a bucket."""
     if is_bucket(where):
         _PUT[where] = content
         for oldest in list(_PUT)[:-_MOST_PUT]:
@@ -211,12 +215,18 @@ def note_put(where: str, content: bytes) -> None:
 
 
 def put_content(where: str) -> bytes | None:
-    """Returns a commit that this process has put to a bucket, if still remembered."""
+    """Returns the content of a commit that this process has put to a bucket.
+
+    Returns None if the content is not kept (any more).
+    """
     return _PUT.get(where)
 
 
 def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:
-    """Raises Broken if this guard is `done` already: the application's last number."""
+    """Raises Broken if the table already has the transaction of this guard.
+
+    `done` is the last number that the guard's application has committed, or None.
+    """
     # 0 is a number too: only None means that the application has committed nothing.
     if done is not None and done >= guard.number:
         raise Broken(
@@ -227,23 +237,27 @@ def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:
 
 
 class Guards:
-    """The guards that a table's only writer has committed: the log is asked once for each."""
+    """The last guards that a table's only writer has committed.
+
+    The log is read once per application.
+    """
 
     def __init__(self, path: str) -> None:
-        """Takes the path of the table; no guard is known yet."""
+        """Takes the path of the table. No guard is known at first."""
         self._path = path
         # The last number of each application.
         self._done: dict[str, int | None] = {}
 
     def forget(self) -> None:
-        """Forgets the known guards: somebody else has committed."""
+        """Forgets the known guards, because another writer has committed."""
         self._done.clear()
 
     @contextmanager
     def once(self, table: DeltaTable, guard: Guard | None) -> Iterator[None]:
-        """Records that the block has committed a guard.
+        """Records after the block that the guard has been committed.
 
-        Raises Broken if the table has the guard already.
+        Raises Broken before the block if the table has the guard already. Without a guard, only the
+        block runs.
         """
         if guard is None:
             yield
@@ -259,11 +273,12 @@ class Guards:
 
 
 def retried(look: Callable[[], Answer]) -> Answer:
-    """Reads a pinned version, and reads it again if the log has changed during the reading.
+    """Calls `look`, and calls it again if it fails because the log has changed meanwhile.
 
-    A job may delete log files that the newest checkpoint has made needless. A reader that listed
-    the log before that checkpoint may be about to read the deleted files. The version itself is
-    kept, and the next attempt reads the version from the checkpoint.
+    `look` reads a pinned version. A job may delete log files that the newest checkpoint has made
+    unnecessary. A reader that listed the log before that checkpoint may try to read the deleted
+    files. The version itself is kept, and the next attempt reads it from the checkpoint. Raises the
+    error of the last of five attempts.
     """
     for _ in range(_LOOKS - 1):
         try:
@@ -274,9 +289,10 @@ def retried(look: Callable[[], Answer]) -> Answer:
 
 
 def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
-    """Returns the result of an act on a table, and turns deltalake's errors into ours.
+    """Calls `act` and returns its result, and turns deltalake's errors into ours.
 
-    Raises Broken if a value does not fit the column, KappaError for any other failure.
+    `otherwise` begins the message of such an error. Raises Broken if a value does not fit its
+    column, and KappaError for any other failure.
     """
     _under_way.append(otherwise)
     try:
@@ -296,10 +312,9 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
 
 
 def progress_of_acts() -> int:
-    """Returns a number that grows while acts on tables progress, or 0 without an act.
+    """Returns a number that grows while calls of `attempted` progress, or 0 if no call is running.
 
-    The number is the time for which deltalake's threads have computed: no function of a user runs
-    there.
+    The number is the CPU time of deltalake's threads. No function of a user runs in these threads.
     """
     return ticks_of_threads(_THREADS) if _under_way else 0
 
@@ -312,7 +327,10 @@ def _unreadable_error(message: str, error: Exception, *, hint: str) -> KappaErro
 
 
 def url_of(path: str) -> str:
-    """Returns a table's address as delta-rs takes it. Raises UsageError for a per cent sign."""
+    """Returns a table's address in the form that delta-rs accepts.
+
+    Raises UsageError if the path of a local table contains a per cent sign.
+    """
     if is_bucket(path):
         return path
     if "%" in path:

@@ -1,10 +1,11 @@
 """The live files of a table's version, and the sum with which a frontier vouches for the files.
 
-The sum is that of SHA-256 over each file's name, size, deletion vector, partition values and
-statistics, modulo 2^128. A commit adds the hashes of added files and subtracts the hashes of
-removed files, so a job keeps the sum at no cost, and a list is the same whether read from commits
-or from a checkpoint. A log whose list differs from the list that the frontier vouches for is
-damaged: no answer is read from such a table.
+For each file, SHA-256 is computed over the file's name, size, deletion vector, partition values and
+statistics. The sum of a list adds the hashes of its files, modulo 2^128. A commit adds the hashes
+of added files and subtracts the hashes of removed files, so a job keeps the sum at no cost. A list
+has the same sum whether it is read from commits or from a checkpoint. If the list in a log differs
+from the list that the frontier vouches for, the log is damaged: no answer is read from such a
+table.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Added(Struct, rename="camel", forbid_unknown_fields=True):
         return _unescaped_path(self.path)
 
     def hash(self) -> int:
-        """Returns the file's part of a list's sum."""
+        """Returns the hash that the file contributes to the sum of its list."""
         vector = self.deletion_vector
         plain = [
             self.name,
@@ -87,7 +88,7 @@ class Added(Struct, rename="camel", forbid_unknown_fields=True):
 class Removed(Struct, rename="camel", forbid_unknown_fields=True):
     """A file that a commit removes.
 
-    `data_change` is False if the file's rows are in another file now.
+    `data_change` is False if another file now has the rows of this file.
     """
 
     path: str
@@ -114,7 +115,7 @@ def _unescaped_path(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The part of a commit that decides a file list. `is_slice` is True if it folds a slice."""
+    """The file changes of a commit. `is_slice` is True if the commit folds a slice."""
 
     added: tuple[Added, ...]
     removed: tuple[Removed, ...]
@@ -136,10 +137,11 @@ def commit_path(path: str, version: int) -> str:
 
 
 def parse_commit(content: bytes, *, where: str) -> Commit:
-    """Parses a commit. Raises Damaged, naming the commit as `where`, for any other content.
+    """Parses a commit. Raises Damaged if the content is not a commit.
 
-    Empty content is not a commit. A Delta reader ignores unknown actions. Kappa's writers know
-    every action of Kappa, so an unknown action is damage.
+    `where` names the commit in the error. Empty content is not a commit. Other Delta readers ignore
+    unknown actions. Here an unknown action is damage, because Kappa knows all actions that its own
+    writers use.
     """
     added, removed, seen = list[Added](), list[Removed](), set[str]()
     try:
@@ -178,9 +180,10 @@ def read_commit(path: str, version: int) -> Commit:
 
 
 def put_or_read_commit(path: str, version: int) -> Commit:
-    """Returns a commit that this process has put to a bucket lately, or reads the commit.
+    """Returns a commit from this process's memory if kept there, otherwise reads the commit.
 
-    Raises the errors of `read_commit`.
+    The process keeps the last commits that it has put to a bucket. Raises the errors of
+    `read_commit`.
     """
     where = commit_path(path, version)
     content = put_content(where)
@@ -189,7 +192,7 @@ def put_or_read_commit(path: str, version: int) -> Commit:
 
 @dataclass(frozen=True, slots=True)
 class FileList:
-    """The live files of a version: size and hash by each file's name, relative to the table."""
+    """The live files of a version: each file's size and hash, by its name relative to the table."""
 
     version: int
     files: Mapping[str, tuple[int, int]]
@@ -201,7 +204,7 @@ class FileList:
         return f"{self.total:032x}"
 
     def after(self, commits: Iterable[Commit]) -> FileList:
-        """Returns the list after the commits that follow this list's version."""
+        """Returns the list after these commits, which follow this list's version without a gap."""
         files, total, version = dict(self.files), self.total, self.version
         for commit in commits:
             version += 1
@@ -214,15 +217,15 @@ class FileList:
         return FileList(version, files, total % _SUMS)
 
     def at(self, path: str) -> tuple[str, ...]:
-        """Returns the absolute paths or URLs of the files, sorted, of a table at `path`."""
+        """Returns the sorted absolute paths or URLs of the files in a table at `path`."""
         return tuple(sorted(f"{path}/{name}" for name in self.files))
 
 
 def read_list(path: str, version: int) -> FileList:
-    """Reads the list of a version from the last checkpoint and the commits since.
+    """Reads the file list of a version, from a checkpoint and the commits after it.
 
-    The checkpoint is the newest checkpoint that is not after the version. Raises Damaged if the
-    version does not exist (any more), or if a part of the log is damaged.
+    The checkpoint is the newest one that is not after the version. Raises Damaged if the version
+    does not exist (any more), or if a part of the log is damaged.
     """
     return retried(lambda: _read_list(path, version))
 
@@ -241,7 +244,10 @@ def _read_list(path: str, version: int) -> FileList:
 
 
 def checkpoint_before(path: str, version: int) -> int | None:
-    """Returns the newest version with a checkpoint that is not after `version`, or None."""
+    """Returns the newest checkpointed version that is not after `version`.
+
+    Returns None if there is no such checkpoint.
+    """
     numbers = (
         int(name.removesuffix(CHECKPOINT))
         for name in files_in(f"{path}/{LOG_FOLDER}")
@@ -253,7 +259,10 @@ def checkpoint_before(path: str, version: int) -> int | None:
 def commits_between(
     path: str, version: int, until: int, read: Callable[[str, int], Commit] = read_commit
 ) -> list[Commit]:
-    """Reads the commits after `version` up to `until`. Raises the errors of `read_commit`."""
+    """Reads the commits after `version`, up to and including `until`.
+
+    Raises the errors of `read_commit`.
+    """
     numbers = range(version + 1, until + 1)
     if not numbers:
         return []
@@ -291,7 +300,10 @@ def _added_files(file: str) -> list[tuple[Any, ...]]:
 
 @functools.cache
 def _duck() -> Connection:
-    """Returns this process's DuckDB for checkpoints, which opens faster than Arrow imports."""
+    """Returns this process's DuckDB connection, which reads checkpoints.
+
+    DuckDB is used because it opens faster than Arrow can be imported.
+    """
     # The import takes 0.1 s, and most logs are read without DuckDB.
     from kappa.base.duck import open_connection  # noqa: PLC0415
 
@@ -310,10 +322,10 @@ def _adds_of_bucket(url: str) -> list[tuple[Any, ...]]:
 
 
 def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | None:
-    """Returns the fault of the first file of a list that is gone, empty or cut, or None.
+    """Describes the first file of a list that is absent or has another size, or returns None.
 
-    `sizes` are the sizes of the files in the table's folder, by address. Delta's commits hold the
-    sizes that the files were written with, so no file is read.
+    `sizes` has the sizes of the files in the table's folder, by address. Delta's commits contain
+    the sizes that the files were written with, so no file is read.
     """
     for name, (size, _) in sorted(found.files.items()):
         there = sizes.get(f"{path}/{name}")
@@ -326,10 +338,11 @@ def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | No
 
 
 def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
-    """Raises Damaged if a list is not the list that a frontier has `vouched` for.
+    """Raises Damaged if the sum of a list differs from `vouched`.
 
-    None stands for a frontier of an older Kappa, which vouches for no list. The error names the
-    damaged file of the log if the log itself shows which file is damaged.
+    `vouched` is the sum that the frontier has recorded. It is None for a frontier of an older
+    Kappa, which recorded no sums; then nothing is compared. The error names the damaged file of the
+    log if the log itself shows which file is damaged.
     """
     if vouched is None or found.sum == vouched:
         return
@@ -344,7 +357,7 @@ def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
 
 
 def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
-    """Raises Damaged if a job has read other files of a version than the list's files."""
+    """Raises Damaged if the files that a job has read are not exactly the files of the list."""
     # Without folders: delta-rs follows the links in a path.
     names = {name.rsplit("/", 1)[-1] for name in read}
     if names != {name.rsplit("/", 1)[-1] for name in found.files}:
@@ -358,7 +371,7 @@ def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
 def _culprit_commit(path: str, version: int) -> str | None:
     """Returns the commit that contradicts the rest of the log or the files, or None.
 
-    The search looks at each file, so only a damaged table pays for the search.
+    The search looks at each file. So it runs only after a table was found damaged.
     """
     try:
         base = checkpoint_before(path, version)

@@ -1,9 +1,9 @@
 """Plain tables as Iceberg tables: the same data files, under Iceberg's own metadata.
 
-The catalog is a SQLite file, in the form of Iceberg's JDBC catalog. A change of a table is staged
-under a catalog name of its own, and a switch then gives readers all staged tables in one
-transaction of the file. So a reader that asks the file sees all tables of one switch. pyiceberg is
-an extra (`pip install 'kappa[iceberg]'`), and only this module imports it.
+The catalog is a SQLite file, in the form of Iceberg's JDBC catalog. A change of a table is first
+staged under a separate catalog name. A switch then gives readers all staged tables in one
+transaction of the file, so a reader always sees all tables of the same switch. pyiceberg is an
+extra (`pip install 'kappa[iceberg]'`), and only this module imports it.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ values (?, ?, 'exists', 'true')
 
 
 class IcebergCatalog:
-    """The Iceberg tables of a folder, and the file that names them."""
+    """The Iceberg tables in a folder, and the SQLite file that lists these tables."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens the catalog in a folder, or makes it.
+        """Opens the catalog in a folder, or creates it.
 
-        Raises SettingsError if pyiceberg is not installed, and KappaError if the file is not that
-        of a catalog.
+        Raises SettingsError if pyiceberg is not installed, and KappaError if the file is not a
+        catalog.
         """
         self._folder = folder
         self.file = folder / CATALOG_FILE
@@ -81,10 +81,11 @@ class IcebergCatalog:
     def stage(
         self, name: str, columns: Columns, files: Iterable[str], note: Mapping[str, str]
     ) -> int:
-        """Stages a snapshot of a table that has exactly these data files.
+        """Stages a snapshot of a table that has exactly these data files, and returns its id.
 
-        `files` are absolute paths, and `note` is kept in the summary of the snapshot. A table that
-        has these files already is left as it is. Returns the id of the snapshot.
+        `columns` are pairs of name and Spark type. `files` are absolute paths, and `note` is kept
+        in the summary of the snapshot. If the table has exactly these files already, no new
+        snapshot is made, and the id is that of the current snapshot.
         """
         table = self._table(name, columns)
         with table.transaction() as changes:
@@ -99,7 +100,10 @@ class IcebergCatalog:
         return found.snapshot_id
 
     def switch(self, names: Iterable[str]) -> None:
-        """Gives readers the staged state of these tables, and of no others, in one transaction."""
+        """Gives readers the staged state of exactly these tables, in one transaction.
+
+        Other tables leave the catalog of the readers.
+        """
         wanted = set(names)
         with closing(sqlite3.connect(self.file)) as file:
             failpoint("export.before_catalog")
@@ -115,7 +119,7 @@ class IcebergCatalog:
             failpoint("export.after_catalog")
 
     def expire(self, names: Iterable[str], before: float) -> None:
-        """Stages tables without the snapshots that were made before a time.
+        """Stages the tables without the snapshots that are older than `before`.
 
         `before` is in seconds since 1970. The current snapshot of a table stays.
         """
@@ -131,9 +135,9 @@ class IcebergCatalog:
                 ).commit()
 
     def delete_replaced(self, names: Iterable[str], before: float) -> None:
-        """Deletes the metadata that no snapshot needs, and that was written before a time.
+        """Deletes metadata files that no snapshot needs and that were written before a time.
 
-        Call this after the switch that has expired the snapshots.
+        `before` is in seconds since 1970. Call this method after the switch that follows `expire`.
         """
         for name in names:
             table = self._load(name)
@@ -188,7 +192,10 @@ class IcebergCatalog:
 
 
 def _put_columns(changes: Transaction, columns: Columns) -> None:
-    """Changes the columns of a table. A column of another type is another column."""
+    """Changes the columns of a table to `columns`.
+
+    If the type of a column changes, the column is deleted and added as a new column.
+    """
     known = dict(json.loads(changes.table_metadata.properties[_COLUMNS]))
     wanted = dict(columns)
     if known != wanted:
@@ -244,7 +251,7 @@ def _metadata_files(table: Table) -> Iterator[str]:
 
 
 def _iceberg_type(kind: str | Type, ids: Iterator[int]) -> IcebergType:
-    """Returns Iceberg's type of a column; `ids` number the parts of the type."""
+    """Returns the Iceberg type of a Kappa type. `ids` gives the ids of nested fields."""
     from pyiceberg import types  # noqa: PLC0415
 
     scalars: Mapping[str, IcebergType] = {

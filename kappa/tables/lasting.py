@@ -1,9 +1,9 @@
-"""The files of a build's tables that last: a frontier's tables, and nothing later.
+"""The durable part of a build's tables: each frontier's tables, and no later commits.
 
-A frontier is put once all files of its tables are on the disk, with the sums of the new files. A
-job's commits after the frontier may be incomplete: only some tables may have them, or a power loss
-may have torn them. So the build's next holder takes all of these commits back, and the slice is
-folded again. No reader has ever seen the commits.
+A frontier is published once all files of its tables are on the disk, and it contains the sums of
+the new files. Commits after the newest frontier may be incomplete: only some tables may have them,
+or a power loss may have torn them. So the build's next job deletes all of these commits, and the
+slice is folded again. No reader has ever seen the commits.
 """
 
 from __future__ import annotations
@@ -53,14 +53,16 @@ def sync_versions(
     *,
     known: Sums | None = None,
 ) -> Sums:
-    """Waits until the commits of a build's tables after `before` are on the disk.
+    """Waits until the new commits of a build's tables are on the disk, and returns file sums.
 
-    Each table is synced up to the version in `after`; a table that is new there is synced with all
-    files. Returns the sums of the data files that are new: sums in `known` or recorded before, and
-    for other files the sums now. Raises Damaged if a commit cannot be read.
+    `before` and `after` have a version per table. The commits after the version in `before` are
+    synced, up to the version in `after`. A table that is only in `after` is synced with all its
+    files. The result has the sums of the new data files: from `known` or from earlier records if
+    they are there, otherwise computed now. Raises Damaged if a commit cannot be read.
 
-    In a bucket there is nothing to wait for. Files that this host has put have a sum by then; the
-    others are read back, except for files of a branch, whose sums are all `known`.
+    In a bucket there is nothing to wait for. The sums of files that this host has put are known by
+    then. The other files are read back, except for the files of a branch, whose sums are all in
+    `known`.
     """
     if not store.is_on_disk:
         return _sums_in_bucket(store, build, before, after, known)
@@ -122,10 +124,11 @@ def _sums_in_bucket(
 def vouched_lists(
     store: Store, build: str, last: Frontier | None, versions: Mapping[str, int]
 ) -> Mapping[str, str]:
-    """Returns the sums with which the frontier that follows `last` vouches for file lists.
+    """Returns the sums of file lists that the frontier after `last` records, by table.
 
-    Each sum follows from the list before and the commits since. Raises Damaged if an earlier list
-    differs from the sum in `last`, or if a commit cannot be read.
+    Each sum is computed from the previous list and the commits since. `last` is None before the
+    first frontier. Raises Damaged if a previous list differs from the sum in `last`, or if a commit
+    cannot be read.
     """
 
     def vouched(name: str) -> str:
@@ -142,10 +145,9 @@ def vouched_lists(
 
 
 def sync_commit(store: Store, path: str, version: int) -> Sums:
-    """Waits until a commit of a table and the commit's files are on the disk.
+    """Waits until a commit of a table and its files are on the disk, and returns the files' sums.
 
-    Returns the files' sums. In a bucket there is nothing to wait for. Raises Damaged if the commit
-    cannot be read.
+    In a bucket there is nothing to wait for. Raises Damaged if the commit cannot be read.
     """
     if not store.is_on_disk:
         added = put_or_read_commit(path, version).added
@@ -156,11 +158,12 @@ def sync_commit(store: Store, path: str, version: int) -> Sums:
 
 
 def take_back_to_frontier(store: Store, birth: Birth) -> None:
-    """Takes a build's tables back to the newest frontier, or deletes them if no frontier exists.
+    """Takes a build's tables back to the newest frontier: deletes all later commits.
 
-    Files of a slice that workers elsewhere have left are deleted. The caller holds the build's
-    lock. Raises Damaged if a file that the frontier needs has changed since its writing: a job
-    would fold the fault into other files.
+    A table that the frontier does not name is deleted as a whole. In a bucket, files that Spark
+    workers have left behind from a slice are deleted too. The caller holds the build's lock. Raises
+    Damaged if a file that the frontier needs has changed since it was written, because a job would
+    fold the fault into other files.
     """
     newest = Frontiers(store, birth.build).newest()
     versions = {} if newest is None else newest.versions
@@ -190,8 +193,8 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
 def take_back(path: str, version: int) -> int:
     """Deletes the commits of a table after a version, the newest first.
 
-    Returns the number of deleted commits. No other process may be writing. The commits' data files
-    stay, for the table's upkeep to delete.
+    Returns the number of deleted commits. While this function runs, no other process may write. The
+    data files of the commits stay until the table's upkeep deletes them.
     """
     log = f"{path}/{LOG_FOLDER}"
     names = files_in(log)

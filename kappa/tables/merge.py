@@ -1,4 +1,4 @@
-"""A merge: how contributions fold into the rows of their keys (laws 4 and 9). Pure.
+"""Merges: the SQL by which contributions fold into the rows of their keys (laws 4 and 9). Pure.
 
 The SQL is valid in Spark, DataFusion (delta-rs) and DuckDB; only the quotes of names differ.
 """
@@ -20,7 +20,11 @@ from kappa.state.table import SINCE, TableBirth
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge as SQL: `t` is the table, `s` the contributions, and names are quoted already."""
+    """A merge as SQL, with names already quoted. `t` is the table, and `s` the contributions.
+
+    `match` is the condition on the keys. `update` and `insert` give an expression per column. If
+    `update_when` is given, only the matching rows that satisfy this condition are updated.
+    """
 
     match: str
     update: Mapping[str, str]
@@ -29,7 +33,10 @@ class Merge:
 
 
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists a contribution's columns: the table's, without columns that follow from others."""
+    """Lists the columns of a contribution, as pairs of name and type.
+
+    These are the table's columns, without those that are computed from other columns.
+    """
     folds, types = table.folds.items(), dict(table.columns)
     follow = {each for name, fold in folds for each in fold.derived_columns(name, types)}
     narrow = {each for name, fold in folds for each in fold.narrow_sums(name, types)}
@@ -41,9 +48,9 @@ def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
 
 
 def committed_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists the columns of the rows that are merged into a table.
+    """Lists the columns of the rows that are merged into a table, as pairs of name and type.
 
-    The rows are contributions, or the new rows themselves if folds are combined.
+    The rows are contributions. If the table's folds are combined, they are the new rows themselves.
     """
     return table.columns if table.is_combined else contribution_columns(table)
 
@@ -84,17 +91,17 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
 
 
 def is_mergeable(table: TableBirth) -> bool:
-    """Returns True if the same merge can fold contributions among themselves.
+    """Returns True if the merge of a table can also fold contributions with each other.
 
-    Then folded contributions may wait beside the table (merge on read).
+    Then folded contributions may wait in a table of recent rows (merge on read).
     """
     return bool(table.row_keys) and not (table.is_combined or table.steps_over or table.file)
 
 
 def contributions_of(table: TableBirth) -> TableBirth:
-    """Returns the table of contributions to a mergeable table, folded by key.
+    """Returns the form of the table that holds contributions to a mergeable table.
 
-    The rows are like the contributions of a single slice.
+    The contributions are folded by key, as in the contributions of a single slice.
     """
     return replace(table, columns=contribution_columns(table))
 
@@ -102,10 +109,11 @@ def contributions_of(table: TableBirth) -> TableBirth:
 def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> str:
     """Returns the query for a table's rows with contributions folded in, as after a merge.
 
-    `rows` and `contributions` are queries for all columns, in the table's types. DuckDB pushes a
-    query's conditions on keys down to the files only if keys are compared by equality, and nulls
-    never are equal. So contributions with a null in a key are folded apart. If no contribution has
-    a null key, as nearly always, neither join of that part reads the table.
+    `rows` is a query for the table's rows, and each of `contributions` is a query for
+    contributions. The queries return all columns, in the table's types. DuckDB applies a query's
+    conditions on keys while it reads the files only if keys are compared by equality, and nulls are
+    never equal. So contributions with a null in a key are folded in a separate part of the query.
+    There are nearly always none; then the joins of that part do not read the table.
     """
     among, into = merge_for(contributions_of(table), quoted), merge_for(table, quoted)
     waiting = reduce(
@@ -139,9 +147,10 @@ def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> st
 def _joined_sql(
     table: TableBirth, how: Merge, rows: str, kind: str, contributions: str, match: str
 ) -> str:
-    """Returns the query for rows and contributions, joined by this `kind` of join.
+    """Returns the query that joins rows and contributions by this `kind` of join.
 
-    Keys are taken from the side that has the keys; `how` folds the other columns.
+    `match` is the condition of the join. A key is taken from the side that has it. `how` folds the
+    other columns.
     """
     columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in map(quoted, table.row_keys)]
     for name in (quoted(name) for name, _ in table.columns if name not in table.row_keys):

@@ -1,11 +1,12 @@
-"""A small table of a bucket that its job commits to on the job's own disk first.
+"""A small table in a bucket, to which its job commits on the job's own disk first.
 
-To commit to a bucket delta-rs sends nine requests, each after the last: delta-rs reads the file to
-merge into, and lists and reads the log around the put. Here delta-rs does all of this on the disk.
-Then the files that a commit has added are put to the bucket, and the commit after the files, if the
-commit is absent there. So the table of the bucket has the same commits, in the same order, and that
-table alone counts: for readers, for Spark, and for the next job, which makes a new mirror. Once
-anybody else commits, or the table has grown, the job continues in the bucket.
+For a commit to a bucket, delta-rs sends nine requests, one after the other: it reads the file to
+merge into, and lists and reads the log before and after the put. Here delta-rs commits to a mirror
+on the disk. Then the files that the commit has added are put to the bucket, and after them the
+commit, if no such commit exists there. So the table in the bucket has the same commits, in the same
+order. Only that table counts: for readers, for Spark, and for the next job, which makes a new
+mirror. Once another writer commits, or the table has grown too large, the job continues in the
+bucket.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ _MOST_BYTES = 32 << 20
 
 
 class MirroredTable(StoredTable):
-    """A build's table that a job has open on the job's own disk, and puts to a bucket.
+    """A build's table in a bucket, which a job has open as a mirror on its own disk.
 
-    The table stays in the bucket permanently once others commit there or the table has grown.
+    Once another writer commits in the bucket, or the table has grown too large, the job stops using
+    the mirror for good.
     """
 
     def __init__(self, path: str, folder: Path, table: DeltaTable, keys: Sequence[str]) -> None:
-        """Takes the mirror in a folder that `mirrored` has made."""
+        """Takes the mirror that `mirrored` has made in `folder`."""
         super().__init__(path, table, keys)
         self._folder = folder
         self._at = str(folder)
@@ -52,9 +54,9 @@ class MirroredTable(StoredTable):
         self._there = self.version
 
     def refresh(self) -> None:
-        """Takes up a commit that was made in the bucket, and continues there.
+        """Reads a commit that was made in the bucket, and continues there, without the mirror.
 
-        Raises KappaError.
+        Raises KappaError if the bucket has other commits than expected.
         """
         if self._at == self.path:
             super().refresh()
@@ -63,13 +65,16 @@ class MirroredTable(StoredTable):
         self._go_on_in_bucket(self.version + 1)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
-        """Rewrites the table, in the bucket: small tables are not rewritten."""
+        """Rewrites the table in the bucket, without the mirror.
+
+        Small tables are not rewritten, so a mirror would be of no use.
+        """
         if self._at != self.path:
             self._go_on_in_bucket(self.version)
         super().replace(rows, mark, guard)
 
     def go_on_with(self, newer: StoredTable) -> None:
-        """Deletes needless files of the mirror; without a mirror, continues with `newer`."""
+        """Deletes unnecessary files of the mirror. Without a mirror, continues with `newer`."""
         if self._at == self.path:
             super().go_on_with(newer)
         else:
@@ -77,11 +82,11 @@ class MirroredTable(StoredTable):
             self._table = _tidied(self._folder, self._table)
 
     def files(self) -> tuple[str, ...]:
-        """Lists the data files of the table's version as URLs, without asking the bucket."""
+        """Lists the data files of the table's version as URLs, without a request to the bucket."""
         return tuple(map(self._of_bucket, super().files()))
 
     def copy(self, url: str) -> str:
-        """Returns the path of a data file in the mirror."""
+        """Returns the path of a data file in the mirror. `url` is its address in the bucket."""
         return f"{self._at}{url.removeprefix(self.path)}"
 
     def _go_on_in_bucket(self, at_most: int) -> None:
@@ -108,7 +113,7 @@ class MirroredTable(StoredTable):
             self._go_on_in_bucket(version)
 
     def _ensure_no_hole(self, version: int) -> None:
-        """Raises KappaError if a commit up to a version has not reached the bucket."""
+        """Raises KappaError unless exactly the commits up to `version` are in the bucket."""
         if version != self._there:
             raise strangers(self.path, version, self._there)
 
@@ -121,9 +126,9 @@ class MirroredTable(StoredTable):
 
 
 def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
-    """Returns a small table of a bucket with a mirror in a folder; other tables unchanged.
+    """Returns a small table of a bucket with a mirror in `folder`, and any other table unchanged.
 
-    The table's job alone may commit to the table. Raises Damaged if a file of the table is gone.
+    Only the table's job may commit to the table. Raises Damaged if a file of the table is gone.
     """
     if not is_bucket(stored.path):
         return stored
@@ -152,7 +157,7 @@ def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
 
 
 def _tidied(folder: Path, table: DeltaTable) -> DeltaTable:
-    """Opens a mirror again from a checkpoint, without the earlier log and useless files."""
+    """Writes a checkpoint of the mirror, deletes files that are not needed, and opens it again."""
     at, version = str(folder), int(table.version())
     attempted(table.create_checkpoint, f"the log of {at} could not be checkpointed")
     needed = {*log_of(at, version), *files_of(at, version, table.file_uris)}

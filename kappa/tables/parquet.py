@@ -24,7 +24,7 @@ _SPELLINGS = {
 
 
 def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
-    """Opens Parquet files by path or URL. The sequence must not be empty."""
+    """Opens Parquet files as one dataset, by path or URL. `addresses` must not be empty."""
     # The module imports pandas, which takes 0.4 s: a catch-up of few records does without.
     import pyarrow.dataset  # noqa: PLC0415
     from pyarrow.fs import LocalFileSystem  # noqa: PLC0415  # beside it
@@ -35,10 +35,10 @@ def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
 
 
 def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where: str = "") -> str:
-    """Returns DuckDB's query for the rows of these files, in the columns' declared types.
+    """Returns the DuckDB query for the rows of these files, in the columns' declared types.
 
-    `where` is a condition, with the word. Delta's writers spell times in two ways, and without a
-    cast the first file would decide.
+    `where` is a condition that begins with the word `where`, or is empty. Delta's writers store
+    times in two ways. Without the casts, the first file would decide the type of all files.
     """
     selected = casts_sql(columns)
     listed = ", ".join(text(literal(path)) for path in paths)
@@ -49,17 +49,17 @@ def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where:
 
 
 def cast_sql(name: str, kind: str) -> str:
-    """Returns DuckDB's SQL for a column in the declared type, a type of Spark's."""
+    """Returns the DuckDB expression for a column in its declared type. `kind` is a Spark type."""
     return f"cast({quoted(name)} as {duck_type(kind)}) as {quoted(name)}"
 
 
 def casts_sql(columns: Iterable[tuple[str, str]]) -> str:
-    """Returns DuckDB's SQL for columns, each in its declared type."""
+    """Returns the DuckDB expressions for columns, each in its declared type, joined by commas."""
     return ", ".join(cast_sql(name, kind) for name, kind in columns)
 
 
 def literal(path: str) -> str:
-    """Returns a path that DuckDB does not take for a pattern.
+    """Returns a path with its special characters escaped, so that DuckDB takes it literally.
 
     Source: https://duckdb.org/docs/data/multiple_files/overview#list-parameter.
     """
@@ -67,7 +67,7 @@ def literal(path: str) -> str:
 
 
 def duck_type(kind: str) -> str:
-    """Returns DuckDB's name of a Kappa type."""
+    """Returns the DuckDB name of a Kappa type."""
     try:
         return _spelled_type(parse_type(kind))
     except DeclarationError:

@@ -1,8 +1,8 @@
 """A plain table: a copy of the rows of a served table, for any reader of Delta.
 
-A plain table has no hidden rows, no hidden columns and no recent rows beside it. One process writes
-a plain table. Each commit carries a note, which says of which frontier the rows are; so a writer
-that was killed reads in the table itself how far the table is.
+A plain table has no hidden rows, no hidden columns and no separate recent rows. One process writes
+a plain table. Each commit carries a note that names the frontier of the rows. So a writer that was
+killed can read in the table itself how far the table has come.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _WRITER = WriterProperties(compression="ZSTD")
 
 
 class CopyNote(Struct, frozen=True):
-    """The note of a commit: the rows are those of a served table at a cursor of its changes.
+    """The note of a commit: which served table, at which cursor, the rows are copied from.
 
-    `root` is the id of the root that serves the table. `offsets` are those of the frontier, by
-    topic and partition.
+    `root` is the id of the root that serves the table. `cursor` is the position among the table's
+    changes. `offsets` are the offsets of the frontier, by topic and partition.
     """
 
     root: str
@@ -63,23 +63,23 @@ class CopyNote(Struct, frozen=True):
     format: int = 1
 
     def to_json(self) -> str:
-        """Returns the note as the commit carries it."""
+        """Returns the note as JSON, in the form that the commit carries."""
         return msgspec.json.encode(self).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class CopyShape:
-    """The columns of a copy, as (name, Spark's simple type), and the keys of its rows, if any."""
+    """The columns of a copy, as (name, simple Spark type), and the keys of its rows, if any."""
 
     columns: tuple[tuple[str, str], ...]
     keys: tuple[str, ...] = ()
 
 
 class PlainTable:
-    """A plain table at an address, which this process alone writes."""
+    """A plain table at an address. Only this process writes it."""
 
     def __init__(self, path: str) -> None:
-        """Opens the table at a path or URL, if there is one. Raises KappaError."""
+        """Opens the table at a path or URL, if it exists. Raises KappaError if that fails."""
         self.path = path
         self._listed: dict[int, FileList] = {}
         self._table: DeltaTable | None
@@ -90,13 +90,13 @@ class PlainTable:
 
     @property
     def version(self) -> int:
-        """Returns the newest version; -1 if there is no table yet."""
+        """Returns the newest version, or -1 if the table does not exist yet."""
         return -1 if self._table is None else int(self._table.version())
 
     def note(self) -> CopyNote | None:
         """Returns the note of the newest commit.
 
-        Returns None if there is no table yet, or if another program has committed last.
+        Returns None if the table does not exist yet, or if the newest commit is another program's.
         """
         if self._table is None:
             return None
@@ -107,11 +107,11 @@ class PlainTable:
             return None
 
     def row_count(self) -> int:
-        """Counts the rows of the newest version, by the log's statistics."""
+        """Returns the number of rows in the newest version, from the statistics in the log."""
         return sum(count or 0 for count in self._facts("num_records"))
 
     def size(self) -> int:
-        """Returns the bytes of the newest version's files."""
+        """Returns the total size of the newest version's files, in bytes."""
         return sum(self._facts("size_bytes"))
 
     def files(self) -> tuple[str, ...]:
@@ -121,11 +121,11 @@ class PlainTable:
         return files_of(self.path, self.version, self._table.file_uris)
 
     def replace(self, rows: pa.RecordBatchReader, shape: CopyShape, note: CopyNote) -> None:
-        """Writes the table anew, with these rows and columns. Makes a missing table."""
+        """Replaces all rows and columns of the table. Creates the table if it does not exist."""
         self._write(rows, shape, note, anew=True)
 
     def append(self, rows: pa.RecordBatchReader, shape: CopyShape, note: CopyNote) -> None:
-        """Appends rows, which have the table's columns."""
+        """Appends rows. The rows have the table's columns."""
         self._write(rows, shape, note, anew=False)
 
     def merge(
@@ -136,10 +136,10 @@ class PlainTable:
         *,
         count: int,
     ) -> None:
-        """Puts `count` rows in place of the rows of their keys.
+        """Replaces the rows of some keys with `count` new rows.
 
-        The rows have the table's columns, and the boolean column `GONE`: a row with true there is
-        deleted.
+        The new rows have the table's columns, and the boolean column `GONE`. If `GONE` is true, the
+        row of that key is deleted.
         """
         assert self._table is not None, "a missing table is written anew"
         source = _in_shape(rows, replace(shape, columns=(*shape.columns, (GONE, "boolean"))))
@@ -171,11 +171,11 @@ class PlainTable:
         )
 
     def is_scattered(self) -> bool:
-        """Returns True if the table has many small files."""
+        """Returns True if the table has more than 24 small files."""
         return sum(size < _SMALL_BYTES for size in self._facts("size_bytes")) > _MOST_SMALL
 
     def join_files(self, note: CopyNote) -> None:
-        """Joins small files of a table without keys. The rows and the note stay the same."""
+        """Joins the small files of a table without keys. The rows and the note stay the same."""
         table = self._table
         assert table is not None, "a missing table has no files"
         self._commit(
@@ -189,10 +189,11 @@ class PlainTable:
         )
 
     def delete_replaced(self, store: Store, before: float) -> int:
-        """Deletes the files that no version needs which was the newest one at `before` or later.
+        """Deletes the files that are needed only by versions replaced before a time.
 
-        `store` is of the folder of the table, and `before` is in seconds since 1970. No commit may
-        be under way. Returns the number of deleted data files.
+        `before` is that time, in seconds since 1970: each version that was the newest one then or
+        later is kept. `store` is the store of the table's folder. No commit may run meanwhile.
+        Returns the number of deleted data files.
         """
         if self._table is None:
             return 0
@@ -252,7 +253,7 @@ class PlainTable:
 
 
 def _in_shape(rows: pa.RecordBatchReader, shape: CopyShape) -> pa.RecordBatchReader:
-    """Returns rows in the Arrow types of a copy, one batch after the other."""
+    """Converts rows to the Arrow types of a copy, one batch after the other."""
     import pyarrow as pa  # noqa: PLC0415
 
     from kappa.declare.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow
@@ -265,7 +266,7 @@ def _in_shape(rows: pa.RecordBatchReader, shape: CopyShape) -> pa.RecordBatchRea
 
 
 def _with_views(kind: pa.DataType) -> pa.DataType:
-    """Returns an Arrow type with views of texts in place of texts."""
+    """Replaces `string` in an Arrow type by `string_view`, also in nested types."""
     import pyarrow as pa  # noqa: PLC0415
 
     if pa.types.is_string(kind):

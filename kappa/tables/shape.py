@@ -1,7 +1,7 @@
 """The shape of a build's tables: the stored columns and types. Pure.
 
-Columns whose names begin with an underscore are the platform's own: readers never see these
-columns.
+If a column's name begins with an underscore, the column is the platform's own, and readers never
+see it.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ REJECTS_BIRTH = TableBirth(
 def table_births(
     pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]
 ) -> tuple[TableBirth, ...]:
-    """Lists the tables of a build of this pipeline, the rejects last.
+    """Lists the tables of a build of this pipeline. The table of rejects comes last.
 
-    `outputs` gives, for every table that the function fills, the output columns and types in order.
+    `outputs` has the output columns and types, in order, of each table that the function fills.
     Raises DeclarationError, with the table's line, if keys or folds do not fit the columns.
     """
     return (
@@ -91,7 +91,10 @@ def _table_birth(
 
 
 def latest_birth(table: Table) -> TableBirth:
-    """Returns a build's form of a latest table. Raises DeclarationError without a key."""
+    """Returns the stored form of a `latest` table.
+
+    Raises DeclarationError if the table's topic has no key.
+    """
     topic = table.latest
     if topic is None or topic.key is None:
         raise DeclarationError(
@@ -176,7 +179,7 @@ def _stepped_birth(
 
 
 def _check_emitted_types(pipeline: Pipeline, fold: Ordered, born: TableBirth) -> None:
-    """Raises DeclarationError if sessions have columns of other types than their emitted table."""
+    """Raises DeclarationError if sessions and their emitted table differ in a column's type."""
     types = dict(born.columns)
     for table in pipeline.tables:
         for column in table.emitted if table.name == fold.emits else ():

@@ -46,8 +46,8 @@ _BLOCKED = ["_partition", "_block"]
 class Block:
     """A file of an archive: rows of a partition, in the order of offsets.
 
-    `first` is the first offset that the file was read for, and names the file. `least` and
-    `greatest` are the offsets of the first and last row. A file is never without rows.
+    `first` is the offset at which the file's slice begins, and names the file. `least` and
+    `greatest` are the offsets of the first and last row. A file has at least one row.
     """
 
     path: str
@@ -60,10 +60,10 @@ class Block:
 
 
 class StoredArchive:
-    """The Delta table of an archive, at the newest version of the last opening or commit."""
+    """The Delta table of an archive, at the version of the last opening or commit."""
 
     def __init__(self, path: str, table: DeltaTable) -> None:
-        """Wraps an open table; call `open_archive` or `ensure_archive` instead."""
+        """Wraps an open table. Callers use `open_archive` or `ensure_archive` instead."""
         self.path = path
         self._table = table
         # The mark of the version that was read last: a commit's mark never changes.
@@ -77,7 +77,7 @@ class StoredArchive:
         return int(self._table.version())
 
     def mark(self) -> ArchiveMark:
-        """Returns the archive's mark. Raises Damaged if the newest commit has no mark."""
+        """Returns the mark of the newest commit. Raises Damaged if that commit has no mark."""
         version = self.version
         if self._mark is None or self._mark[0] != version:
             where = f"version {version} of {self.path}"
@@ -112,10 +112,11 @@ class StoredArchive:
         mark: ArchiveMark,
         guard: Guard,
     ) -> None:
-        """Commits a written file in place of the files whose rows are in that file.
+        """Commits a file of new rows, and removes the files that `replaced` lists.
 
-        Without a block, the slice's offsets have no record. The commit is on the disk when this
-        returns.
+        The rows of the replaced files are in the new file. `block` is None if the offsets of the
+        slice have no record. When this method returns, the commit is on the disk. Raises Broken if
+        the slice of `guard` is committed already.
         """
         done = attempted(
             lambda: self._table.transaction_version(guard.application),
@@ -144,7 +145,7 @@ class StoredArchive:
         failpoint("archive.after_append")
 
     def settle(self, store: Store) -> None:
-        """Records that the newest version lasts, and the sums of the version's files."""
+        """Records that the newest version is durable, with its file sums and its file list."""
         added = sync_commit(store, self.path, self.version)
         needed = {sum_name(block.path) for block in self.blocks()}
         known = {**self.sums(store), **added}
@@ -154,12 +155,12 @@ class StoredArchive:
         _LASTING.put(store, _lasting_name(self.path), lasting)
 
     def sums(self, store: Store) -> Sums:
-        """Returns the sums of the archive's files, taken when the files were written."""
+        """Returns the sums of the archive's files, as computed when the files were written."""
         lasting = self._lasting(store)
         return {} if lasting is None else lasting.sums
 
     def ensure_listed(self, store: Store) -> None:
-        """Raises Damaged if the files of the newest lasting version are not the recorded files."""
+        """Raises Damaged if the newest durable version has other files than recorded."""
         lasting = self._lasting(store)
         if lasting is not None and lasting.file_list is not None:
             try:
@@ -186,17 +187,19 @@ class StoredArchive:
         blocks: Iterable[Block],
         copies: Callable[[str], str] | None = None,
     ) -> None:
-        """Raises Damaged, naming the file, if a file has changed since its writing.
+        """Raises Damaged if a file of these blocks has changed since it was written.
 
-        In a bucket `copies` on this host are checked, as `ensure_archived_whole` does.
+        The error names the file. In a bucket, the `copies` of the files on this host are checked,
+        as in `ensure_archived_whole`.
         """
         paths = [block.path for block in blocks]
         ensure_archived_whole(store, self.sums(store), paths, copies=copies, hint=HINT)
 
     def tidy(self, store: Store, *, long_log: int) -> None:
-        """Deletes files that the newest version does not need, and a log that is long.
+        """Deletes the files that the newest version does not need.
 
-        No other process may be writing.
+        If the version is a multiple of `long_log`, this method first writes a checkpoint, so that
+        the older log can be deleted too. No other process may write meanwhile.
         """
         if self.version % long_log == 0:
             vouched = None if self._listed is None else self._listed.sum
@@ -208,11 +211,11 @@ class StoredArchive:
 
 
 class LastingVersion(Struct, frozen=True):
-    """The newest version of an archive that lasts: the counterpart of a table's frontier.
+    """The newest durable version of an archive: the counterpart of a table's frontier.
 
-    `sums` are the sums of the version's files, except for files from before sums were recorded.
-    `file_list` is the sum over the file list, as in a frontier, or None if an older Kappa has
-    written the version.
+    `sums` are the sums of the version's files; files that were written before Kappa recorded sums
+    have none. `file_list` is the sum of the file list, as in a frontier, or None if an older Kappa
+    has written the version.
     """
 
     version: int
@@ -235,7 +238,7 @@ def open_archive(path: str) -> StoredArchive | None:
 
 @contextmanager
 def _mended_as_archive() -> Iterator[None]:
-    """Raises the damage of a table's log with an archive's remedy, within the block."""
+    """Replaces the hint of a Damaged error from the block by the hint for archives."""
     try:
         yield
     except Damaged as error:
@@ -245,9 +248,9 @@ def _mended_as_archive() -> Iterator[None]:
 def ensure_archive(
     store: Store, path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
 ) -> StoredArchive:
-    """Opens an archive for a writer, or makes an empty archive with this mark.
+    """Opens an archive for its writer. If it does not exist, creates an empty one with `mark`.
 
-    A commit that was under way when power was lost is taken back.
+    A commit that was not complete when power was lost is deleted.
     """
     name = _lasting_name(path)
     lasting = _LASTING.get(store, name, f"the newest version of archive {path}")

@@ -1,4 +1,4 @@
-"""A build's Delta table that a job has open to read, append, merge and compact."""
+"""A build's Delta table, which a job holds open to read, append, merge and compact."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class StoredTable:
     """A Delta table of a build, held open by the build's job at the newest version."""
 
     def __init__(self, path: str, table: DeltaTable, keys: Sequence[str] = ()) -> None:
-        """Wraps an open table; call `open_table` or `ensure_table` instead."""
+        """Wraps an open table. Callers use `open_table` or `ensure_table` instead."""
         self.path = path
         self.keys = tuple(keys)
         self._properties = _writer_properties(keys)
@@ -74,30 +74,34 @@ class StoredTable:
     def version(self) -> int:
         """Returns the newest version that this handle knows of.
 
-        The handle knows its own commits, and after `refresh` the commits of every writer.
+        The handle knows its own commits. After `refresh`, it also knows the commits of other
+        handles.
         """
         return int(self._table.version()) + self._unread
 
     def refresh(self) -> None:
-        """Notes a commit that was made without this handle, by this job. Raises KappaError."""
+        """Reads a commit that this job has made without this handle.
+
+        Raises KappaError if there is more than one new commit, because then another process writes.
+        """
         before = self.version
         self._guards.forget()
         self._update()
         self._ensure_own(before + 1)
 
     def go_on_with(self, newer: StoredTable) -> None:
-        """Continues with a later handle of the same table, from a newer checkpoint."""
+        """Continues from a later handle of the same table, which has a newer checkpoint."""
         before = self.version
         self._table, self._unread = newer._table, 0
         self._update()
         self._ensure_own(before)
 
     def mark(self) -> Mark:
-        """Returns the mark of the newest commit. Raises Damaged if the commit carries none."""
+        """Returns the mark of the newest commit. Raises Damaged if that commit has no mark."""
         return mark_of(self._at, self.version)
 
     def append(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
-        """Appends rows, whose columns are the table's in the table's order."""
+        """Appends rows. The rows have the table's columns, in the table's order."""
         self._write(rows, "append", mark, guard, f"rows could not be appended to {self.path}")
 
     def merge(
@@ -109,9 +113,9 @@ class StoredTable:
     ) -> None:
         """Folds contributions into the rows of their keys.
 
-        Without a guard, the contributions belong to slices that are committed already, and were
-        among the recent rows (engine/write/recent.py). Raises Broken if a result does not fit the
-        column.
+        `how` is the SQL of the merge. `guard` is None if the contributions were recent rows
+        (engine/write/recent.py): their slices are committed already. Raises Broken if a result does
+        not fit its column.
         """
         before = self._read_on()
         with self._guards.once(self._table, guard):
@@ -141,13 +145,14 @@ class StoredTable:
         self._committed(before)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
-        """Rewrites the table: these rows replace all present rows."""
+        """Replaces all rows of the table with these rows."""
         self._write(rows, "overwrite", mark, guard, f"{self.path} could not be written anew")
 
     def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:
-        """Commits a slice that contributes no rows, since the table has folded the slice, too.
+        """Commits a version with the same rows, for a slice that contributes no rows.
 
-        Without a guard, the commit belongs to no slice.
+        The commit shows that the table has folded the slice. If `guard` is None, the commit belongs
+        to no slice.
         """
         version = self.version + 1
         with self._guards.once(self._table, guard):
@@ -161,7 +166,7 @@ class StoredTable:
         self._put_version(version)
 
     def empty(self, mark: Mark) -> None:
-        """Removes all rows."""
+        """Deletes all rows."""
         # Imported late, for the reason below.
         import pyarrow as pa  # noqa: PLC0415
 
@@ -169,7 +174,7 @@ class StoredTable:
         self._write(none, "overwrite", mark, None, f"{self.path} could not be emptied")
 
     def files(self) -> tuple[str, ...]:
-        """Lists the version's data files as absolute paths or URLs, without looking there."""
+        """Lists the version's data files as absolute paths or URLs, without a look at the files."""
         return files_of(self._at, self.version, self._table.file_uris)
 
     def file_sizes(self) -> tuple[int, ...]:
@@ -177,18 +182,18 @@ class StoredTable:
         return tuple(int(size) for size in self.facts().column("size_bytes").to_pylist())
 
     def rows(self) -> int:
-        """Counts the rows of this version."""
+        """Returns the number of rows in this version, from the statistics in the log."""
         return sum(self.facts().column("num_records").to_pylist())
 
     def facts(self) -> pa.Table:
-        """Returns the log's facts of this version's files, a row for each file."""
+        """Returns the log's facts about this version's files, as a table with one row per file."""
         # The import takes 0.13 s, and readers of lists of files do not need it.
         import pyarrow as pa  # noqa: PLC0415
 
         return pa.table(self._table.get_add_actions(flatten=True))
 
     def compact(self, mark: Mark, *, target_bytes: int) -> None:
-        """Joins files below the target size; the rows and the mark stay the same."""
+        """Joins files that are smaller than `target_bytes`. The rows and the mark stay the same."""
         self._tidy(
             lambda: self._table.optimize.compact(
                 target_size=target_bytes,
@@ -200,7 +205,7 @@ class StoredTable:
         )
 
     def delete(self, where: str, mark: Mark) -> None:
-        """Deletes the rows that meet a condition of DataFusion's; the mark stays the same."""
+        """Deletes the rows that meet a condition in DataFusion's SQL. The mark stays the same."""
         self._tidy(
             lambda: self._table.delete(
                 where,
@@ -242,16 +247,22 @@ class StoredTable:
         self._committed(before)
 
     def _committed(self, before: int) -> None:
-        """Takes up the handle's commit, or no commit if there was nothing to do."""
+        """Checks the commit that this handle has just made, and puts it where readers find it.
+
+        `before` is the previous version. Does nothing more if there was nothing to commit.
+        """
         self._ensure_own(before + 1)
         if self.version > before:
             self._put_version(before + 1)
 
     def _put_version(self, version: int) -> None:
-        """Does nothing here: readers find the handle's versions at once."""
+        """Does nothing here, because readers find a new version at once.
+
+        A mirror has to put the version into the bucket.
+        """
 
     def _read_on(self) -> int:
-        """Reads this job's commits that the handle has not read. Returns the version."""
+        """Reads the job's commits that this handle has not read yet. Returns the version."""
         version = self.version
         if self._unread:
             self._update()
@@ -264,13 +275,19 @@ class StoredTable:
         self._unread = 0
 
     def _ensure_own(self, at_most: int) -> None:
-        """Raises KappaError if the table has more commits than this job has made: law 18."""
+        """Raises KappaError if the table has a later version than `at_most` (law 18).
+
+        Then another process has committed.
+        """
         if self.version > at_most:
             raise strangers(self.path, self.version, at_most)
 
 
 def strangers(path: str, version: int, own: int) -> KappaError:
-    """Returns the error of a table with a stranger's commit after the job's `own`."""
+    """Returns the error for a table to which another process has committed.
+
+    `own` is the last version that the job has committed.
+    """
     return KappaError(
         f"{path} is at version {version}, and its job has committed up to {own}: another process "
         "writes there",
@@ -279,9 +296,9 @@ def strangers(path: str, version: int, own: int) -> KappaError:
 
 
 def open_table(path: str, keys: Sequence[str] = ()) -> StoredTable | None:
-    """Opens a build's table, whose rows readers find by `keys`.
+    """Opens a build's table. Returns None if the table does not exist.
 
-    Returns None if the table does not exist.
+    `keys` are the columns by which readers find rows; new files get a Bloom filter for each.
     """
     try:
         return StoredTable(path, open_newest(path), keys)
@@ -292,10 +309,10 @@ def open_table(path: str, keys: Sequence[str] = ()) -> StoredTable | None:
 def ensure_table(
     path: str, columns: Columns, mark: Mark, first: First = None, *, keys: Sequence[str] = ()
 ) -> StoredTable:
-    """Opens a build's table, or makes a table that does not exist.
+    """Opens a build's table, or creates the table if it does not exist.
 
-    A new table has the `first` rows, or is empty, and has this mark as version 0. `keys` are as in
-    `open_table`.
+    Version 0 of a new table has this mark. Its rows are the result of `first`, or none without
+    `first`. `keys` are as in `open_table`.
     """
     found = open_table(path, keys)
     if found is not None:

@@ -1,4 +1,4 @@
-"""The files of a Delta table that neither the newest nor a pinned version needs."""
+"""The files of a Delta table that neither its newest version nor a pinned version needs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def delete_unneeded(
     vouched: str | None,
     listed: dict[int, FileList] | None = None,
 ) -> int:
-    """Deletes the files that `unneeded` lists. Returns the number of data files.
+    """Deletes the files that `unneeded` lists. Returns the number of deleted data files.
 
-    No commit may be under way.
+    No commit may run meanwhile.
     """
     going = unneeded(store, path, newest, pinned, vouched=vouched, listed=listed)
     for part in deletion_parts(going):
@@ -48,13 +48,14 @@ def unneeded(
 ) -> tuple[str, ...]:
     """Lists the files that neither the newest version nor a pinned version needs.
 
-    A version needs its data files, and the log from the last checkpoint before the version, which
-    is on the disk by then. No version is after the newest version: commits left there were taken
-    back. A pinned version that is no longer complete was deleted before the pin, and is skipped:
-    the reader notices this, and starts over. `listed` has the lists of versions that are known, and
-    keeps the lists from call to call: a list never changes, and each version costs some
-    milliseconds to list. Raises Damaged if the newest version itself is not whole, or if the
-    frontier has not `vouched` for the newest version's files.
+    A version needs its data files, and the log from the last checkpoint before the version. This
+    function syncs that checkpoint to the disk. No commits may exist after the newest version: they
+    were taken back. A pinned version that is no longer complete was deleted before it was pinned,
+    so it is skipped: its reader notices this and starts over. `listed` is a cache of file lists by
+    version, which the caller keeps from call to call: a list never changes, and to list a version
+    takes some milliseconds. `vouched` is the sum of the newest version's file list in the frontier,
+    or None. Raises Damaged if a file of the newest version is gone, or if its file list does not
+    have this sum.
     """
     known = {} if listed is None else listed
     # Names and not paths: an hour of history has thousands of names, and a slice waits meanwhile.

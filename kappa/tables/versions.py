@@ -1,4 +1,4 @@
-"""The versions of a Delta table: exact files, columns, and the marks of commits."""
+"""The versions of a Delta table: their exact files, columns and marks."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ _COMPARED: dict[str, FileList] = {}
 
 
 def note_compared(path: str, found: FileList) -> None:
-    """Remembers a list that a frontier vouches for, of a table that this process writes."""
+    """Keeps a file list that a frontier vouches for, of a table that this process writes."""
     _COMPARED[path] = found
 
 
 def forget_lists(path: str) -> None:
-    """Forgets the known list of a table that is made again."""
+    """Forgets the kept file list of a table, because the table is created again."""
     _COMPARED.pop(path, None)
 
 
 def list_of(
     path: str, version: int, vouched: str | None, known: FileList | None = None
 ) -> FileList:
-    """Returns the list of the live files of a version, by the commits since a `known` list.
+    """Returns the list of the live files of a version.
 
-    `vouched` is the sum with which the frontier that names this version vouches for the list. None
-    means that the process has committed the version and publishes it next, or that an older Kappa
-    has written the frontier. Raises Damaged if the list differs, or if the version does not exist
-    (any more).
+    If possible, the list is computed from the `known` list, or from the list kept by
+    `note_compared`, and the commits since. `vouched` is the sum of the file list in the frontier
+    that names this version. It is None if the process has committed the version itself and
+    publishes it next, or if an older Kappa has written the frontier. Raises Damaged if the list has
+    another sum, or if the version does not exist (any more).
     """
     bases = [
         each
@@ -74,7 +75,7 @@ def list_of(
 
 
 def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileList:
-    """Returns the list of a version's files, by the commits since the last `known` list."""
+    """Returns the file list of a version, from the newest `known` list before it if any."""
     last = max((each for each in known if each <= version), default=None)
     return list_of(path, version, None, None if last is None else known[last])
 
@@ -82,14 +83,17 @@ def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileLi
 def files(path: str, version: int, vouched: str | None) -> tuple[str, ...]:
     """Lists the exact data files of a version, as absolute paths or URLs.
 
-    `vouched` is as for `list_of`, and has no default: a reader must name the sum. Raises the errors
+    `vouched` is as in `list_of`. It has no default, so that no reader forgets it. Raises the errors
     of `list_of`.
     """
     return list_of(path, version, vouched).at(path)
 
 
 def files_of(path: str, version: int, listed: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-    """Lists the data files of a version that is open at `path`, from delta-rs's `listed`."""
+    """Returns the sorted data files of an open version, as absolute paths or URLs.
+
+    `listed` is delta-rs's method that lists the files. `path` and `version` appear in errors.
+    """
     said = attempted(listed, f"the files of {path} version {version} could not be listed")
     return tuple(sorted(map(_local_path, said)))
 
@@ -97,8 +101,8 @@ def files_of(path: str, version: int, listed: Callable[[], Iterable[str]]) -> tu
 def log_of(path: str, version: int) -> tuple[str, ...]:
     """Lists the log files from which a version is read.
 
-    The files are the newest checkpoint that is not after the version, if there is a checkpoint, and
-    the later commits.
+    These are the newest checkpoint that is not after the version, if there is one, and the later
+    commits up to the version.
     """
     log = f"{path}/{LOG_FOLDER}"
     numbered = sorted(
@@ -114,10 +118,10 @@ def log_of(path: str, version: int) -> tuple[str, ...]:
 
 
 class FileLists:
-    """A cache over `files`, which remembers the last list of each table."""
+    """A cache for `files`, with the newest file list of each table."""
 
     def __init__(self, *, tables: int = 256) -> None:
-        """Makes an empty cache with a greatest number of tables."""
+        """Makes an empty cache for at most this number of tables."""
         self._tables = tables
         self._last: dict[str, FileList] = {}
 
@@ -138,12 +142,13 @@ class FileLists:
 
 
 def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], bool] | None:
-    """Lists the files of version `until` with each row that slices after `version` have changed.
+    """Lists the files of version `until` that contain rows changed by slices after `version`.
 
-    Other rows may be in these files. Commits without a slice, of upkeep and of drains, change no
-    row that readers see. The second value is True if a commit without a slice has taken rows of the
-    slices away: a drain empties recent rows, and upkeep deletes hidden rows. Returns None if a
-    commit does not exist any more. Raises Damaged if a commit cannot be read.
+    The files contain each changed row that is left, and may contain other rows. Commits without a
+    slice (of upkeep and of drains) change no row that readers see. The second value is True if a
+    commit without a slice has deleted rows of these slices: a drain empties recent rows, and upkeep
+    deletes hidden rows. Returns None if a commit does not exist any more. Raises Damaged if a
+    commit cannot be read.
     """
     found, lacks = set[str](), False
     try:
@@ -188,7 +193,7 @@ def _with_checksum(file: Path) -> Iterator[Path]:
 
 
 def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
-    """Lists the columns of a version: (name, Spark's simple type)."""
+    """Lists the columns of a version, as (name, simple Spark type)."""
     fields = json.loads(retried(lambda: open_version(path, version).schema().to_json()))["fields"]
     return tuple((str(field["name"]), _simple_type(field["type"])) for field in fields)
 
@@ -202,14 +207,15 @@ def mark_of(path: str, version: int) -> Mark:
 
 
 def mark_text(path: str, version: int) -> str | None:
-    """Returns the text of a commit's mark, or None if the commit carries none."""
+    """Returns the text of a commit's mark, or None if the commit has no mark."""
     return commit_info(path, version).get("userMetadata")
 
 
 def commit_info(path: str, version: int) -> Mapping[str, Any]:
-    """Returns the writer's own record in the commit of a version.
+    """Returns the `commitInfo` action of the commit that made a version.
 
-    Raises Damaged if the commit does not exist (any more).
+    Returns an empty mapping if the commit has none. Raises Damaged if the commit does not exist
+    (any more) or cannot be read.
     """
     try:
         lines = read_file(commit_path(path, version)).decode().splitlines()
@@ -224,7 +230,7 @@ def commit_info(path: str, version: int) -> Mapping[str, Any]:
 
 
 def is_committed(path: str, version: int) -> bool:
-    """Returns True if the commit of a version is there, whole or not."""
+    """Returns True if the commit file of a version exists, even if it is incomplete."""
     return file_exists(commit_path(path, version))
 
 

@@ -1,7 +1,7 @@
 """The addresses of the API: the documents of the commands' `-o json`, and the intents.
 
-No decision is made here. serving/http/http.py has the server, replay/status/shared_looks.py the
-observations, replay/page/routes.py the pages for people.
+This module makes no decision. serving/http/http.py has the server, replay/status/shared_looks.py
+has the observations, and replay/page/routes.py has the pages.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ router = APIRouter()
 @router.get(f"{API}/builds", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def builds(request: Request) -> Response:
-    """Lists the builds that serve, are kept or are on their way: as `kappa status -o json`."""
+    """Lists the live, idle and candidate builds, as `kappa status -o json` does."""
     return _json_response(_status_document_of(desk_of(request)))
 
 
 @router.get(f"{API}/pipelines", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def pipelines(request: Request) -> Response:
-    """Lists each pipeline that has a build, with its builds by role: live, idle, candidate."""
+    """Lists each pipeline that has a build, with its live, idle and candidate build."""
     status = _status_document_of(desk_of(request))
     found: dict[str, dict[str, Any]] = {}
     for row in status["builds"]:
@@ -79,9 +79,9 @@ def rollouts(
     request: Request,
     active: Annotated[bool, Query(description="only those that have not ended")] = False,
 ) -> Response:
-    """Lists every rollout, oldest first, with a receipt for each rollout that served.
+    """Lists all rollouts, oldest first. A rollout that has served has its receipt.
 
-    Send the `ETag` back as an intent's `If-Match`.
+    Send the `ETag` of the response as the `If-Match` of an intent.
     """
     state = desk_of(request).here.state()
     listing = history_listing(
@@ -95,7 +95,7 @@ def rollouts(
 @router.get(f"{API}/rollouts/{{number}}", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def rollout(request: Request, number: int) -> Response:
-    """Shows a rollout by number: the row of `GET /api/v1/rollouts`."""
+    """Shows the rollout with a number, in the form of `GET /api/v1/rollouts`."""
     state = desk_of(request).here.state()
     try:
         wanted = rollout_of_number(state, number)
@@ -108,7 +108,7 @@ def rollout(request: Request, number: int) -> Response:
 @router.get(f"{API}/history", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.LOOK)
 def history(request: Request) -> Response:
-    """Lists rollouts, proofs, retirements and pauses: as `kappa history -o json`."""
+    """Lists rollouts, proofs, retirements and pauses, as `kappa history -o json` does."""
     state = desk_of(request).here.state()
     return _json_response(
         history_listing(
@@ -121,7 +121,7 @@ def history(request: Request) -> Response:
 @router.get(f"{API}/tables", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.READ)
 def tables(request: Request) -> Response:
-    """Lists the served tables, with path and version for other tools: as `kappa tables -o json`."""
+    """Lists the served tables, with path and version for other tools (`kappa tables -o json`)."""
     desk = desk_of(request)
     readable = asker(request).tables
     found = [
@@ -133,14 +133,14 @@ def tables(request: Request) -> Response:
 @router.get(f"{API}/topics", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.LOOK)
 def topics(request: Request) -> Response:
-    """Lists the topics of the broker and of the builds: as `kappa topics list -o json`."""
+    """Lists the topics of the broker and of the builds, as `kappa topics list -o json` does."""
     return _json_response(desk_of(request).topics().row_objects())
 
 
 @router.get(f"{API}/sinks", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.LOOK)
 def sinks(request: Request) -> Response:
-    """Lists the sinks, with sent records and the last error of each: as `kappa sinks -o json`."""
+    """Lists the sinks, with the sent records and the last error of each (`kappa sinks -o json`)."""
     found = sink_statuses(desk_of(request).here.store, time.time())
     return _json_response(sinks_listing(found).row_objects())
 
@@ -154,7 +154,7 @@ def rejects(
     reason: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 20,
 ) -> Response:
-    """Lists the newest rejects, of serving builds or of one build: as `kappa rejects -o json`."""
+    """Lists the newest rejects of serving builds or of one build (`kappa rejects -o json`)."""
     here = desk_of(request).here
     found = newest_rejects(
         here.store,
@@ -166,7 +166,7 @@ def rejects(
 
 
 class RedriveRequest(BaseModel):
-    """Fixed rejects to produce again."""
+    """Fixed rejects that should be produced again."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -198,9 +198,9 @@ def redrive_rejects(
         str | None, Header(description="the same request with the same key is done once")
     ] = None,
 ) -> Response:
-    """Produces fixed rejects again: as `kappa rejects redrive`.
+    """Produces fixed rejects again, as `kappa rejects redrive` does.
 
-    Each record is folded once, in place of the original that its header names.
+    Each record is folded once, instead of the original record that its header names.
     """
     desk = desk_of(request)
     here = desk.here
@@ -243,7 +243,7 @@ def _no_key() -> HttpError:
 @router.get(f"{API}/alerts", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def alerts(request: Request) -> Response:
-    """Lists the alerts and the dead letters: as `kappa alerts list -o json`, and `--dead`."""
+    """Lists the alerts and the dead letters (`kappa alerts list -o json`, also with `--dead`)."""
     here = desk_of(request).here
     found = alert_statuses(here.store)
     letters = ((each.name, letter) for each in found for letter in each.dead)
@@ -276,10 +276,10 @@ def intent(
         str | None, Header(description="the same request with the same key is done once")
     ] = None,
 ) -> Response:
-    """Asks for a promote, an undo, an abandon or another verification, a retirement or a pause.
+    """Requests a promote, undo, abandon, verification, retirement, pause or resumption.
 
-    Returns the journal's record of the request at once, and the rollout's number; or, as
-    `already`, why no record is needed. The further course is in `/events` and in `GET
+    Returns at once the journal's record of the request, and the number of the rollout. If no record
+    is needed, returns the reason as `already`. To follow the rollout, use `/events` or `GET
     /api/v1/rollouts`.
     """
     here = desk_of(request).here
@@ -343,7 +343,7 @@ def intent(
 )
 @needs(Act.LOOK)
 def metrics(request: Request) -> Response:
-    """Reports the metrics that Prometheus scrapes."""
+    """Reports the metrics in the text format of Prometheus."""
     desk = desk_of(request)
     here, status = desk.here, desk.status()
 
@@ -370,7 +370,7 @@ def metrics(request: Request) -> Response:
 
 
 def desk_of(request: Request) -> SharedLooks:
-    """Returns the desk of the application, which all responses use."""
+    """Returns the observations that all requests of the application share."""
     desk = request.app.state.desk
     assert isinstance(desk, SharedLooks), "who made the app has put it"
     return desk

@@ -1,6 +1,6 @@
-"""The charts of a board: the queries, their answers over a pinned snapshot, and drawings.
+"""The charts of a board: its queries, their answers over a pinned snapshot, and drawings.
 
-Rows are the rows of the JSON answer of a query: columns by name, with DuckDB's types.
+The rows are those of a query's JSON answer: columns by name, with DuckDB's types.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NUMBERS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DrawnNumber:
-    """One value; and, if the query gives two values, a second value with a name."""
+    """One value. If the query returns two values, `beside` has the second, with its name."""
 
     value: object
     beside: tuple[str, object] | None
@@ -63,7 +63,7 @@ class DrawnNumber:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBar:
-    """A bar: beginning and width, both in percent of the width of the chart."""
+    """A bar. `begin` and `width` are in percent of the width of the chart."""
 
     label: object
     value: object
@@ -82,7 +82,7 @@ class DrawnBars:
 
 @dataclass(frozen=True, slots=True)
 class DrawnRows:
-    """Rows as a table."""
+    """Rows that are shown as a table."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
@@ -90,7 +90,7 @@ class DrawnRows:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLines:
-    """Lines as the script draws them (`chart`), and the last rows for people."""
+    """Lines in the form that the page's script draws (`chart`), and the last rows as a table."""
 
     chart: Mapping[str, Any]
     last: DrawnRows
@@ -105,7 +105,7 @@ Read = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ChartAnswer:
-    """A chart with its drawing, or with its error (`trouble`); `note` if rows are left out."""
+    """A chart with its drawing, or with its error (`trouble`). `note` says if rows are left out."""
 
     chart: Chart
     drawn: Drawn | None
@@ -115,9 +115,10 @@ class ChartAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BoardAnswer:
-    """All charts at one pinned snapshot: the generation, and the frontier of each pipeline read.
+    """The answers of all charts of a board, from one pinned snapshot.
 
-    `reads` are the stored tables that the queries read.
+    `reads` are the stored tables that the queries read, and `frontiers` has the frontier of each
+    pipeline that is read.
     """
 
     generation: int
@@ -282,7 +283,7 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]
 
 
 def typed_rows(answer: Mapping[str, Any]) -> DrawnRows:
-    """Returns the rows of an answer with values in the types of the columns. Pure."""
+    """Returns the rows of an answer, with values of the columns' types. Pure."""
     columns = [(column["name"], column["type"]) for column in answer["columns"]]
     return DrawnRows(
         tuple(name for name, _ in columns),
@@ -391,7 +392,10 @@ def _finite_number(value: object) -> float | None:
 
 
 def _unix_seconds(value: object) -> float | None:
-    """Returns a date or time in seconds since 1970; without a zone, UTC is assumed."""
+    """Returns a date or time in seconds since 1970, or None if it cannot be parsed.
+
+    A time without a zone counts as UTC.
+    """
     try:
         at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
@@ -412,11 +416,12 @@ def tables_read(
     births: Mapping[str, Birth],
     names_in: Callable[[str], Iterable[tuple[str, str]]],
 ) -> frozenset[Read]:
-    """Lists the stored tables that a query reads, of the builds that serve. Pure.
+    """Returns the stored tables that a query reads, as (pipeline, table). Pure.
 
-    Each table is a pair of pipeline and name. A view that is computed when read stands for the
-    tables that the view reads in turn. Names that nothing serves, and names of a `with`, are left
-    out. `names_in` returns the relations that a query names, as (schema, name).
+    `births` are the birth certificates of the builds that serve, by pipeline. If the query names a
+    view that is computed at each read, the tables that the view reads are returned instead. Names
+    that are not served, and names defined by a `with`, are ignored. `names_in` returns the
+    relations that a query names, as (schema, name).
     """
     found: set[Read] = set()
     seen: set[Read] = set()

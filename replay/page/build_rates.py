@@ -1,7 +1,7 @@
 """The offsets of a build over time, for charts and rates.
 
-Nothing is measured for this: frontiers record which offsets readers could see, and since when. The
-newest frontiers and the kept frontiers are used: one frontier per minute, for an hour.
+Nothing is measured for this: a frontier records which offsets readers could see, and since when.
+The newest frontiers are used, and the kept frontiers of the last hour, which are one per minute.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _KEPT_EVERY = timedelta(seconds=90)
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """A point of a build's history: at that time the build's offsets had this sum."""
+    """A point in a build's history: the sum of the build's offsets at a time."""
 
     at: datetime
     offset: int
 
 
 class BuildHistories:
-    """The histories of builds. A frontier never changes, so each frontier is read once."""
+    """The histories of builds. Each frontier is read once, because it never changes."""
 
     def __init__(self, store: Store, memory: ReadMemory | None = None) -> None:
         self._store = store
@@ -89,11 +89,11 @@ class BuildHistories:
 def joined_points(
     spans: Sequence[tuple[datetime, Sequence[HistoryPoint]]],
 ) -> tuple[HistoryPoint, ...]:
-    """Joins the histories of builds that served one after the other to one history. Pure.
+    """Joins the histories of builds that served one after the other into one history. Pure.
 
-    `spans` has the time from which each build served, oldest first, and the build's points. The
-    offsets of a later build are shifted, so that both builds have the same offset at the switch:
-    then only records that were folded while a build served count as growth.
+    `spans` has, for each build, the time from which it served and its points, the oldest build
+    first. The offsets of a later build are shifted, so that both builds have the same offset at the
+    switch. Then only records that were folded while a build served count as growth.
     """
     found: list[HistoryPoint] = []
     for place, (since, points) in enumerate(spans):
@@ -153,9 +153,10 @@ def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[
 
 
 def _offsets_at(edges: Sequence[datetime], steps: Sequence[HistoryPoint]) -> Iterator[float]:
-    """Yields the offset of a build at each of these ascending times.
+    """Yields the offset of a build at each of these times, which must be ascending.
 
-    One past frontier a minute is kept: between two frontiers the growth is assumed to be even.
+    Only one past frontier per minute is kept, so the growth between two frontiers is assumed to be
+    even.
     """
     place = 0
     for edge in edges:

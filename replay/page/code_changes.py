@@ -1,4 +1,4 @@
-"""The code that changed between two builds, as the plan of the rollout showed it, for the page.
+"""The code that changed between two builds, for the page, as the plan of a rollout shows it.
 
 Both sides come from the code snapshots of the builds, so nothing is imported or run.
 """
@@ -20,7 +20,7 @@ _KINDS = {"+": "new", "-": "old", "@": "place"}
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """A line of a diff; `kind` is new, old, place (where in the part), or "" for context."""
+    """A line of a diff. `kind` is new, old, place (a position in the part), or "" for context."""
 
     kind: str
     text: str
@@ -28,9 +28,9 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class ChangedPart:
-    """A part of the code that changed, in words, with the first lines of the diff.
+    """A changed part of the code, with a readable name and the first lines of its diff.
 
-    `left_out` counts the lines that are not shown. If there are no lines, the earlier code is
+    `left_out` is the number of lines that are not shown. If there are no lines, the earlier code is
     unknown.
     """
 
@@ -49,7 +49,10 @@ def code_changes(store: Store, before: str, after: str) -> tuple[ChangedPart, ..
 
 
 def changed_parts_shown(diffs: Iterable[PartDiff]) -> tuple[ChangedPart, ...]:
-    """Returns diffs with a kind for each line, and not too many lines. Pure."""
+    """Returns diffs for the page, with a kind for each line. Pure.
+
+    A part has at most 300 lines.
+    """
     return tuple(
         ChangedPart(
             diff.what,

@@ -86,7 +86,8 @@ class DrawnNode:
 class DrawnEdge:
     """An edge in a picture: the data of an SVG path, and two labels.
 
-    The rate ends above `x` and `y`, and the lag below: many edges may begin at one node.
+    `x` and `y` are near the end of the edge. The rate is written above this point, and the lag
+    below it. They are not at the beginning, because many edges may begin at one node.
     """
 
     path: str
@@ -226,7 +227,7 @@ def _left(depth: int) -> int:
 
 
 def _depths(graph: ProjectGraph) -> dict[str, int]:
-    """Returns the layer of each node: one more than the last layer that it reads."""
+    """Returns the layer of each node: one more than the last layer that it reads from."""
     before: dict[str, list[str]] = {each.id: [] for each in graph.nodes}
     for edge in graph.edges:
         before[edge.target].append(edge.source)
@@ -256,7 +257,10 @@ def _depths(graph: ProjectGraph) -> dict[str, int]:
 def _tops(
     layers: Sequence[list[str]], chains: Sequence[Sequence[str]], nodes: Mapping[str, object]
 ) -> dict[str, float]:
-    """Returns the upper end of each place, near to those with which it is connected."""
+    """Returns the upper end of each place, so that connected places are close to each other.
+
+    A place is a node, or the position of an edge in a layer that it passes.
+    """
     sides: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     for chain in chains:
         for left, right in pairwise(chain):
@@ -293,9 +297,10 @@ def _settle_layer(
     middle: dict[str, float],
     height: Callable[[str], int],
 ) -> None:
-    """Puts the places of a layer near to the wanted middles, in order and without overlap.
+    """Moves the places of a layer close to the wanted middles, in order and without overlap.
 
-    Places that would overlap become a block, and a block stands at the mean of its wishes.
+    Places that would overlap form a block. The block is placed at the mean of their wanted
+    positions.
     """
     blocks: list[tuple[float, float, list[str]]] = []
     for each in layer:
@@ -353,9 +358,9 @@ def _title(node: GraphNode, state: Health | None) -> str:
 
 
 def _address(node: GraphNode) -> str:
-    """Returns the address of a node's page; a thing that does not serve yet is on its rollout.
+    """Returns the address of a node's page, or "" for a node that is only declared.
 
-    A thing that is only declared has no page, and the address "".
+    A node that does not serve yet has the address of its rollout.
     """
     if not node.is_deployed:
         return ""
@@ -378,7 +383,7 @@ def _address(node: GraphNode) -> str:
 
 
 def _shortened(text: str, room: float) -> str:
-    """Returns a text that fits into some pixels: a long text has its begin and its end."""
+    """Shortens a text to fit into a width in pixels, by leaving out its middle."""
     signs = list(" ".join(printable_text(text).split()))
     widths = [_letter_width(each) for each in signs]
     if sum(widths) <= room:

@@ -1,9 +1,8 @@
-"""Intents over HTTP: explained, recorded in the journal, and done once for each key.
+"""Intents over HTTP: explained, recorded in the journal, and done once per key.
 
-A request with a key is done once, and answered alike each time. A claim of the key is put before
-the act and the answer after the act. A crash in between leaves a claim without an answer. Then
-nobody knows whether the request was done, so the request is not repeated; the journal shows whether
-it was done.
+A request with a key is done once, and has the same answer each time. A claim of the key is stored
+before the act, and the answer after the act. A crash in between leaves a claim without an answer.
+Then it is unknown if the request was done, so it is not repeated; the journal shows if it was done.
 """
 
 from __future__ import annotations
@@ -60,11 +59,12 @@ _LONGEST_KEY = 200
 
 
 class Intent(BaseModel):
-    """An intent about rollouts.
+    """An intent for rollouts.
 
-    Without `pipelines` the intent means the only pipeline that is possible; only a promote may name
-    several. `rollout` is the rollout that the client looked at: a rollout that was begun since then
-    is not meant. A generation does not distinguish these rollouts, since neither serves yet.
+    Without `pipelines`, the intent applies to the only possible pipeline. Only a promote may name
+    several pipelines. `rollout` is the rollout that the client has seen: the intent does not apply
+    to a rollout that began later. The generation cannot distinguish such rollouts, because neither
+    serves yet.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -88,7 +88,7 @@ class Intent(BaseModel):
 
 
 def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
-    """Returns the effect of an intent, in a sentence. Raises the errors of the intent itself."""
+    """Returns the effect that an intent would have, in a sentence. Raises the intent's errors."""
     match wanted.intent:
         case "promote":
             ready = _rollouts_to_promote(state, wanted)
@@ -150,10 +150,10 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
 
 
 def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[str, ...]:
-    """Returns the facts that a person should see before the yes, a fact a line.
+    """Returns the facts that a person should see before confirming an intent, one per line.
 
     For a promote, these are the rows that differ. For a retirement, these are the tables that
-    leave, with rows, files and readers.
+    leave, with their rows, files and readers. For any other intent, there are none.
     """
     match wanted.intent:
         case "promote":
@@ -188,10 +188,10 @@ def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[
 
 
 def record_intent(here: ProjectContext, state: State, wanted: Intent) -> dict[str, Any]:
-    """Appends an intent to the journal.
+    """Appends an intent to the journal, and returns the journal's record as a document.
 
-    Returns its record as the journal keeps it, and the number of the rollout that it is about.
-    If a pipeline is retired, paused or resumed already, it returns `already` with a sentence.
+    The document also has the number of the rollout. If the pipeline is retired, paused or resumed
+    already, nothing is appended, and the document only has a sentence as `already`.
     """
     record = _append_intent(here, state, wanted)
     if record is None:
@@ -275,10 +275,11 @@ def do_once(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Mapping[str, Any]:
-    """Returns the result of `act`, or the earlier result of the same request and key.
+    """Returns the result of `act`, or the earlier result of the same request with the same key.
 
-    An error of `act` is raised, and frees the key. Raises UsageError if the key was used for
-    another request, and Conflict if the first request is not done yet or was interrupted.
+    If `act` raises an error, the key can be used again. Raises UsageError if the key was used for
+    another request, or is not a valid key. Raises Conflict if the first request is still running,
+    or was interrupted.
     """
     if not key or len(key) > _LONGEST_KEY:
         raise UsageError(
@@ -324,7 +325,7 @@ def _forget_old_claims(store: Store, before: float) -> None:
 
 
 def _read_claim(store: Store, name: str) -> Mapping[str, Any] | None:
-    """Returns the claim of a key. An unreadable claim counts as broken off."""
+    """Returns the claim of a key. An unreadable claim counts as an interrupted request."""
     found: Any
     try:
         found = store.get_json(name)

@@ -1,4 +1,4 @@
-"""The overview as values: each pipeline with its live, idle and candidate builds. Pure."""
+"""The overview as values: each pipeline with its live, idle and candidate build. Pure."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of a build in a word; `tone` is ok, busy, warn, bad or unknown.
+    """The health of a build, in a word. `tone` is ok, busy, warn, bad or unknown.
 
-    Each tone has its own shape on the page.
+    Each tone has a different shape on the page. `why` is the reason.
     """
 
     word: str
@@ -75,7 +75,7 @@ class PipelineCard:
 
     @property
     def retirement(self) -> Retirement | None:
-        """The retirement of a pipeline whose build is kept for an undo of the retirement."""
+        """Returns the retirement of a pipeline with a build kept for an undo, or None."""
         return None if self.idle is None else self.idle.retirement
 
 
@@ -86,10 +86,10 @@ def pipeline_cards(
     now: datetime,
     open_rejects: Mapping[str, int],
 ) -> tuple[PipelineCard, ...]:
-    """Makes a card of each pipeline with a build, by name.
+    """Makes a card for each pipeline with a build, sorted by name.
 
-    `trails` returns the history of a build. `open_rejects` counts the rejects of a pipeline that no
-    redriven record has corrected.
+    `trails` returns the history of a build. `open_rejects` has, for each pipeline, the number of
+    rejects that no redriven record has corrected.
     """
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:
@@ -102,10 +102,11 @@ def pipeline_cards(
 
 @dataclass(frozen=True, slots=True)
 class PipelineList:
-    """The pipelines that serve, as the overview lists them.
+    """The serving pipelines, as the overview lists them.
 
-    `dense` is True if the pipelines are rows of a list, and not cards. `rows` are the pipelines
-    whose name has the text `search`, in the order `sort`; `total` counts all.
+    `dense` is True if the pipelines are shown as rows of a list instead of cards. `rows` are the
+    pipelines whose names contain the text `search`, in the order `sort`. `total` is the number of
+    all.
     """
 
     rows: tuple[PipelineCard, ...]
@@ -116,9 +117,9 @@ class PipelineList:
 
 
 def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> PipelineList:
-    """Returns the pipelines that serve, by a search and in an order. Pure.
+    """Returns the serving pipelines whose names contain `search`, in the order `sort`. Pure.
 
-    An unknown order is the order by name.
+    An unknown order means the order by name.
     """
     live = [(card, card.live) for card in cards if card.live is not None]
     key = _SORT_KEYS.get(sort)
@@ -173,7 +174,7 @@ def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
 
 
 def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> Health:
-    """Returns the health of a build."""
+    """Returns the health of a build. `supervised` is True if a supervisor is up."""
     age = build.age_seconds(now)
     if build.stopped is not None:
         return Health("Stopped", "bad", build.stopped.text)
@@ -199,7 +200,7 @@ def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> 
 
 
 def phase_health(build: BuildStatus) -> Health:
-    """Returns the health of a rollout, by the phase."""
+    """Returns the health of a candidate, which depends on the phase of its rollout."""
     assert build.rollout is not None, "a candidate has one"
     if build.stopped is not None or build.trouble:
         return Health(
@@ -273,7 +274,7 @@ def _served_spans(
 
 
 def _serving_since(state: State, pipeline: str) -> tuple[str | None, int | None]:
-    """Returns the time and the generation in which a pipeline's build began to serve."""
+    """Returns the time and the generation at which a pipeline's build began to serve."""
     for chapter in reversed(state.rollouts):
         if chapter.pipeline == pipeline and (record := state.served_in(chapter.id)) is not None:
             return record.at, getattr(record.event, "generation", None)

@@ -1,6 +1,6 @@
-"""A query that a person asks on the page: the answer as rows and a chart, or as CSV.
+"""A query that a person types on the page: its answer as rows and a chart, or as CSV.
 
-The sandbox answers, as it answers queries of the API. A chart is drawn if the rows are a line over
+The sandbox answers it like a query over the API. A chart is drawn if the rows are a series over
 times or numbers, or amounts by name.
 """
 
@@ -34,10 +34,11 @@ _NAMES = re.compile("varchar|enum|bool", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class PersonsAnswer:
-    """The answer to a query of a person.
+    """The answer to a query that a person has typed.
 
-    `count` rows were answered; `more` is True if the query gives more. `shown` has the first of
-    them. `drawn` is a line or bars, or None if the rows are neither.
+    `count` is the number of rows in the answer, and `more` is True if the query has more rows.
+    `shown` has the first of the rows. `drawn` has a line or bars, or is None if the rows are
+    neither.
     """
 
     count: int
@@ -49,7 +50,7 @@ class PersonsAnswer:
 
 
 def answer_person(stand: Stand, sql: str, client: Client, reader: Identity) -> PersonsAnswer:
-    """Answers a query. Raises the errors of the sandbox."""
+    """Answers a query that a person has typed. Raises the errors of the sandbox."""
     begun = time.monotonic()
     reply = stand.sandbox.ask_query(
         stand.store,
@@ -72,7 +73,10 @@ def answer_person(stand: Stand, sql: str, client: Client, reader: Identity) -> P
 
 
 def draw_rows(answer: Mapping[str, Any]) -> Drawn | None:
-    """Draws an answer as a line or as bars, if the rows are a series or amounts by name. Pure."""
+    """Draws an answer as lines or as bars, or returns None if neither is possible. Pure.
+
+    Lines are drawn for a series over times or numbers, and bars for amounts by name.
+    """
     columns, rows = answer["columns"], answer["rows"]
     if len(rows) < 2:
         return None
@@ -86,7 +90,7 @@ def draw_rows(answer: Mapping[str, Any]) -> Drawn | None:
 
 
 def csv_answer(stand: Stand, sql: str, client: Client, reader: Identity) -> bytes:
-    """Answers a query as CSV, within the limits of every query. Raises the sandbox's errors."""
+    """Answers a query as CSV, with the limits of all queries. Raises the sandbox's errors."""
     reply = stand.sandbox.ask_query(
         stand.store,
         Question(sql, Format.CSV, reader=reader),

@@ -1,4 +1,4 @@
-"""A rollout as values: stages, lag by partition, results, and possible actions. Pure."""
+"""A rollout as values: its stages, its lag by partition, results, and possible actions. Pure."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ _ENDED = frozenset({Phase.FAILED, Phase.ABANDONED})
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of a rollout: `done`, `now`, `next`, or `ended` if the rollout ended there.
+    """A stage of a rollout. `standing` is `done`, `now`, `next` or `ended`.
 
-    `seconds` is the duration of a stage that is over, and `since` the beginning of the stage that
-    runs; None if the stage was not reached.
+    `ended` means that the rollout ended in this stage without serving. `seconds` is the duration of
+    a stage that is over, and `since` is the beginning of the running stage; otherwise they are
+    None.
     """
 
     name: str
@@ -56,10 +57,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """The candidate's progress in one partition: from `begin` to `at`, of `end`.
+    """The candidate's progress in one partition, from offset `begin` to `at`, of `end`.
 
-    `begin` is the offset at which the job began to read; `end` is None if the broker was not
-    asked.
+    `begin` is the offset at which the job began to read. `end` is None if the broker was not asked.
     """
 
     topic: str
@@ -70,22 +70,22 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """The offsets that are still missing. None if the end is unknown."""
+        """Returns the number of offsets that are not folded yet; None if the end is unknown."""
         return None if self.end is None else max(0, self.end - self.at)
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """The offsets that were folded and all offsets to the end; None if the end is unknown."""
+        """Returns the number of folded offsets and of all offsets; None if the end is unknown."""
         folded = max(0, self.at - self.begin)
         return None if self.lag is None else (folded, folded + self.lag)
 
 
 @dataclass(frozen=True, slots=True)
 class PossibleAction:
-    """An action that a client can ask for: the API's `intent`, and the equal `command`.
+    """An action that a client can request: an `intent` of the API, and the equivalent `command`.
 
-    The action concerns a pipeline and a `rollout`, or leads `to` a generation. A `main` action is
-    the next step, and a `dangerous` action takes something away.
+    The action applies to a pipeline, and to a `rollout`, or to the generation `to`. `main` is True
+    for the usual next step. `dangerous` is True if the action takes something away.
     """
 
     intent: str
@@ -123,9 +123,10 @@ def rollout_view(
     end: Offsets | None,
     records: Iterable[JournalRecord] = (),
 ) -> RolloutView:
-    """Makes the view of a rollout; `build` is the status of the build, if still wanted.
+    """Returns everything that the page of a rollout shows.
 
-    `records` are the journal's records from the beginning of the rollout on, for durations.
+    `build` is the status of its build, or None if the build is not wanted any more. `records` are
+    the journal's records from the beginning of the rollout on, which give the durations.
     """
     record = state.served_in(rollout.id)
     generation = (
@@ -171,7 +172,7 @@ def rollout_view(
 
 
 def actions_of(state: State, rollout: Rollout) -> Iterator[PossibleAction]:
-    """Lists the actions that are possible for a rollout now."""
+    """Yields the actions that are possible for a rollout now."""
     name = rollout.pipeline
     if rollout.waits:
         yield PossibleAction(
@@ -194,14 +195,17 @@ def actions_of(state: State, rollout: Rollout) -> Iterator[PossibleAction]:
 
 
 def undo_action(state: State, pipeline: str) -> Iterator[PossibleAction]:
-    """Yields the undo to the kept build, if there is a kept build and no active rollout."""
+    """Yields the undo of a pipeline, if it has an idle build and no active rollout."""
     if pipeline in state.idle and state.active(pipeline) is None:
         word = undo_word(state, pipeline, state.idle[pipeline])
         yield PossibleAction("undo", pipeline, word.capitalize(), f"kappa undo {pipeline}")
 
 
 def service_actions(state: State, pipeline: str) -> Iterator[PossibleAction]:
-    """Yields the actions on a pipeline as a whole, if no rollout of the pipeline is active."""
+    """Yields the actions on a pipeline as a whole: pause, resume and retire.
+
+    A pause and a retirement are only possible if the pipeline serves and has no active rollout.
+    """
     if pipeline in state.paused:
         yield PossibleAction("resume", pipeline, "Resume", f"kappa resume {pipeline}")
     if pipeline not in state.serving or state.active(pipeline) is not None:
@@ -243,7 +247,7 @@ def _stages_of(rollout: Rollout) -> Iterator[Stage]:
 def _timed_stages(
     stages: Iterable[Stage], rollout: Rollout, records: Iterable[JournalRecord]
 ) -> Iterator[Stage]:
-    """Yields the stages with durations, by the records that moved the rollout on."""
+    """Yields the stages with their durations, which follow from the journal's records."""
     seconds, last = stage_seconds(rollout.id, records)
     for stage in stages:
         if stage.standing == "now":
@@ -256,9 +260,10 @@ def _timed_stages(
 def stage_seconds(
     id_: int, records: Iterable[JournalRecord]
 ) -> tuple[dict[str, float], tuple[str, str] | None]:
-    """Returns the seconds of each stage of a rollout, and the running stage with its beginning.
+    """Returns the seconds of each past stage of a rollout, and the running stage. Pure.
 
-    A stage that was left and entered again has the sum of the times. `records` are in order. Pure.
+    The running stage is given with the time of its beginning, or is None. If a stage was entered
+    several times, its times are added. `records` must be in order.
     """
     found: dict[str, float] = {}
     stage, since, approved = "", "", False
@@ -284,7 +289,11 @@ def stage_seconds(
 
 
 def _stage_after(event: Event, id_: int, *, approved: bool) -> str | None:
-    """Returns the stage after an event of a rollout; "" at the end, None for other events."""
+    """Returns the stage of a rollout after an event.
+
+    Returns "" if the event ends the rollout, and None if it does not change the stage. `approved`
+    is True if the rollout has a yes.
+    """
     match event:
         case CaughtUp(rollout=of) | VerifyAsked(rollout=of) if of == id_:
             return "Verify"

@@ -1,11 +1,11 @@
 """The addresses of all pages: overview, rollouts, history, data and boards.
 
-Each address looks once, makes the values of a page, and renders the values. No decision is made
-here, and nothing is changed: actions that a page offers (promote, abandon, undo, a query) are
-requests of scripts to the API.
+Each address makes one observation, computes the values of a page, and renders them. It makes no
+decision and changes nothing: for the actions that a page offers (promote, abandon, undo, a query),
+its scripts send requests to the API.
 
 The file of a board is read at each request, so a reload of the page shows a change. All clients
-that watch a board share a look at the queries.
+that watch a board share the answers of its queries.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ _begun: ContextVar[float] = ContextVar("begun", default=0.0)
 
 
 class _TimedRoute(APIRoute):
-    """A route that notes when it begins."""
+    """A route that records the CPU time at which it begins."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
         @functools.wraps(endpoint)
@@ -244,7 +244,7 @@ def _open_counts(request: Request, desk: SharedLooks) -> Mapping[str, int]:
 @router.get("/")
 @needs(Act.READ)
 def show_overview(request: Request, search: str = "", sort: str = "") -> Response:
-    """Shows each pipeline: the live build, its newest record, rate and lag, and the candidate."""
+    """Shows each pipeline: its live build, newest record, rate and lag, and its candidate."""
     if not may(asker(request), Act.LOOK):
         # Whoever reads some tables begins with them.
         return Response(status_code=303, headers={**HEADERS, "Location": "/tables"})
@@ -301,7 +301,10 @@ def show_rollout(request: Request, number: int) -> Response:
 def _code_changes_of(
     desk: SharedLooks, before: str | None, after: str
 ) -> tuple[ChangedPart, ...] | None:
-    """Returns the code that changed between two builds, or None if the code of one is not kept."""
+    """Returns the code that changed between two builds.
+
+    Returns None if the code of a build is not kept any more.
+    """
     if before is None:
         return ()
     try:
@@ -350,7 +353,7 @@ def show_samples(request: Request, number: int, *, long: bool = False) -> Respon
 @router.get("/logs")
 @needs(Act.INSPECT)
 def show_logs(request: Request) -> Response:
-    """Leads to the first log that there is: that of the supervisor, once Kappa was up."""
+    """Redirects to the first log that exists: the supervisor's, if Kappa was ever up."""
     here = desk_of(request).here
     name = next(iter(log_files(here.store, here.state())), OWN_LOGS[0])
     return Response(status_code=303, headers={**HEADERS, "Location": f"/logs/{quote(name)}"})
@@ -462,9 +465,9 @@ def _role_of(state: State, build: str) -> str:
 @router.get("/history")
 @needs(Act.LOOK)
 def show_history(request: Request, before: int | None = None, pipeline: str = "") -> Response:
-    """Shows the timeline: the newest part, or the part older than record `before`.
+    """Shows the timeline: its newest part, or the part that is older than record `before`.
 
-    With a `pipeline`, only the history of that pipeline is shown.
+    With `pipeline`, only the history of that pipeline is shown.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
@@ -537,7 +540,10 @@ def _histories_of(request: Request, desk: SharedLooks) -> BuildHistories:
 @router.get("/tables")
 @needs(Act.READ)
 def show_tables(request: Request, search: str = "") -> Response:
-    """Shows all tables and views that serve, or only those whose names contain a text."""
+    """Shows all served tables and views, or those that `search` finds.
+
+    `search` is a part of the name of a table, pipeline or column.
+    """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     live = {each.pipeline: each for each in status.builds if each.role == "live"}
@@ -659,7 +665,7 @@ def _rows_of(
 
 
 def _origins_in(desk: SharedLooks, birth: Birth) -> Mapping[str, Mapping[str, ColumnOrigin]]:
-    """Returns the origins of the columns of a build, or nothing if they cannot be told now."""
+    """Returns the origins of a build's columns, or nothing if they cannot be determined now."""
     with suppress(KappaError):
         return desk.shared_look(f"columns of {birth.build}", lambda: column_origins(birth))
     return {}
@@ -673,7 +679,7 @@ def _readable_tables(request: Request, desk: SharedLooks, state: State) -> tuple
 
 
 async def _query_of(request: Request) -> str:
-    """Returns the SQL of a request: of its form, or of its address."""
+    """Returns the SQL in a request: from its form if it is a POST, otherwise from its address."""
     if request.method == "POST":
         form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
         return form.get("sql", [""])[0]
@@ -686,7 +692,7 @@ AskedQuery = Annotated[str, Depends(_query_of)]
 @router.api_route("/query", methods=["GET", "POST"])
 @needs(Act.READ)
 def show_query(request: Request, sql: AskedQuery) -> Response:
-    """Shows a box for SQL, and the answer to a query that the address or the form has."""
+    """Shows an input for SQL, and the answer to the query in the address or the form."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
     answer: PersonsAnswer | None = None
@@ -715,7 +721,7 @@ def show_query(request: Request, sql: AskedQuery) -> Response:
 @router.api_route("/query.csv", methods=["GET", "POST"])
 @needs(Act.READ)
 def download_query(request: Request, sql: AskedQuery) -> Response:
-    """Answers a query as a file of CSV."""
+    """Answers a query as a CSV file."""
     if request.headers.get("sec-fetch-site") == "cross-site":
         raise HttpError(
             403,
@@ -730,7 +736,7 @@ def download_query(request: Request, sql: AskedQuery) -> Response:
 @router.get("/alerts")
 @needs(Act.LOOK)
 def show_alerts(request: Request) -> Response:
-    """Shows the notices, the alerts, the last messages on the page, and the dead letters."""
+    """Shows the notices, the alerts, the last messages for the page, and the dead letters."""
     desk, now = desk_of(request), datetime.now(UTC)
     here, state = desk.here, desk.here.state()
     found = alert_statuses(here.store)
@@ -779,7 +785,7 @@ def show_topics(request: Request, search: str = "") -> Response:
 
 
 def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:
-    """Returns the tables that the sinks of this project write, by topic."""
+    """Returns the tables whose rows this project's sinks send, by topic."""
     found: dict[str, list[str]] = {}
     for each in sink_statuses(desk.here.store, time.time()):
         found.setdefault(each.known.topic, []).append(each.known.table)
@@ -789,10 +795,9 @@ def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:
 @router.get("/graph")
 @needs(Act.LOOK)
 def show_graph(request: Request, pipeline: str = "") -> Response:
-    """Shows which topics, tables, views and outlets feed each other: all, or those of a pipeline.
+    """Shows which topics, tables, views and outlets feed each other, for all pipelines or for one.
 
-    Of a project that is too large for a picture, only topics, pipelines, sinks and boards are
-    shown.
+    If the project is too large for a picture, only topics, pipelines, sinks and boards are shown.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
@@ -966,7 +971,7 @@ def show_rejects(
 @router.get("/rejects/line")
 @needs(Act.INSPECT)
 def show_reject_line(request: Request, at: str = "") -> Response:
-    """Returns a reject of a serving build as a line to fix, as `kappa rejects export` does."""
+    """Returns a reject of a serving build as a line to fix, as `kappa rejects export` writes it."""
     here = desk_of(request).here
     found = newest_rejects(
         here.store,
@@ -991,7 +996,7 @@ def _topic_rates_of(request: Request) -> TopicRates:
 @router.get("/boards")
 @needs(Act.READ)
 def show_boards(request: Request) -> Response:
-    """Shows all boards of the project, also boards whose file has a mistake."""
+    """Shows all boards of the project, including boards whose file has a mistake."""
     desk, now = desk_of(request), datetime.now(UTC)
     found = boards_in(desk.here.settings.project)
     return render_page(

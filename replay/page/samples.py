@@ -1,7 +1,8 @@
-"""Samples of the rows in which two builds differ, from one comparison at a time, kept a while.
+"""Samples of the rows in which two builds differ. Results are cached for a while.
 
-A client that arrives during a comparison does not wait. A comparison that takes longer than
-`serve.compare_seconds` is ended, and the page shows the timeout.
+Only one comparison runs at a time, and a client that arrives meanwhile does not wait. If a
+comparison takes longer than `serve.compare_seconds`, it is stopped, and the page shows that it
+timed out.
 """
 
 from __future__ import annotations

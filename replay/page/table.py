@@ -1,4 +1,4 @@
-"""A table or view as values: columns, folds and readers; for `kappa tables` with files."""
+"""A table or view as values: columns, folds and readers; and files for `kappa tables`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
-    """A column that readers see: DuckDB's type, and the role: key, fold, latest value, or none.
+    """A column that readers see, with its DuckDB type and its role.
 
-    `origin` has the columns and fields from which the values are computed.
+    The role is key, a fold, the latest value, or none (""). `origin` has the columns and fields
+    from which the values are computed.
     """
 
     name: str
@@ -43,7 +44,7 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReaderProcess:
-    """A process that has the table's build pinned now, with the number of leases."""
+    """A process that has pinned the table's build now, with its number of leases."""
 
     by: str
     pid: int
@@ -86,11 +87,11 @@ def table_view(
     costs: Mapping[str, ViewCost],
     origins: Mapping[str, ColumnOrigin],
 ) -> TableView:
-    """Makes the view of a table.
+    """Returns everything that the page of a table shows.
 
-    `names_in` returns the tables that a query names; `whole` is the quoted name of the table with
-    the schema. `costs` are the costs of the build's maintained views, and `origins` the origins of
-    the table's columns.
+    `names_in` returns the tables that a query names. `whole` is the quoted name of the table with
+    its schema. `costs` are the costs of the build's maintained views, and `origins` has the origins
+    of the table's columns.
     """
     born = next((each for each in birth.tables if each.name == table.name), None)
     folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold
@@ -208,10 +209,11 @@ def _reader_processes(leases: Iterable[Lease], build: str) -> tuple[ReaderProces
 
 @dataclass(frozen=True, slots=True)
 class DescribedTable:
-    """A served table or view, with its files, the birth of its build, and the boards that name it.
+    """A served table or view, with its files, its build's birth certificate, and its boards.
 
-    The readers that pin the build are the present readers, even for a table of the past. `files` is
-    None if rows and files were not counted.
+    `boards` are the boards whose queries name the table. The readers that pin the build are the
+    present readers, even for a table of the past. `files` is None if rows and files were not
+    counted.
     """
 
     view: TableView
@@ -221,7 +223,7 @@ class DescribedTable:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Returns the topics, tables or file that the rows come from, each with its kind."""
+        """Returns the sources of the rows: topics, a file, or the view's query."""
         name = self.view.table.name
         born = next((each for each in self.birth.tables if each.name == name), None)
         if born is not None and born.file is not None:
@@ -237,7 +239,7 @@ class DescribedTable:
 
     @property
     def alerts(self) -> tuple[str, ...]:
-        """Returns the alerts on the table's rows."""
+        """Returns the alerts for changes of the table's rows."""
         return tuple(each.name for each in self.birth.alerts if each.of == self.view.table.name)
 
 
@@ -250,9 +252,10 @@ def describe_table(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> DescribedTable:
-    """Describes a served table or view at `now` (seconds since 1970).
+    """Describes a served table or view. `now` is in seconds since 1970.
 
-    Raises UsageError if no pipeline serves a table of that name.
+    `when` names a snapshot of the past; None means the present. Raises UsageError if no pipeline
+    serves a table of that name.
     """
     table, files, birth = served_table(store, name, when=when, lease_seconds=lease_seconds)
     with open_reader(None, served=True) as reader:
@@ -279,7 +282,10 @@ def describe_table(
 def boards_naming(
     project: Path, table: str, names_in: Callable[[str], frozenset[str]]
 ) -> tuple[str, ...]:
-    """Lists the project's boards whose queries name a table; `names_in` returns those names."""
+    """Lists the project's boards whose queries name a table.
+
+    `names_in` returns the tables that a query names.
+    """
     return tuple(
         name
         for name, board in boards_in(project).items()
@@ -288,7 +294,7 @@ def boards_naming(
 
 
 def described_listing(found: DescribedTable) -> Listing:
-    """Makes a row of each column."""
+    """Returns a listing with a row per column."""
     rows = (
         (each.name, each.kind, each.role or "a value", each.origin.text)
         for each in found.view.columns
@@ -297,7 +303,7 @@ def described_listing(found: DescribedTable) -> Listing:
 
 
 def described_text(found: DescribedTable) -> str:
-    """Returns all facts but the columns for people, a fact a line."""
+    """Formats all facts except the columns for display, with one fact per line."""
     view, table = found.view, found.view.table
     version = "" if table.version is None else f", Delta version {table.version}"
     readers = (
@@ -328,7 +334,7 @@ def _size_text(table: ServedTable, files: StoredFiles) -> str:
 
 
 def described_document(found: DescribedTable) -> dict[str, Any]:
-    """Returns all facts for machines."""
+    """Returns all facts as a JSON document."""
     view, table = found.view, found.view.table
     return {
         "table": table.name,

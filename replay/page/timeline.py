@@ -1,4 +1,4 @@
-"""The history as a timeline: generations, other rollouts, proofs, newest first. Pure."""
+"""The history as a timeline of generations, other rollouts and proofs, newest first. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from kappa.state.journal.journal import JournalRecord
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The part of a pipeline in a generation; `now` is True if the build serves since then."""
+    """The switch of one pipeline in a generation.
+
+    `now` is True if the build has served ever since.
+    """
 
     rollout: Rollout
     pipeline: str
@@ -33,10 +36,11 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An entry of the timeline; `number` is the number in the journal.
+    """An entry of the timeline. `number` is its number in the journal.
 
-    An entry that served has `generation` and `switches`; any other entry has a `rollout`, a
-    `proof`, or only a `detail`, as a pause has.
+    An entry that made a generation has `generation` and `switches`. Any other entry has a
+    `rollout`, a `proof`, or only a `detail` (such as a pause). `now` is True if the entry's effect
+    is still present.
     """
 
     number: int
@@ -55,9 +59,10 @@ class Moment:
 def timeline_moments(
     state: State, *, before: int | None = None, most: int | None = None, pipeline: str = ""
 ) -> tuple[Moment, ...]:
-    """Lists all moments, or the newest `most` moments with a number below `before`.
+    """Lists the moments of the timeline, newest first.
 
-    With a `pipeline`, only moments of that pipeline are listed.
+    `before` selects the moments with a lower number, `most` is the maximum number of moments, and
+    `pipeline` selects the moments of one pipeline.
     """
     found = [
         *_generation_moments(state),
@@ -79,7 +84,7 @@ def timeline_moments(
 
 
 def undo_to(state: State, generation: int) -> Iterator[PossibleAction]:
-    """Yields the undo to each build of a generation that is kept and does not serve."""
+    """Yields an undo for each build of a generation that is kept and does not serve now."""
     record = next(
         (
             each

@@ -55,10 +55,11 @@ _PLACES = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*")
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record for people; bytes that are not text are hexadecimal digits, and null is None.
+    """A record for display.
 
-    `rejected` is the reason why a build that serves has rejected the record, or "". `pretty` is a
-    value of JSON with a field a line, or "".
+    Bytes that are not text are shown as hexadecimal digits, and None stands for null. `rejected` is
+    the reason why a serving build has rejected the record, or "". If the value is JSON, `pretty`
+    has it with one field per line; otherwise `pretty` is "".
     """
 
     partition: int
@@ -129,7 +130,10 @@ class TopicView:
 
 
 def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | None]:
-    """Returns how fast topics grow. Raises Unreachable if the broker does not answer."""
+    """Returns the growth of each topic in offsets a second, or None if it is not known yet.
+
+    Raises Unreachable if the broker does not answer.
+    """
     log = desk.must_reach_broker()
     return desk.shared_look(
         "rates of topics",
@@ -170,10 +174,10 @@ def topic_usage(name: str, status: Status) -> TopicUsage:
 
 
 def topic_view(desk: SharedLooks, name: str, search: RecordSearch | None = None) -> TopicView:
-    """Returns the newest records of a topic, or the records that a search finds.
+    """Returns the newest records of a topic, or the records that match a search.
 
-    Raises HttpError if no build reads the topic or the broker has no topic of that name, UsageError
-    for a search that cannot be read, and Unreachable if the broker does not answer.
+    Raises HttpError if no build reads the topic, or if the broker has no topic of that name. Raises
+    UsageError if the search cannot be parsed, and Unreachable if the broker does not answer.
     """
     wanted = search or RecordSearch()
     log = desk.must_reach_broker()
@@ -400,7 +404,10 @@ def _places_text(places: Mapping[int, int]) -> str:
 def _rejected_places(
     desk: SharedLooks, name: str, found: Mapping[int, Iterable[int]]
 ) -> Mapping[tuple[int, int], str]:
-    """Returns why builds that serve have rejected some of these records, by place."""
+    """Returns the reasons why serving builds have rejected some of these records.
+
+    The reasons are by (partition, offset).
+    """
     ranges = [
         f'("partition" = {number} and "offset" in ({", ".join(map(str, offsets))}))'
         for number, offsets in found.items()
@@ -440,9 +447,9 @@ def _log_record(record: Record) -> LogRecord:
 
 
 def pretty_json(content: bytes | None) -> str:
-    """Returns a JSON object or array with a field a line, and each number as it is written.
+    """Formats a JSON object or array with one field per line, and numbers as they are written.
 
-    Returns "" for all other values, and for values that are too long for a page.
+    Returns "" for any other value, and for a value that is too long for a page.
     """
     if content is None or len(content) > _PRETTY_BYTES or content.lstrip()[:1] not in {b"{", b"["}:
         return ""
@@ -453,7 +460,7 @@ def pretty_json(content: bytes | None) -> str:
 
 
 def as_text(content: bytes | None) -> str | None:
-    """Returns the first of these bytes for people: text if they are UTF-8, else hexadecimal."""
+    """Returns the first 500 bytes for display: as text if they are UTF-8, otherwise hexadecimal."""
     if content is None:
         return None
     head = content[:_MOST_BYTES]

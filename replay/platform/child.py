@@ -1,8 +1,8 @@
-"""A child process of the supervisor: started, asked to end, killed if late, reaped.
+"""A child process of the supervisor: started, asked to end, killed if late, and reaped.
 
-A child runs in its own session, which dies with the supervisor (kappa/base/process.py), unless the
-child is to outlive the supervisor. Only the main thread may use this module, since the kernel ties
-a child to the thread that started the child.
+A child runs in its own session. The kernel kills the session when the supervisor dies
+(kappa/base/process.py), unless the child should outlive the supervisor. Only the main thread may
+use this module, because the kernel ties a child to the thread that started it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WELL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """A child's deaths in a row, and the time before which the child is not started again.
+    """The deaths in a row of a child, and the time before which it is not started again.
 
     The wait before the next start doubles after each death. Times are in seconds of the child's
     clock.
@@ -45,7 +45,10 @@ class BackOff:
     not_before: float = 0.0
 
     def after_death(self, *, ran_seconds: float, now: float) -> BackOff:
-        """Returns the back-off after another death."""
+        """Returns the back-off after another death.
+
+        If the child ran for a minute or longer, the death counts as the first in a row.
+        """
         deaths = 1 if ran_seconds >= WELL_SECONDS else self.deaths + 1
         pause = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** (deaths - 1))
         return BackOff(deaths, now + pause)
@@ -56,7 +59,7 @@ HandOver = Callable[[Task], subprocess.Popen[bytes] | None]
 
 
 class ChildProcess:
-    """A child process, running or not."""
+    """A child process, which may be running or not."""
 
     def __init__(
         self,
@@ -77,14 +80,14 @@ class ChildProcess:
         Args:
             what: The name of the child in messages for the operator.
             log: The file to which the child's output is appended.
-            say: Gets messages for the operator.
-            clock: Gives seconds that only go forward.
-            patience_seconds: The time from a request to end until the child is killed.
-            nice: The priority of the child, 0 to 19: a greater number leaves more to others.
+            say: Prints a message for the operator.
+            clock: Returns seconds that never move back.
+            patience_seconds: The time between a request to end and a kill of the child.
+            nice: The priority of the child, 0 to 19. A greater number is a lower priority.
             inherits: The open files that the child inherits.
-            outlives: Whether the child outlives a kill of this process; then `nice` has no effect.
-            is_handed_tasks: Whether the child gets a task by its standard input.
-            hand_over: May give the program that is to be started to a waiting process.
+            outlives: True if the child survives a kill of this process. Then `nice` has no effect.
+            is_handed_tasks: True if the child receives a task on its standard input.
+            hand_over: May give the program to a waiting process, instead of a start.
         """
         self.what = what
         self._log = log
@@ -106,21 +109,21 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child; None before the start and once the child was reaped."""
+        """Returns the process id of the child, or None if it is not started or was reaped."""
         return None if self._process is None else self._process.pid
 
     @property
     def ran_seconds(self) -> float:
-        """The seconds since the start of the child."""
+        """Returns the seconds since the child was started."""
         return self._clock() - self._begun_at
 
     @property
     def asked_to_end(self) -> bool:
-        """True once the process that was started last was asked to end."""
+        """Returns True if the process that was started last was asked to end."""
         return self._killed_at is not None
 
     def start(self, module: str, *arguments: str) -> None:
-        """Starts a module as the child's program; the output is appended to the log."""
+        """Starts a module as the child's program. The output is appended to the log."""
         failpoint("child.before_start")
         log = open_log(self._log)
         self._log_begins = log.stat().st_size if log.exists() else 0
@@ -131,9 +134,9 @@ class ChildProcess:
         self._begun_at, self._killed_at = self._clock(), None
 
     def hand_over(self, line: bytes) -> subprocess.Popen[bytes] | None:
-        """Writes a task to the process, and gives the process away.
+        """Writes a task to the process, and returns the process. The child no longer owns it.
 
-        Returns None if the process takes no task now.
+        Returns None if the process cannot take a task now.
         """
         process = self._process
         if process is None or process.stdin is None:
@@ -147,14 +150,14 @@ class ChildProcess:
         return process
 
     def ensure_started(self, module: str, *arguments: str) -> None:
-        """Starts the child unless it runs, or has died and waits for the next start."""
+        """Starts the child, unless it runs or has died and its wait is not over."""
         if self._process is None and self._clock() >= self._back_off.not_before:
             self.start(module, *arguments)
 
     def reap_exit_code(self) -> int | None:
-        """Reaps a child that has ended, with all of the session.
+        """Reaps a child that has exited, and ends what is left of its session.
 
-        Returns the exit code; None if the child still runs or was not started.
+        Returns the exit code, or None if the child still runs or was not started.
         """
         if self._process is None or (code := self._process.poll()) is None:
             return None
@@ -166,12 +169,12 @@ class ChildProcess:
         return code
 
     def reap_death(self) -> None:
-        """Reaps a child that has ended, which is a death whatever the exit code is."""
+        """Reaps a child that has exited. Any exit code counts as a death."""
         if (code := self.reap_exit_code()) is not None:
             self.has_died(code)
 
     def last_error(self) -> str:
-        """Returns the sentence of the last error in the log since the start, or ""."""
+        """Returns the message of the last error in the log since the start, or ""."""
         try:
             with self._log.open("rb") as log:
                 log.seek(max(self._log_begins, log.seek(0, os.SEEK_END) - _END_BYTES))
@@ -181,7 +184,7 @@ class ChildProcess:
         return next(filter(None, map(error_in, reversed(lines))), "")
 
     def has_died(self, code: int) -> None:
-        """Counts an exit code as a death: the next start waits, longer after each death."""
+        """Counts an exit as a death: the next start waits, and waits longer after each death."""
         self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())
         seconds = round(self._back_off.not_before - self._clock(), 1)
         self._say(
@@ -192,11 +195,14 @@ class ChildProcess:
         )
 
     def forget_deaths(self) -> None:
-        """Lets the child start at once: the cause of the deaths may have been fixed."""
+        """Resets the back-off, so that the child can start at once.
+
+        For example, the cause of the deaths may have been fixed.
+        """
         self._back_off = BackOff()
 
     def ask_to_end(self) -> None:
-        """Asks the child to end, and kills the child once the patience is over. Does not wait."""
+        """Asks the child to end, or kills it if its time to end is over. Does not wait."""
         if self._process is None or self._process.poll() is not None:
             return
         if self._killed_at is None:
@@ -209,14 +215,14 @@ class ChildProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kills the session of the child, stopped processes too, and waits for its end."""
+        """Kills all processes of the child's session, even stopped ones, and waits."""
         if self._process is not None:
             ensure_session_gone(self._process.pid)
             self._process.wait()
             _close_input(self._process)
 
     def end(self) -> None:
-        """Ends the child and waits."""
+        """Asks the child to end, waits, and kills it if it does not end in time."""
         end_all([self])
 
     def _spawn_process(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -238,7 +244,7 @@ def _close_input(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_all(children: list[ChildProcess]) -> None:
-    """Asks all children to end at once, waits, and kills children that do not end."""
+    """Asks all children to end at the same time, waits, and kills those that do not end in time."""
     for child in children:
         child.ask_to_end()
     while [
@@ -250,9 +256,9 @@ def end_all(children: list[ChildProcess]) -> None:
 
 
 def open_log(path: Path) -> Path:
-    """Prepares a log: makes the folder, and moves a large file aside.
+    """Prepares a log file: makes its folder, and renames the file if it is large.
 
-    The last older file is kept. Returns the path of the log.
+    Only the last renamed file is kept. Returns the path of the log.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
@@ -268,7 +274,7 @@ def ended_message(what: str, code: int, more: str = "") -> str:
 
 
 def ended_text(code: int) -> str:
-    """Returns how a process has ended, in words."""
+    """Describes in words how a process has exited, from its exit code."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"

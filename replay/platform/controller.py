@@ -1,8 +1,8 @@
-"""The controller: folds the journal, and at each tick takes a step of each active rollout.
+"""The controller: folds the journal, and takes a step of each active rollout at each tick.
 
-The controller keeps no state that matters: the state is a fold of the journal, so the next tick
-continues after a crash. The controller itself starts no process (Workers) and reads no records of
-topics.
+The controller has no state that must survive: its state is a fold of the journal, so the next tick
+continues after a crash. The controller itself starts no process (see Workers) and reads no records
+of topics.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 
 class LogView(Protocol):
-    """The part of Kafka that the controller needs (implemented in kappa/kafka)."""
+    """The part of the Kafka client that the controller needs (implemented in kappa/kafka)."""
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Returns the end of these topics for readers of committed records."""
+        """Returns the end of these topics, as readers of committed records see it."""
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns the facts of a topic. None if the broker has no topic of that name."""
+        """Returns the facts about a topic, or None if the broker has no topic of that name."""
 
 
 class Workers(Protocol):
@@ -64,24 +64,24 @@ class Workers(Protocol):
         """Returns True while a process of the build's job exists."""
 
     def job_stopped(self, build: str) -> Stopped | None:
-        """Returns why the build's job is not started again. None if the job may start."""
+        """Returns the reason why the build's job is not started again, or None if it may start."""
 
     def job_deaths(self, build: str) -> int:
-        """Counts the deaths in a row of the build's job."""
+        """Returns the number of deaths in a row of the build's job."""
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Aligns a build that tails, and lets the tail continue afterwards."""
+        """Aligns a build whose tail runs. The tail continues afterwards."""
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        """Starts the verification of a rollout unless the verification runs.
+        """Starts the verification of a rollout, unless it runs already.
 
-        Returns a reason if the verification has died too often to be started again, else
+        Returns the reason if the verification has died too often to be started again, otherwise
         None.
         """
 
 
 class Controller:
-    """The controller, which takes each active rollout forward, and ends retired builds."""
+    """The controller, which advances active rollouts and deletes the data of retired builds."""
 
     def __init__(
         self,
@@ -92,7 +92,10 @@ class Controller:
         rules: RolloutSettings,
         clock: Callable[[], float],
     ) -> None:
-        """Takes a `clock` that gives seconds since 1970, for leases and soaks."""
+        """Takes the parts that the controller needs. `clock` returns seconds since 1970.
+
+        The clock is used for leases and soaks.
+        """
         self.state = State()
         # The reason for which each active rollout waited at the last tick, for people alone.
         self.waits: dict[int, str] = {}
@@ -110,11 +113,11 @@ class Controller:
         self._orphans_looked_for = False
 
     def tick(self) -> State:
-        """Looks at all rollouts, takes at most a step of each, and returns the state.
+        """Observes all rollouts, takes at most one step of each, and returns the state.
 
-        If an observation or a step failed, raises the KappaError or OSError after all other
-        rollouts had a step: Unreachable if the broker did not answer. A rollout without an
-        observation gets no decision.
+        If an observation or a step fails, its KappaError or OSError is raised after all other
+        rollouts had their step; it is Unreachable if the broker did not answer. A rollout that
+        could not be observed gets no step.
         """
         with self._news.looking_for_news() as due:
             if due:
@@ -143,7 +146,7 @@ class Controller:
         return self.state
 
     def _observe_group(self, rollout: Rollout) -> Sight:
-        """Observes a rollout and the rollouts that are promoted together with this rollout."""
+        """Observes a rollout, and the rollouts that are promoted together with it."""
         seen = self._observe_rollout(rollout)
         try:
             return replace(
@@ -227,10 +230,9 @@ class Controller:
                 return seen
 
     def _current_alignment(self, rollout: Rollout) -> Alignment | None:
-        """Returns the candidate's newest alignment if new enough, else None.
+        """Returns the candidate's newest alignment, or None if it is too old or its lease is gone.
 
-        Also returns None if the lease of the alignment is gone. The lease is renewed until
-        the rollout ends.
+        The lease is renewed until the rollout ends.
         """
         last = Alignments(self._store, rollout.build).last()
         if last is None or last.number <= rollout.alignment_after:
@@ -285,7 +287,8 @@ class Controller:
     def _append_event(self, event: Event) -> None:
         """Appends the next record.
 
-        If another writer was first, the next tick observes and chooses again.
+        If another writer has taken the number, nothing is appended: the next tick observes and
+        chooses again.
         """
         check_may_follow(self.state, event)
         if isinstance(event, Held | Served):
@@ -297,7 +300,7 @@ class Controller:
     def _release_leases(self) -> None:
         """Releases the leases of alignments whose rollouts have ended.
 
-        A lease that is forgotten here expires by itself.
+        A lease that is not released here expires by itself.
         """
         for rollout in self.state.rollouts:
             if not rollout.active and rollout.id not in self._let_go_of:
@@ -329,5 +332,5 @@ class Controller:
 
 
 def _visible_offsets(sight: Sight) -> Offsets:
-    """Returns the offsets that readers of the live build see of the topics of both builds."""
+    """Returns the offsets that live readers see, in the topics that both builds read."""
     return Offsets() if sight.live is None else sight.live.offsets.only(sight.comparable)

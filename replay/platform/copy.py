@@ -1,12 +1,12 @@
 """The copy of a project's root between disks and buckets, and the adoption of a copy.
 
-Records come after the files that the records name: tables, then the records of builds, then the
+A record is copied after the files that it names: first tables, then the records of builds, then the
 birth certificates of builds, then the journal. Paths in a Delta log are relative to the log, so
 tables are valid in any folder. Until the copy is complete, a note in the copy says that the copy is
-not a root yet. A copy that was cut short continues: only data files, which never change, are not
-copied again.
+not a root yet. A copy that was interrupted can be continued: all files are copied again, except for
+data files, which never change.
 
-An adopted copy is a root of its own.
+An adopted copy is a separate root.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class CopiedRoot:
-    """A copy: the URL, the number of objects, and how many objects were copied just now."""
+    """The result of a copy: its URL, its number of objects, and how many were copied now."""
 
     url: str
     objects: int
@@ -67,10 +67,11 @@ def copy_root(
 ) -> CopiedRoot:
     """Copies the root of a project to another folder or bucket, and returns the copy.
 
-    `on_progress` gets the number of objects that are copied and the number of all objects.
-    Raises Conflict if the platform is up, Superseded if another host has claimed the target, or
-    the root while `take_over` is false, UsageError if the target is not empty, and
-    SettingsError if the target cannot be a root of this project.
+    `to` is the folder or the URL of the bucket. `on_progress` is called with the number of objects
+    that are copied so far and the number of all objects. With `take_over`, the root is copied even
+    if another host has claimed it. Raises Conflict if the platform is up. Raises Superseded if
+    another host has claimed the target, or the root without `take_over`. Raises UsageError if the
+    target is not empty, and SettingsError if it cannot be a root of this project.
     """
     target = open_store(replace(settings, root=to))
     if target.url == source.url:
@@ -92,7 +93,7 @@ def copy_root(
 
 
 def ensure_whole_root(store: Store) -> None:
-    """Raises Conflict if a root is a copy that was cut short."""
+    """Raises Conflict if a root is an incomplete copy, because the copying was interrupted."""
     note = store.get_json(_NOTE)
     if note is not None:
         raise Conflict(
@@ -103,7 +104,7 @@ def ensure_whole_root(store: Store) -> None:
 
 @contextmanager
 def _hint_at_claim(hint: str) -> Iterator[None]:
-    """Adds a hint to the error if another host has claimed a root."""
+    """Sets the hint of the error if the block finds that another host has claimed a root."""
     try:
         yield
     except Superseded as error:
@@ -149,7 +150,7 @@ def _copy_objects(
 
 
 def objects_of(store: Store) -> tuple[str, ...]:
-    """Lists all objects of a root that are the project's, in the order of the copy."""
+    """Lists all objects of a root that belong to the project, in the order of the copy."""
     found = (name for name in store.names("") if _LOCAL.fullmatch(name) is None)
     named = ((_part_of(name), name) for name in found)
     return tuple(name for part, name in sorted(named) if part < len(_PARTS))
@@ -160,12 +161,12 @@ def _part_of(name: str) -> int:
 
 
 def adopt_copy(store: Store, *, sends: bool) -> Root:
-    """Makes a copy a root of its own, with a new id, and returns the new root.
+    """Makes a copy a separate root with a new id, and returns the new root.
 
-    Unless the root `sends`, sinks, alerts and pulled sources are off; a root that was adopted
-    before may send from now on. Only the first root may send the events in the copied spool, so
-    these events are moved aside. Raises UsageError if the root is not a copy, and Conflict if the
-    platform is up on the root.
+    If `sends` is False, sinks, alerts and pulled sources are off. A root that was adopted without
+    sending may be adopted again with it. Only the first root may send the events in the copied
+    spool, so these events are moved aside. Raises UsageError if the root is not a copy, and
+    Conflict if the platform is up on the root.
     """
     from kappa.serving.collect.collector import SPOOL  # noqa: PLC0415  # it takes a server
 

@@ -1,15 +1,15 @@
-"""The keeper of HTTP under `kappa up`: a process that has the socket and keeps a server.
+"""The keeper of HTTP under `kappa up`: a process that holds the socket and keeps a server running.
 
-The keeper outlives a supervisor that was killed, so clients get answers at the same address. The
-server (serve.py) is a child of the keeper and ends with the keeper. While a new server starts,
+If the supervisor is killed, the keeper survives, so clients still get answers at the same address.
+The server (serve.py) is a child of the keeper and exits with it. While a new server starts,
 connections wait in the kernel. The next supervisor takes over the socket, ends the keeper and
-starts its own keeper with that socket (services.py). A keeper whose root was deleted ends itself.
-The keeper imports little: the process needs a sixth of the memory of a server.
+starts its own keeper with that socket (services.py). A keeper exits by itself if its root is
+deleted. The keeper imports little, so that it needs a sixth of the memory of a server.
 
-The socket is the kernel's: connections wait in the socket while the owner changes, and the kernel
-neither refuses nor resets a connection. The keeper that a killed supervisor has left ends only
-after the handover. A connection that a server has accepted ends with that server: an accepted
-connection cannot be handed over. Source: unix(7), SCM_RIGHTS.
+The socket belongs to the kernel: while its owner changes, connections wait in the socket, and the
+kernel neither refuses nor resets them. The old keeper is ended only after the handover. A
+connection that a server has accepted ends with that server, because an accepted connection cannot
+be handed over. Source: unix(7), SCM_RIGHTS.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ def keep_server(
     handed: socket.socket | None = None,
     say: Callable[[str], None],
 ) -> None:
-    """Keeps a server at an address, or another port, until this process is asked to end.
+    """Keeps a server running at an address, or at another port, until this process is asked to end.
 
-    The file at `port` keeps the port for the next start (http_port.py). Uses the socket that
-    an earlier keeper has `handed` over, if any, and hands the socket over at the `door`. Ends
-    as well if the file of the lock is gone. Raises Conflict if another keeper has the lock.
+    The file at `port` stores the port for the next start (http_port.py). `handed` is the socket
+    that an earlier keeper has handed over, if there is one. This keeper hands its socket over to
+    callers at the Unix socket `door`. It also ends if the lock file is gone. Raises Conflict if
+    another keeper has the lock.
     """
     with (
         lock,
@@ -91,9 +92,9 @@ def keep_server(
 
 
 class SocketHandover:
-    """The keeper's side of the handover: hands the socket to each caller.
+    """The keeper's side of the handover, which hands the socket to each caller.
 
-    A caller also gets the address for which the socket was opened.
+    A caller also receives the address for which the socket was opened.
     """
 
     def __init__(self, path: Path, address: HttpAddress, listening: socket.socket) -> None:
@@ -103,7 +104,7 @@ class SocketHandover:
         self._door = socket.socket(socket.AF_UNIX)
 
     def __enter__(self) -> Self:
-        """Opens the door, in place of a door that a killed keeper has left."""
+        """Opens the Unix socket for callers. It replaces one that a killed keeper has left."""
         self._path.unlink(missing_ok=True)
         with socket_name(self._path) as name:
             self._door.bind(name)
@@ -112,12 +113,12 @@ class SocketHandover:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the door."""
+        """Closes the Unix socket for callers."""
         self._door.close()
         self._path.unlink(missing_ok=True)
 
     def wait_for_caller(self, seconds: float) -> None:
-        """Waits for a caller, and hands the socket to the caller."""
+        """Waits for a caller for at most `seconds`, and hands the socket to the caller."""
         if not select.select([self._door], [], [], seconds)[0]:
             return
         with contextlib.suppress(OSError):
@@ -129,9 +130,9 @@ class SocketHandover:
 
 
 def socket_handed_over(path: Path, address: HttpAddress) -> socket.socket | None:
-    """Returns the socket of the keeper behind a door, if opened for this address.
+    """Returns the socket of the keeper at a Unix socket, if it was opened for this address.
 
-    Returns None if no keeper answers, or the socket is for another address.
+    Returns None if no keeper answers, or if the socket was opened for another address.
     """
     try:
         with socket.socket(socket.AF_UNIX) as asking:
@@ -150,7 +151,7 @@ def socket_handed_over(path: Path, address: HttpAddress) -> socket.socket | None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the keeper, whose output is a log; returns the exit code."""
+    """Runs the keeper. Its output is a log. Returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         keep_server(

@@ -1,9 +1,9 @@
 """The port of a project's HTTP server, which the project keeps from start to start.
 
-The settings name the wished port (`serve.listen`). Another project may have that port: then this
-project takes a free port, notes who had the wished port, and listens at the same free port at each
-later start. So the address of a project never becomes the address of another project. The keeper of
-HTTP imports this module, so the module imports little.
+The settings name the preferred port (`serve.listen`). If another project has that port, this
+project takes a free port, notes which process had the preferred port, and listens at the same free
+port at each later start. So the address of a project never becomes the address of another project.
+The keeper of HTTP imports this module, so the module imports little.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PORT = "run/http_port.json"
 class KeptPort:
     """The port at which a project is served.
 
-    `wished` is HOST:PORT of the settings. `taken_by` names the holder of the wished port at the
-    time when the project got another port; "" if the project has the wished port.
+    `wished` is HOST:PORT in the settings. If the project has another port, `taken_by` names the
+    process that had the preferred port then; otherwise it is "".
     """
 
     wished: str
@@ -38,7 +38,7 @@ class KeptPort:
 
     @property
     def text(self) -> str:
-        """Returns why the project has another port than the wished port, or "" if it has not."""
+        """Explains why the project does not have the preferred port, or returns "" if it has."""
         if not self.taken_by:
             return ""
         wished = self.wished.rpartition(":")[2]
@@ -46,7 +46,7 @@ class KeptPort:
 
 
 def read_kept_port(path: Path) -> KeptPort | None:
-    """Returns the port of the last run, or None without a readable file."""
+    """Returns the port of the last run, or None if there is no readable file."""
     try:
         found, _ = unsealed(path.read_bytes())
         return KeptPort(str(found["wished"]), int(found["port"]), str(found["taken_by"]))
@@ -56,15 +56,15 @@ def read_kept_port(path: Path) -> KeptPort | None:
 
 
 def write_kept_port(path: Path, kept: KeptPort) -> None:
-    """Writes the port in place of the port of the last run."""
+    """Writes the port for the next run. It replaces the port of the last run."""
     if read_kept_port(path) != kept:
         put_file(path, sealed(asdict(kept))[0], synced=False)
 
 
 def listening_at_kept_port(address: HttpAddress, path: Path) -> socket.socket:
-    """Opens the socket of a project at its port of the last run, the wished port, or any port.
+    """Opens a project's socket at its port of the last run, at the preferred port, or at any port.
 
-    Writes the port to the file at `path`. Raises Conflict if nothing can listen at the host.
+    Writes the port to the file at `path`. Raises Conflict if no socket can be opened on the host.
     """
     wished, kept = f"{address.host}:{address.port}", read_kept_port(path)
     if kept is not None and kept.wished == wished and kept.port != address.port:
@@ -83,7 +83,7 @@ def listening_at_kept_port(address: HttpAddress, path: Path) -> socket.socket:
 
 
 def holder_of_port(port: int) -> str:
-    """Names who listens at a port: a project with its folder, or a process."""
+    """Describes what listens at a port: a project with its folder, or a process."""
     found = listening_process(port)
     if found is None:
         return "a process of another user"

@@ -1,7 +1,7 @@
 """The Kafka of a platform: an embedded broker that is kept running, or a cluster.
 
-Only the supervisor has a Kafka. A broker that dies is started again on its data, at its old port if
-that port is free.
+Only the supervisor uses this module. If the embedded broker dies, it is started again on its data,
+at its old port if that port is free.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXTERNAL_BROKER_SECONDS = 15.0
 
 
 class PlatformKafka:
-    """The broker that jobs use, and the part of Kafka that the controller needs."""
+    """The broker that jobs use, with the part of the client that the controller needs."""
 
     def __init__(
         self, settings: Settings, store: Store, say: Callable[[str], None], stop: StopRequest
@@ -42,13 +42,14 @@ class PlatformKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address for clients, once `ensure_running` has returned."""
+        """Returns the address for clients. `ensure_running` must have returned before."""
         return self._client.bootstrap_servers
 
     def ensure_running(self, *, has_space: bool = True) -> None:
-        """Starts the broker unless it runs, or has died while the disk has no space.
+        """Starts the broker, unless it runs. For a cluster, waits until it answers.
 
-        Raises KappaError if the broker cannot run. The wait grows with each try.
+        A dead broker is not started while the disk has no space. The wait before the next start
+        grows with each start. Raises KappaError if the broker cannot run.
         """
         if self._settings.runs_broker:
             self._ensure_own(has_space=has_space)
@@ -66,16 +67,16 @@ class PlatformKafka:
             self._log = log
 
     def stop_broker(self) -> None:
-        """Ends an embedded broker."""
+        """Ends the embedded broker, if there is one."""
         if self._broker is not None:
             self._broker.stop()
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Returns the end of these topics for readers of committed records."""
+        """Returns the end of these topics, as readers of committed records see it."""
         return self._client.end(topics)
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns the facts of a topic. None if the broker has no topic of that name."""
+        """Returns the facts about a topic, or None if the broker has no topic of that name."""
         return self._client.facts(name)
 
     def config(self, name: str) -> Mapping[str, str]:

@@ -54,9 +54,9 @@ def message_printer(*files: TextIO) -> Callable[[str], None]:
 
 
 class ErrorReport:
-    """The reports of errors that the next tick may clear, each error once, while jobs continue.
+    """A reporter of errors that the next tick may resolve. Each error is reported once.
 
-    Examples are a full disk, a fork that fails, and a broker that is away.
+    Jobs continue meanwhile. Examples are a full disk, a failed fork, and a broker that is down.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -65,9 +65,9 @@ class ErrorReport:
 
     @contextlib.contextmanager
     def reported_once(self) -> Iterator[None]:
-        """Reports an error of the block once.
+        """Reports an error of the block, unless it was the last one to be reported.
 
-        Raises Broken and Superseded, which no later tick clears.
+        Raises Broken and Superseded, because no later tick can resolve them.
         """
         try:
             yield
@@ -83,7 +83,10 @@ class ErrorReport:
 
 @contextlib.contextmanager
 def named_errors() -> Iterator[None]:
-    """Raises an error of the machine as a KappaError: a full disk, a folder of another user."""
+    """Turns an OSError of the block into a KappaError.
+
+    For example, the disk is full, or a folder belongs to another user.
+    """
     try:
         yield
     except OSError as error:
@@ -96,7 +99,10 @@ def named_errors() -> Iterator[None]:
 
 
 def news_lines(before: State, after: State) -> Iterator[str]:
-    """Yields a line for each rollout that moved on, and each pipeline retired or paused."""
+    """Yields a line for each rollout whose phase has changed, and for each change of a pipeline.
+
+    Such changes are retirements, pauses and resumptions.
+    """
     # Imported late: the keeper of HTTP, which imports this module, stays small.
     from kappa.replay.rollout.rollout import Phase  # noqa: PLC0415  # as said above
 

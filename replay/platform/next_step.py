@@ -1,4 +1,4 @@
-"""The next step of an active rollout, from one observation of the rollout. Pure."""
+"""The next step of an active rollout, chosen from one observation. Pure."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
 
 
 def _awaited_of_job(sight: Sight, reading: str) -> str:
-    """Returns the slow part of a candidate's job: the start of Spark, or the `reading`."""
+    """Returns the event for which a candidate waits: the start of Spark, or `reading`."""
     return "its Spark to start" if sight.candidate is None else reading

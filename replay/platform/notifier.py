@@ -1,10 +1,11 @@
-"""The notifier: a thread of the supervisor that tells people of the platform (`[notify] to`).
+"""The notifier: a thread of the supervisor that sends notices about the platform to people.
 
-It tells that a rollout has failed or waits for a yes, that a job has stopped for good or dies again
-and again, that a proof differs, that events drift, and that the disk is full. It reads the journal,
-the supervisor's report and the documents of builds, and delivers as an alert does: at least once,
-across deaths. Events of the journal are told once each. A state is told when it begins, and again
-if it ends and begins anew.
+The notices go to `to` in the settings `[notify]`. They say that a rollout has failed or waits for a
+yes, that a job has stopped for good or dies again and again, that a proof differs, that events
+drift, or that the disk is full. The notifier reads the journal, the supervisor's report and the
+documents of builds. It delivers as an alert does: at least once, even if processes die. Each event
+of the journal gives one notice. A state gives a notice when it begins, and again if it ends and
+begins again.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ _DEATHS = 3
 
 
 class NoticePlace(Struct, frozen=True):
-    """The place up to which facts were told: a number of the journal, and the states told of."""
+    """The place up to which notices were sent: a number in the journal, and the reported states."""
 
     record: int = 0
     open: tuple[str, ...] = ()
 
 
 class Notifier:
-    """The thread that delivers notices, if `notify.to` is set."""
+    """The thread that delivers notices. It runs only if `notify.to` is set."""
 
     def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None]) -> None:
-        """Makes a notifier that does not run yet; `say` gets messages for the operator.
+        """Makes a notifier that does not run yet. `say` prints a message for the operator.
 
         Raises DeclarationError if `notify.to` is not an address.
         """
@@ -69,13 +70,13 @@ class Notifier:
         self._is_wanted = bool(to)
 
     def start(self) -> None:
-        """Starts the thread, unless nothing is to be told or the root may not send."""
+        """Starts the thread, unless `notify.to` is empty or the root may not send."""
         root = own_root(self._store)
         if self._is_wanted and (root is None or root.sends):
             self._thread.start()
 
     def end(self) -> None:
-        """Ends the thread, and waits a while for an attempt that is under way."""
+        """Ends the thread, and waits for at most five seconds for a running attempt."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_PATIENCE_SECONDS)
@@ -106,10 +107,10 @@ class Notifier:
 
 
 def notices_since(store: Store, reserve: int, place: str | None) -> tuple[str, tuple[Notice, ...]]:
-    """Returns the present place, and the facts since an earlier place.
+    """Returns the present place, and the notices for all facts since an earlier place.
 
-    Without an earlier place only the present states are told, and no event of the past. `reserve`
-    is the space in bytes that the supervisor keeps on the disk.
+    If `place` is None, there are only notices for present states, and none for past events.
+    `reserve` is the number of bytes that the supervisor keeps free on the disk.
     """
     known = _parsed_place(place)
     state = current_state(store)
@@ -156,7 +157,7 @@ def _events_in(records: tuple[JournalRecord, ...], state: State) -> Iterator[Not
 
 
 def _present_states(store: Store, state: State, reserve: int) -> Iterator[Notice]:
-    """Yields the states that wait for a person now."""
+    """Yields a notice for each present state that a person should deal with."""
     for rollout in state.active_rollouts:
         if rollout.waits:
             yield Notice(

@@ -1,6 +1,6 @@
-"""The children that work on builds: a job per wanted build, a verification per rollout.
+"""The child processes that work on builds: a job per wanted build, a verification per rollout.
 
-This module starts, ends and restarts the children; the controller decides on records of the journal
+This module starts, ends and restarts them. The controller decides, by records of the journal
 (controller.py). A catch-up and a verification run at a low priority, so that the live job stays
 fresh.
 """
@@ -50,9 +50,10 @@ _FIRST_BEAT_SECONDS = 45.0
 
 @dataclass(frozen=True, slots=True)
 class JobCourse:
-    """The course of a build's job processes so far.
+    """The history of a build's job processes.
 
-    `died_of` is the cause of the last death; `caught_up` is true once a catch-up has succeeded.
+    `died_of` is the cause of the last death. `stopped` is the reason why the job has stopped for
+    good. `caught_up` is True once a catch-up has succeeded.
     """
 
     back_off: BackOff = field(default_factory=BackOff)
@@ -63,10 +64,10 @@ class JobCourse:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The end of a process of a job.
+    """The exit of a job's process.
 
-    `stopped` is the reason that the job itself wrote down, if any; `error` is the last error
-    sentence in the log.
+    `stopped` is the reason that the job itself has written down, if there is one. `error` is the
+    message of the last error in the log.
     """
 
     code: int
@@ -78,7 +79,7 @@ class JobEnd:
 
 
 def after_end(course: JobCourse, end: JobEnd, *, now: float) -> JobCourse:
-    """Returns the course of a job after a process of the job has ended. Pure."""
+    """Returns the history of a job after one of its processes has exited. Pure."""
     match end:
         case JobEnd(asked_to_end=True):
             return replace(course, back_off=BackOff())
@@ -101,10 +102,10 @@ def after_end(course: JobCourse, end: JobEnd, *, now: float) -> JobCourse:
 def deaths_of(
     course: JobCourse, *, runs_seconds: float, silent_seconds: float = 0.0
 ) -> Deaths | None:
-    """Returns the deaths of a job that people should know of. Pure.
+    """Returns the deaths of a job that should be displayed, or None if the job runs well. Pure.
 
-    Counts the deaths in a row, and the seconds of silence from which another death may come.
-    Returns None if the job runs well.
+    The result has the number of deaths in a row. It also has the seconds of silence, if the job has
+    been silent for so long that it may be killed.
     """
     died = course.back_off.deaths if runs_seconds < WELL_SECONDS else 0
     silent = int(silent_seconds) if silent_seconds >= SILENT_SECONDS else 0
@@ -112,17 +113,18 @@ def deaths_of(
 
 
 class Pulse:
-    """The time since the beat of a child changed, as repeated looks at the beat show.
+    """The time since a child's beat last changed, measured by repeated observations.
 
-    A child that has just started is silent only after the time of a start. Clocks are not
-    compared: the beat has to change between two looks. So a machine that slept for a night has
-    lost no time.
+    The time for a child's start does not count as silence. Clocks are not compared, because the
+    beat only has to change between two observations. So if the machine sleeps for a night, no
+    silence is counted.
     """
 
     def __init__(self, look: Callable[[], int | None], clock: Callable[[], float]) -> None:
         """Takes a function that returns the last beat, and a clock.
 
-        The clock gives seconds that only go forward while the machine runs.
+        The clock returns seconds that never move back, and that do not advance while the machine
+        sleeps.
         """
         self._look = look
         self._clock = clock
@@ -130,7 +132,7 @@ class Pulse:
         self._changed_at = clock() + _FIRST_BEAT_SECONDS
 
     def silent_seconds(self) -> float:
-        """Returns the seconds since looks last showed a change of the beat."""
+        """Observes the beat, and returns the seconds since an observation last found it changed."""
         seen = self._look()
         if seen != self._seen:
             self._seen, self._changed_at = seen, self._clock()
@@ -138,14 +140,14 @@ class Pulse:
 
 
 def is_starting(child: ChildProcess) -> bool:
-    """Returns True while a job starts: no spare is started at the same time."""
+    """Returns True while a job starts. No spare is started at the same time."""
     seconds = _WARM_START_SECONDS if child.was_handed_over else _START_SECONDS
     return child.ran_seconds < seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A process of a build's job, and the records of the build when the process began."""
+    """A process of a build's job, and records of the build at the start of the process."""
 
     child: ChildProcess
     pulse: Pulse
@@ -167,7 +169,7 @@ class Processes:
     ) -> None:
         """Makes processes that do not run yet.
 
-        `say` gets messages for the operator; `clock` gives seconds that only go forward.
+        `say` prints a message for the operator. `clock` returns seconds that never move back.
         """
         self._store = store
         self._settings = settings
@@ -185,10 +187,10 @@ class Processes:
     def reconcile_jobs(
         self, wanted: frozenset[str], bootstrap_servers: str, *, serves: bool = True
     ) -> None:
-        """Reaps children that ended, starts missing jobs, ends jobs that are not wanted.
+        """Reaps children that have exited, starts missing jobs, and ends jobs that are not wanted.
 
-        If no build `serves` yet, a catch-up begins at a normal priority: no other job is
-        delayed.
+        `wanted` are the builds that need a job. If no build `serves` yet, a catch-up runs at normal
+        priority, because it delays no other job.
         """
         moved = bootstrap_servers != self._bootstrap_servers
         self._bootstrap_servers = bootstrap_servers
@@ -217,7 +219,7 @@ class Processes:
             self._spares.ensure_ready()
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Ends the build's tail and starts an alignment, unless an alignment runs already."""
+        """Ends the build's tail and starts an alignment, unless a new alignment runs already."""
         job = self._jobs.get(build)
         last = Alignments(self._store, build).last()
         if job is None or job.leg is not LegKind.ALIGNMENT or job.last_alignment != last:
@@ -225,7 +227,10 @@ class Processes:
 
     @property
     def is_calm(self) -> bool:
-        """True if nobody waits for a JVM: a spare is warm, and no build catches up or verifies."""
+        """Returns True if nothing waits for the start of a JVM.
+
+        Then a spare is warm, and no build catches up, is aligned or is verified.
+        """
         return (
             self._spares.is_any_warm
             and not self._verifications
@@ -237,30 +242,30 @@ class Processes:
 
     @property
     def jobs(self) -> frozenset[str]:
-        """The builds whose jobs run."""
+        """Returns the builds whose jobs run."""
         return frozenset(self._jobs)
 
     @property
     def aligning(self) -> frozenset[str]:
-        """The builds that must be aligned before the tail continues."""
+        """Returns the builds that must be aligned before their tail continues."""
         return frozenset(self._aligning)
 
     def job_runs(self, build: str) -> bool:
-        """Returns True while a process of the build's job exists, even of an older supervisor."""
+        """Returns True while a process of the build's job exists, even of an earlier supervisor."""
         return build in self._jobs or is_held(
             self._store.local.path(f"{folder_of_build(build)}/lock")
         )
 
     def job_stopped(self, build: str) -> Stopped | None:
-        """Returns why the build's job is not started again. None if the job may start."""
+        """Returns the reason why the build's job is not started again, or None if it may start."""
         return self._course_of(build).stopped
 
     def job_deaths(self, build: str) -> int:
-        """Counts the deaths in a row of the build's job."""
+        """Returns the number of deaths in a row of the build's job."""
         return self._course_of(build).back_off.deaths
 
     def deaths_of_job(self, build: str) -> Deaths | None:
-        """Returns the deaths in a row of the build's job, for people. None without a death."""
+        """Returns the deaths in a row of the build's job, for display, or None if it runs well."""
         job = self._jobs.get(build)
         return deaths_of(
             self._course_of(build),
@@ -269,9 +274,9 @@ class Processes:
         )
 
     def ensure_verifying(self, rollout: int) -> str | None:
-        """Starts the verification of a rollout unless the verification runs.
+        """Starts the verification of a rollout, unless it runs already.
 
-        Returns a reason if the verification has died too often to be started again, else
+        Returns the reason if the verification has died too often to be started again, otherwise
         None.
         """
         # A verification that has just ended is reaped before the journal, with its verdict, is
@@ -290,7 +295,7 @@ class Processes:
         return None
 
     def end_all(self) -> None:
-        """Asks all children to end, waits, and kills children that do not end."""
+        """Asks all children to end, waits, and kills those that do not end in time."""
         end_all([*(job.child for job in self._jobs.values()), *self._verifications.values()])
         self._jobs.clear()
         self._verifications.clear()

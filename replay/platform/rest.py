@@ -1,12 +1,12 @@
-"""The rest of a build: when a build needs no job, and when a build is woken.
+"""The rest of a build: the decision when a build needs no job, and when it is woken.
 
-A job costs memory and a little of a core even if no records come. A build whose readers have all of
-the log rests after `engine.rest_after`; the next record wakes the build. A build that is only kept
-for an undo folds in turns: many records at once, or all records since the last turn. A build that
-reads a compacted topic is woken in time to hear of every deletion (law 5).
+A job needs memory and a little CPU time even if no records arrive. A build whose readers have all
+of the log rests after `engine.rest_after`, and the next record wakes it. A build that is only kept
+for an undo folds in turns: once many records are unread, or after some time. A build that reads a
+compacted topic is woken in time to read every tombstone before Kafka deletes it (law 5).
 
-The supervisor looks at the ends of the log in the place of builds that rest (Rests). The decision
-from one look to the next is pure (after_look).
+For builds that rest, the supervisor observes the ends of the log (Rests). The decision from one
+observation to the next is pure (after_look).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _PROMISE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TopicPromise:
-    """The promise of a build's topics to a build that is away.
+    """The time for which a build's topics keep the records that the build has not read yet.
 
-    The topics keep all records that the build has not read for more than `turn_seconds`.
-    `hears` is true if the build has to hear of deletions in that time; `by_size`, if a topic
-    may delete unread records at once.
+    The topics keep these records for longer than `turn_seconds`, which is therefore the longest
+    time between two turns. `hears` is True if the build must read tombstones within that time.
+    `by_size` is True if a topic may delete unread records at any time because of its size.
     """
 
     turn_seconds: float = _LONGEST_TURN_SECONDS
@@ -53,7 +53,7 @@ class TopicPromise:
 
     @classmethod
     def of_topics(cls, topics: Iterable[Mapping[str, str]]) -> TopicPromise:
-        """Returns the promise of topics with these settings in force."""
+        """Returns the promise of topics that have these settings in force."""
         turn, hears, by_size = _LONGEST_TURN_SECONDS, False, False
         for config in topics:
             policy = config.get("cleanup.policy", "delete").split(",")
@@ -68,10 +68,11 @@ class TopicPromise:
 
 @dataclass(frozen=True, slots=True)
 class BuildLook:
-    """A look at a build: the folded offsets, and the ends of the topics in the log.
+    """An observation of a build: its folded offsets, and the ends of its topics in the log.
 
-    `heard_seconds` is how long ago the build heard of all deletions. A build that is `kept` neither
-    serves nor is a candidate. `runs` is True if a job runs, `asked` if a turn was requested.
+    `heard_seconds` is the time since the build last had read all tombstones. `kept` is True if the
+    build neither serves nor is a candidate. `runs` is True if its job runs. `asked` is True if a
+    turn was requested.
     """
 
     offsets: Offsets
@@ -84,9 +85,10 @@ class BuildLook:
 
 @dataclass(frozen=True, slots=True)
 class RestState:
-    """The memory of a build: whether the build `rests`, and since when the offsets are the same.
+    """The state of a build between two observations.
 
-    `target` are the offsets that a kept build folds before the next rest.
+    `rests` is True if the build needs no job. `since` is the time since which its offsets have been
+    the same. `target` has the offsets that a kept build folds before it rests again.
     """
 
     rests: bool
@@ -105,15 +107,15 @@ def after_look(
     rest_after: float,
     many: int,
 ) -> RestState:
-    """Returns whether a build is to rest or to run after a look. Pure.
+    """Decides whether a build should rest or run, after an observation. Pure.
 
     Args:
-        before: The state after the look before; None at the first look.
-        seen: The findings of the look.
-        promise: The promise of the build's topics.
-        now: Seconds that only go forward.
-        rest_after: The build rests after so many seconds without a change.
-        many: So many unread records wake a kept build, too.
+        before: The state after the previous observation, or None at the first one.
+        seen: The observation.
+        promise: How long the build's topics keep unread records.
+        now: The time in seconds, of a clock that never moves back.
+        rest_after: The number of seconds without a change after which the build rests.
+        many: The number of unread records that also wakes a kept build.
     """
     known = before or RestState(not seen.runs, now, seen.offsets, seen.kept)
     late = promise.hears and seen.heard_seconds > promise.turn_seconds
@@ -149,17 +151,17 @@ def _config_seconds(config: Mapping[str, str], name: str) -> float:
 
 
 class TopicEnds(Protocol):
-    """The part of Kafka that rests need (implemented in kappa/kafka)."""
+    """The part of the Kafka client that rests need (implemented in kappa/kafka)."""
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Returns the end of these topics for readers of committed records."""
+        """Returns the end of these topics, as readers of committed records see it."""
 
     def config(self, name: str) -> Mapping[str, str]:
         """Returns all settings of a topic that are in force."""
 
 
 class WatchedBuild:
-    """The newest frontier of a build, as looks from outside know the frontier."""
+    """The newest frontier of a build, observed from outside its job."""
 
     def __init__(self, store: Store, build: str, clock: Callable[[], float]) -> None:
         self._legs, self._frontiers = Legs(store, build), Frontiers(store, build)
@@ -167,7 +169,7 @@ class WatchedBuild:
         self._newest: Frontier | None = None
 
     def tail_frontier(self) -> Frontier | None:
-        """Returns the newest frontier if the newest leg is the tail, else None."""
+        """Returns the newest frontier if the build's newest leg is the tail, otherwise None."""
         with self._news.looking_for_news() as due:
             if due:
                 self._newest = self._frontiers.newest() if self._legs.has_tail() else None
@@ -175,7 +177,7 @@ class WatchedBuild:
 
 
 class Rests:
-    """All builds of a supervisor, at rest or not."""
+    """The builds of a supervisor, and the state of each: at rest or not."""
 
     def __init__(
         self,
@@ -187,10 +189,11 @@ class Rests:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Builds rest after `rest_after` seconds (0: never); `many` records wake any build.
+        """Takes the rules of rest. No build is known at first.
 
-        `say` gets messages for the operator. `clock` gives seconds that only go forward,
-        `wall` seconds since 1970.
+        A build rests after `rest_after` seconds without a change (0: never). `many` unread records
+        wake any build. `say` prints a message for the operator. `clock` returns seconds that never
+        move back, and `wall` returns seconds since 1970.
         """
         self._store = store
         self._rest_after = rest_after
@@ -209,16 +212,16 @@ class Rests:
 
     @property
     def woken(self) -> Mapping[str, str]:
-        """The times at which builds were woken last: until then the builds had all records."""
+        """Returns the time at which each build was last woken. Before that, it had all records."""
         return self._woken
 
     def update_resting(
         self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
     ) -> frozenset[str]:
-        """Returns the `wanted` builds that are to have no job now.
+        """Returns those of the `wanted` builds that should have no job now.
 
-        Builds that are only for an undo are `kept`; builds with a job are in `runs`. If the
-        broker does not answer, the answer is the same as before.
+        `kept` are the builds that are only kept for an undo, and `runs` are the builds with a job.
+        If the broker does not answer, the result is the same as before.
         """
         if self._rest_after == 0:
             return frozenset()
@@ -287,7 +290,10 @@ class Rests:
             )
 
     def _is_due(self, build: str, newest: Frontier, kept: frozenset[str], now: float) -> bool:
-        """Returns False for a build that folds: the log's end adds no information."""
+        """Returns True if the end of the log must be known to decide about a build.
+
+        Returns False for a build that is folding.
+        """
         known = self._known.get(build)
         if known is None or known.rests or build in kept or known.kept:
             return True
@@ -302,7 +308,7 @@ class Rests:
         return self._topics[build]
 
     def _log_ends(self, builds: list[str], log: TopicEnds) -> dict[str, Offsets]:
-        """Returns the log's end for each build, except builds with a topic that is gone."""
+        """Returns the ends of the log for each build. A build with a missing topic has none."""
         topics = {build: self._topics_of(build) for build in builds}
         try:
             end = log.end(frozenset().union(*topics.values())) if builds else Offsets()

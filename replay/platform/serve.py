@@ -1,8 +1,8 @@
-"""The HTTP server's own process: `kappa serve`, or the child of a keeper (http_keeper.py).
+"""The process of the HTTP server: `kappa serve`, or the child of a keeper (http_keeper.py).
 
-The server is a process beside the supervisor: whatever a request does to the server, rollouts
-continue. This module joins the routes of serving/http and replay/page in one application. Run as a
-program, this module is the child of a keeper.
+The server runs in a separate process from the supervisor: whatever a request does to the server,
+rollouts continue. This module combines the routes of serving/http and replay/page in one
+application. Run as a program, this module is the child of a keeper.
 """
 
 from __future__ import annotations
@@ -61,10 +61,11 @@ def serve_alone(
     token: str | None = None,
     say: Callable[[str], None],
 ) -> None:
-    """Serves alone until this process is asked to end.
+    """Serves HTTP without a keeper, until this process is asked to end.
 
-    Raises SettingsError if the server would listen to other machines without a token, and
-    Conflict if the port is taken.
+    `listen` and `token` override the settings. `say` prints a message for the operator. Raises
+    SettingsError if other machines could reach the server and no token is required. Raises Conflict
+    if the port is taken.
     """
     accounts = _accounts_of(here, token)
     address = guarded_address(
@@ -83,7 +84,7 @@ def serve_alone(
 
 
 def _serve_kept(here: ProjectContext, host: str, listening: socket.socket) -> None:
-    """Serves at the socket of a keeper, whose process clients know as the server."""
+    """Serves at the socket of a keeper. The keeper's process is recorded as the server."""
     accounts = _accounts_of(here, None)
     ensure_guarded(host, accounts.token, named=accounts.is_guarded)
     address = HttpAddress(host, listening.getsockname()[1])
@@ -162,7 +163,7 @@ def _accounts_of(here: ProjectContext, token: str | None) -> Accounts:
 
 
 def _agents(here: ProjectContext, ending: ExitStack) -> AgentsOverHttp:
-    """Returns the server of agents; its processes end with the stack."""
+    """Returns the HTTP application for agents. Its processes end when `ending` closes."""
     from kappa.agents.server import open_desk, serve_over_http  # noqa: PLC0415  # the SDK is an extra
 
     return serve_over_http(ending.enter_context(open_desk(here)))
@@ -176,7 +177,7 @@ def _postgres_server(
     ending: ExitStack,
     say: Callable[[str], None],
 ) -> tuple[AbstractAsyncContextManager[None], ...]:
-    """Returns the Postgres server if the settings name its address, ready to be run.
+    """Returns the Postgres server, ready to run, if the settings give its address.
 
     If the server cannot be made, a message says so, and HTTP is served anyway.
     """
@@ -211,7 +212,7 @@ def _unready_reasons(store: Store) -> tuple[str, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the server, whose output is a log; returns the exit code."""
+    """Runs the server. Its output is a log. Returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         with socket.socket(fileno=given.socket) as listening:

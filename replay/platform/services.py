@@ -1,11 +1,11 @@
-"""The services of `kappa up`: the child processes beside the jobs of builds.
+"""The services of `kappa up`: the child processes other than the jobs of builds.
 
-The archiver, the courier and the collector are programs that get the broker's address: the program
-is ended and started again when the address changes. The keeper of HTTP has no broker. The check of
+The archiver, the courier and the collector are programs that receive the broker's address. If the
+address changes, they are ended and started again. The keeper of HTTP needs no broker. The check of
 maintained views runs once for each build that serves. Missing class archives are made once.
 
-The keeper of HTTP (replay/platform/http_keeper.py) outlives a supervisor that was killed. The lock
-of the keeper names the process, so the next supervisor, or `kappa down`, finds and ends the keeper.
+If the supervisor is killed, the keeper of HTTP (replay/platform/http_keeper.py) survives. The
+keeper's lock names its process, so that the next supervisor, or `kappa down`, can find and end it.
 A `kappa serve` takes no lock.
 """
 
@@ -53,10 +53,10 @@ ARCHIVES_LOG = "archives"
 
 
 class Service:
-    """A child program beside the jobs of builds. A subclass says when the program is wanted.
+    """A child program other than the job of a build.
 
-    The supervisor waits up to `patience_seconds` for the end of a program, and does nothing else
-    during the wait.
+    A subclass decides when the program is wanted. If a program must end, the supervisor waits for
+    at most `patience_seconds`, and does nothing else during the wait.
     """
 
     what: ClassVar[str]
@@ -75,7 +75,7 @@ class Service:
     ) -> None:
         """Makes a service that does not run yet.
 
-        `say` gets messages for the operator; `clock` gives seconds that only go forward.
+        `say` prints a message for the operator. `clock` returns seconds that never move back.
         """
         self._store = store
         self._settings = settings
@@ -92,14 +92,14 @@ class Service:
         )
 
     def end(self) -> None:
-        """Ends the program. The next process of the program continues the work."""
+        """Ends the program. When it is started again, it continues its work."""
         self._child.end()
 
 
 class BrokerService(Service):
-    """A program that gets the project, the root, and the broker's address.
+    """A program that receives the project, the root and the broker's address.
 
-    A program that `needs_space` does not run while the disk is full.
+    If `needs_space` is True, the program does not run while the disk is full.
     """
 
     module: ClassVar[str]
@@ -111,9 +111,9 @@ class BrokerService(Service):
     _bootstrap_servers = ""
 
     def ensure_running(self, bootstrap_servers: str, *, has_space: bool = True) -> None:
-        """Starts the program unless it runs, is not wanted, or has died just now.
+        """Starts the program, unless it runs, is not wanted, or has died just now.
 
-        Ends a program that knows another broker.
+        If the program runs with the address of another broker, it is ended first.
         """
         if self.needs_space and not has_space:
             self.end()
@@ -132,19 +132,19 @@ class BrokerService(Service):
             )
 
     def _take_end(self, code: int) -> None:
-        """Counts the end of a process as a death, whatever the exit code is."""
+        """Counts the exit of a process as a death, whatever its exit code is."""
         self._child.has_died(code)
 
     def _update_wanted(self) -> None:
-        """Looks whether the program is wanted."""
+        """Finds out if the program is wanted, and sets `_is_wanted`."""
 
 
 class ArchiverService(BrokerService):
     """The program that archives topics, if the project's files may declare an archived topic.
 
-    Only a run of the project's files shows what the project declares, and a supervisor never runs
-    these files. So the word `archive` in a file is enough to start the archiver, and an archiver
-    that finds no archived topic ends. The archiver starts again when the project's files change.
+    Only by running the project's files could the supervisor know what they declare, and it never
+    runs them. So if a file contains the word `archive`, the archiver is started. If the archiver
+    finds no archived topic, it exits. When the project's files change, it is started again.
     """
 
     what = "the archiver"
@@ -160,7 +160,10 @@ class ArchiverService(BrokerService):
     _files: Mapping[Path, int] = {}
 
     def _take_end(self, code: int) -> None:
-        """Notes, after exit code 0, that no topic is archived until the files change."""
+        """Takes exit code 0 to mean that no topic is archived; any other exit code is a death.
+
+        After exit code 0, the archiver is not started until the project's files change.
+        """
         if code == 0:
             self._is_wanted = False
         else:
@@ -183,8 +186,8 @@ class ArchiverService(BrokerService):
 class CourierService(BrokerService):
     """The program that runs sinks and alerts, if a build that serves has any.
 
-    The courier of a root that may not send never runs. A courier that has started stays: the
-    courier ends each sink and each alert by itself.
+    If the root may not send, the courier never runs. Once started, the courier keeps running: it
+    ends each sink and each alert by itself.
     """
 
     what = "the courier"
@@ -206,8 +209,8 @@ class CourierService(BrokerService):
 class CollectorService(BrokerService):
     """The program that takes events over the network, if `[collect]` names topics.
 
-    The collector runs on a full disk, too: events go to the broker, and the collector refuses
-    events that the broker cannot take.
+    The collector also runs while the disk is full: events go to the broker, and the collector
+    refuses events that the broker cannot take.
     """
 
     what = "the collector"
@@ -222,7 +225,7 @@ class CollectorService(BrokerService):
 
 
 class HttpService(Service):
-    """The child that keeps HTTP served, if `serve.listen` is set."""
+    """The child that keeps the HTTP server running, if `serve.listen` is set."""
 
     what = "the keeper of HTTP"
     log = "logs/http.log"
@@ -237,10 +240,11 @@ class HttpService(Service):
         return _listen_address(self._settings, self._store.local.folder, self._say)
 
     def ensure_running(self) -> None:
-        """Starts the keeper unless it runs, is not wanted, or has died just now.
+        """Starts the keeper, unless it runs, is not wanted, or has died just now.
 
-        It first ends the keeper of an earlier supervisor, whose settings and code may be old.
-        Before that, it takes over the socket of that keeper, so that clients wait.
+        First ends the keeper of an earlier supervisor, because its settings and code may be out of
+        date. Before that, takes over the socket of that keeper, so that connections wait instead of
+        failing.
         """
         self._child.reap_death()
         if self._child.pid is not None:
@@ -264,24 +268,24 @@ class HttpService(Service):
         self._close_handed(is_over=False)
 
     def end(self) -> None:
-        """Ends the keeper, and with the keeper the server."""
+        """Ends the keeper. The server ends with it."""
         self._close_handed(is_over=True)
         self._child.end()
         ensure_no_keeper(self._store)
 
     def _close_handed(self, *, is_over: bool) -> None:
-        """Closes the socket that was handed over, once the keeper has it or all `is_over`."""
+        """Closes the socket that was handed over, if the new keeper has it or `is_over`."""
         if self._handed is not None and (is_over or self._child.pid is not None):
             self._handed.close()
             self._handed = None
 
 
 class ViewCheckService(Service):
-    """The child that checks the maintained views of serving builds, a build at a time.
+    """The child that checks the maintained views of serving builds, one build at a time.
 
-    A check waits until slices have kept the views for a while: right after a replay the views
-    were computed whole, and the verification compared the views. A check that is ended is begun
-    again by the next supervisor.
+    A check begins after slices have kept the views for a while. It would be useless right after a
+    replay: the views were computed whole then, and the verification has compared them. If the child
+    is ended, the next supervisor begins its check again.
     """
 
     what = "the check of maintained views"
@@ -293,7 +297,7 @@ class ViewCheckService(Service):
 
     @cached_property
     def _first(self) -> dict[str, int]:
-        """For each build that waits for a check: the number of its frontier at the first look."""
+        """Returns the first observed frontier number of each build that waits for its check."""
         return {}
 
     @cached_property
@@ -301,7 +305,7 @@ class ViewCheckService(Service):
         return set()
 
     def ensure_running(self, serving: Iterable[str]) -> None:
-        """Starts the check of a serving build whose slices have kept its views for a while."""
+        """Starts the check of a serving build, if slices have kept its views for a while."""
         if (code := self._child.reap_exit_code()) is not None:
             self._say(ended_message(self._child.what, code))
         if self._child.pid is not None or self._clock() < self._look_at:
@@ -332,10 +336,11 @@ class ViewCheckService(Service):
 
 
 class ClassArchiveService(Service):
-    """The child that makes the class archives which this installation lacks.
+    """The child that makes the class archives that are missing in this installation.
 
-    After `pip install` there are none, and JVMs start in twice the time (class_archive.py). The
-    child begins once nobody waits for a JVM. Each supervisor tries once.
+    After `pip install` there are none, and without them JVMs take twice as long to start
+    (class_archive.py). The child begins once nothing waits for the start of a JVM. Each supervisor
+    tries once.
     """
 
     what = "the making of class archives"
@@ -346,7 +351,10 @@ class ClassArchiveService(Service):
     _was_looked_at = False
 
     def ensure_made(self, *, is_calm: bool) -> None:
-        """Starts the child if the platform `is_calm`, and an archive is missing."""
+        """Starts the child if an archive is missing and the platform is calm.
+
+        `is_calm` is True if nothing waits for the start of a JVM.
+        """
         if (code := self._child.reap_exit_code()) is not None:
             self._say(ended_message(self._child.what, code))
         if not is_calm or self._was_looked_at:
@@ -364,7 +372,7 @@ class Services:
     """All services of a supervisor."""
 
     def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None]) -> None:
-        """Makes services that do not run yet; `say` gets messages for the operator."""
+        """Makes services that do not run yet. `say` prints a message for the operator."""
         self.http = HttpService(store, settings, say=say)
         self._at_broker = tuple(
             kind(store, settings, say=say)
@@ -376,10 +384,10 @@ class Services:
     def ensure_running(
         self, bootstrap_servers: str, serving: Iterable[str], *, has_space: bool, is_calm: bool
     ) -> None:
-        """Starts the services that are missing, except HTTP, which needs no broker.
+        """Starts all missing services, except for HTTP, which needs no broker.
 
-        `serving` are the builds that serve. Without space on the disk, services that write much
-        are ended. `is_calm` means that nobody waits for the start of a JVM.
+        `serving` are the builds that serve. If `has_space` is False, services that write much are
+        ended. `is_calm` is True if nothing waits for the start of a JVM.
         """
         for service in self._at_broker:
             service.ensure_running(bootstrap_servers, has_space=has_space)
@@ -387,13 +395,13 @@ class Services:
         self._class_archives.ensure_made(is_calm=is_calm and has_space)
 
     def end_all(self) -> None:
-        """Ends all services, and waits for the end of each."""
+        """Ends all services, and waits until each has exited."""
         for service in (self.http, *self._at_broker, self._view_check, self._class_archives):
             service.end()
 
 
 def ensure_no_keeper(store: Store) -> bool:
-    """Ends the keeper of this root and waits. Returns False without a keeper."""
+    """Ends the keeper of this root and waits. Returns False if there is no keeper."""
     keeper = holding_process(store.local.path(KEEPER))
     if keeper is None:
         return False

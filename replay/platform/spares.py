@@ -1,8 +1,9 @@
 """The supervisor's spares: processes with Spark booted and warm, for jobs and commands.
 
-Spares are `engine.spares` processes; a spare that is taken is replaced. The supervisor hands a job
-over by the standard input of a spare, also while Spark boots: the boot is ahead of any other start.
-A command takes a spare by a door (kappa/engine/children/spare.py), and then the door is gone.
+There are `engine.spares` spares; a spare that is taken is replaced. The supervisor gives a job to a
+spare on the spare's standard input, even while Spark boots, because the boot is ahead of any other
+start. A command connects to a spare at a Unix socket (kappa/engine/children/spare.py); then the
+socket is deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PATIENCE_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _Spare:
-    """A spare process, the folder of its Spark, and the imported libraries."""
+    """A spare: its process, the folder of its Spark, and the digest of the imported libraries."""
 
     child: ChildProcess
     pid: int
@@ -37,23 +38,23 @@ class _Spare:
 
     @property
     def is_warm(self) -> bool:
-        """True once Spark has booted and is warm."""
+        """Returns True if Spark has booted and is warm."""
         return spare_socket(self.folder.parent, self.pid).exists()
 
     @property
     def is_taken(self) -> bool:
-        """True once a command has come."""
+        """Returns True if a command has taken the spare."""
         return taken_socket(self.folder.parent, self.pid).exists()
 
     def delete_leftovers(self) -> None:
-        """Deletes the folder of the spare, and the door of a spare that was killed."""
+        """Deletes the folder of the spare, and the socket that a killed spare has left."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for place in self.folder.parent.glob(f"{self.pid}[-.]*"):
             place.unlink(missing_ok=True)
 
 
 class Spares:
-    """All spares of a supervisor, and the spares that have been taken."""
+    """All spares of a supervisor, including those that have been taken."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Spares:
     ) -> None:
         """Makes spares that do not run yet.
 
-        `say` gets messages for the operator; `clock` gives seconds that only go forward.
+        `say` prints a message for the operator. `clock` returns seconds that never move back.
         """
         self._store = store
         self._settings = settings
@@ -81,9 +82,10 @@ class Spares:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ensure_ready(self) -> None:
-        """Reaps spares that ended, and starts a spare if any is missing.
+        """Reaps spares that have exited, and starts a spare if one is missing.
 
-        Spares boot one after the other: if two boot at the same time, neither is warm soon.
+        Spares boot one after the other, because each boots more slowly if two boot at the same
+        time.
         """
         self._reap_spares()
         if (
@@ -95,13 +97,13 @@ class Spares:
 
     @property
     def is_any_warm(self) -> bool:
-        """True if a spare waits with Spark booted and warm."""
+        """Returns True if a spare with warm Spark is free."""
         return any(spare.is_warm for spare in self._free)
 
     def hand_over(self, task: Task) -> subprocess.Popen[bytes] | None:
-        """Gives a task to a spare, whose process ends with the task.
+        """Gives a task to a spare, and returns the spare's process.
 
-        Returns None if no spare is free.
+        The process exits after the task. Returns None if no spare is free.
         """
         self._reap_spares()
         # The oldest is ready, or will be first.
@@ -165,7 +167,7 @@ class Spares:
                 spare.delete_leftovers()
 
     def _note_death(self, spare: _Spare) -> None:
-        """Counts the end of a spare without a task as a death: the next start waits."""
+        """Counts the exit of a spare without a task as a death, so that the next start waits."""
         spare.delete_leftovers()
         self._back_off = self._back_off.after_death(
             ran_seconds=spare.child.ran_seconds, now=self._clock()

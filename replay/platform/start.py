@@ -1,7 +1,8 @@
 """The start of the supervisor in the background, and the wait until it is ready.
 
-A command waits for two processes, one after the other: its own, and the supervisor's. So this
-module imports little of what the supervisor imports, which takes a second of CPU.
+A command waits for the imports of two processes, one after the other: its own and the supervisor's.
+So this module imports little of what the supervisor imports, because those imports take a second of
+CPU time.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _NAP_SECONDS = 0.05
 
 
 def fetch_jars(settings: Settings) -> Jars:
-    """Fetches the jars that this machine lacks, and returns all jars.
+    """Fetches the jars that are missing on this machine, and returns all jars.
 
-    On a terminal a bar shows the progress. Raises KappaError, with the package to install, if
-    there is no Java.
+    On a terminal, a bar shows the progress. If there is no Java, raises KappaError with the package
+    to install.
     """
     return ensure_jars(
         find_java(),
@@ -51,11 +52,11 @@ def fetch_jars(settings: Settings) -> Jars:
 def ensure_detached(
     settings: Settings, on_progress: Callable[[str], None], *, take_over: bool
 ) -> Running:
-    """Returns the supervisor of a root once the supervisor is ready.
+    """Returns the supervisor of a root once it is ready. Starts one if none is up.
 
-    Starts a supervisor in the background if none is up. Meanwhile `on_progress` gets the last
-    line of the supervisor's log. Raises KappaError if the supervisor ends instead, Superseded
-    if another host has taken the root over, and TimedOut.
+    The supervisor runs in the background. While it starts, `on_progress` is called with the last
+    line of its log. Raises KappaError if the supervisor exits instead, Superseded if another host
+    has taken the root over, and TimedOut after ten minutes.
     """
     store = open_store(settings)
     ensure_no_copy(store)

@@ -10,24 +10,30 @@ from typing import Any, Self
 
 
 class StopRequested(BaseException):
-    """Raised by a signal during a long wait.
+    """An exception that a signal raises during a long wait.
 
-    This exception is not an error, so no `except Exception` may catch it.
+    It is not an error, and is not an Exception, so that no `except Exception` catches it.
     """
 
 
 class StopRequest:
-    """True once this process was asked to end. A signal interrupts only within `interrupting`."""
+    """The request to end this process, made by a signal. `requested` is True once it came.
+
+    A signal interrupts the process only within `may_interrupt`.
+    """
 
     def __init__(self) -> None:
-        """Makes an unset request; signals are noted within `with` only."""
+        """Makes a request that is not set. Signals are noted only within `with`."""
         self.requested = False
         self._interrupts = False
         self._before: dict[signal.Signals, Any] = {}
 
     @contextmanager
     def may_interrupt(self) -> Iterator[None]:
-        """Lets a signal raise StopRequested within the block."""
+        """Lets a signal raise StopRequested within the block.
+
+        Raises StopRequested at once if a signal has come already.
+        """
         if self.requested:
             raise StopRequested
         self._interrupts = True

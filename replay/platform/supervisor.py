@@ -1,10 +1,10 @@
 """The supervisor: the process that `kappa up` runs.
 
 The supervisor owns the broker, the child processes and the loop. Everything that it knows is in the
-journal and the folders of the builds, so the next `kappa up` continues after a supervisor that was
-killed. The children end with the supervisor, however the supervisor ends; only the keeper of HTTP
-keeps serving after a kill. A lock admits a single supervisor per root. Run as a program, this
-module is the detached supervisor.
+journal and the folders of the builds. So if it is killed, the next `kappa up` continues. The
+children die with the supervisor, however it ends; only the keeper of HTTP survives a kill. A lock
+ensures that a root has only one supervisor. Run as a program, this module is the supervisor in the
+background.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def run_platform(settings: Settings, *, take_over: bool = False) -> None:
     """Runs the platform in this process until the process is asked to end.
 
     Raises Conflict if a supervisor is up, or if another host has claimed the root and `take_over`
-    is false. Raises KappaError if the platform cannot start: no Java, no broker, a broken journal.
+    is False. Raises KappaError if the platform cannot start: there is no Java, there is no broker,
+    or the journal is damaged.
     """
     with named_errors():
         store = open_store(settings)
@@ -72,10 +73,10 @@ def run_platform(settings: Settings, *, take_over: bool = False) -> None:
 
 
 def end_platform(settings: Settings) -> bool:
-    """Ends the supervisor of this root and waits for the end of the process.
+    """Ends the supervisor of this root, and waits until its process has exited.
 
-    Returns False if there was no supervisor. Raises TimedOut if the supervisor is still ending
-    after a minute and a half.
+    Returns False if there was no supervisor. Raises TimedOut if the supervisor has not exited after
+    a minute and a half.
     """
     process = holding_process(open_store(settings).local.path(LOCK))
     if process is None:
@@ -93,9 +94,9 @@ def end_platform(settings: Settings) -> bool:
 
 
 def end_left_server(settings: Settings) -> bool:
-    """Ends the HTTP server that a killed supervisor has left.
+    """Ends the HTTP server that a killed supervisor has left. Returns False if there is none.
 
-    Returns False if there was no server.
+    Also returns False if another supervisor is up, because the server is then its own.
     """
     store = open_store(settings)
     # If another `kappa up` has started meanwhile, the server is the server of that supervisor.
@@ -103,7 +104,7 @@ def end_left_server(settings: Settings) -> bool:
 
 
 def _run_supervisor(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> None:
-    """Runs the platform until this process is asked to end."""
+    """Runs the platform until this process is asked to end, and then ends all children."""
     store, started_with = open_store(settings), file_settings(settings.project)
     notifier = Notifier(store, settings, say=say)
     lock = lock_of(store, LOCK, what="kappa")
@@ -246,7 +247,7 @@ def _run_loop(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the detached supervisor, whose output is a log; returns the exit code."""
+    """Runs the supervisor in the background. Its output is a log. Returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         with named_errors():

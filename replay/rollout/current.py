@@ -1,4 +1,4 @@
-"""The current state of all rollouts, kept by each process and folded on from the last look."""
+"""The current state of all rollouts. Each process keeps it and folds only the new records."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kappa.state.store import Store
 
 
 def current_state(store: Store) -> State:
-    """Returns the state after the journal's newest record, or raises as `advance` does."""
+    """Returns the state after the journal's newest record. Raises the errors of `advance_state`."""
     return JournalView(store).folded(advance_state, State())
 
 
 def readable_state(store: Store) -> tuple[State, Damaged | None]:
-    """Returns the state after the last readable record, and the damage that ends the reading.
+    """Returns the state after the last readable record, and the damage of the next record or None.
 
-    Only people see this state: it lacks the decision of a damaged record.
+    Use this state only for display: it lacks the decisions of the damaged record and of later ones.
     """
     try:
         return current_state(store), None

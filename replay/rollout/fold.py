@@ -1,7 +1,8 @@
 """The fold of the journal's records into the state of all rollouts. Pure.
 
-This module neither reads nor writes: promote.py, verify.py and controller.py act. Among several
-writers the journal decides who was first. An illegal transition is an error and changes nothing.
+This module neither reads nor writes; promote.py, verify.py and controller.py do. If there are
+several writers, the order of the journal decides who was first. An illegal transition raises an
+error and changes nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ from kappa.state.journal.projections import paused_after, retired_after
 
 
 def fold_records(records: Iterable[JournalRecord], state: State | None = None) -> State:
-    """Returns the state after these records, in order. Raises IllegalTransition."""
+    """Returns the state after these records, applied in order.
+
+    Raises IllegalTransition if a record cannot follow the record before it.
+    """
     state = state or State()
     for record in records:
         state = advance_state(state, record)
@@ -56,7 +60,7 @@ def fold_records(records: Iterable[JournalRecord], state: State | None = None) -
 def advance_state(state: State, record: JournalRecord) -> State:
     """Returns the state after one more record.
 
-    Raises IllegalTransition if the record cannot follow.
+    Raises IllegalTransition if the record cannot follow this state.
     """
     if record.number != state.last + 1:
         raise IllegalTransition(f"journal record {record.number} cannot follow record {state.last}")
@@ -69,9 +73,9 @@ def advance_state(state: State, record: JournalRecord) -> State:
 
 
 def check_may_follow(state: State, event: Event) -> None:
-    """Raises IllegalTransition if `event` could not be the next record.
+    """Raises IllegalTransition if `event` cannot be the next record.
 
-    Check before the record is put: no record can be taken back.
+    Call this before the record is put, because no record can be taken back.
     """
     advance_state(state, JournalRecord(number=state.last + 1, event=event, at="", by="", id=""))
 

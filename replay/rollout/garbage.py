@@ -1,14 +1,14 @@
-"""Garbage: files and folders that nothing needs any more, found and deleted.
+"""Garbage: files and folders that nothing needs any more. This module finds and deletes them.
 
-A record retires a build. Then the build's job ends, and then the build's data are deleted, once no
-lease is on the data. A reader who pins the build later finds a newer Served in the journal and
-starts over (law 11). The birth certificate stays: the history refers to it.
+A record in the journal retires a build. Then the build's job ends. Once no lease is on the build's
+data, the data are deleted. A reader that pins the build later finds a newer Served record in the
+journal and starts over (law 11). The birth certificate stays, because the history refers to it.
 
-`kappa gc` looks through the whole root and this host. A dry run finds the same garbage and deletes
-nothing. A build whose job runs is passed over: the job holds the lock, and deletes the garbage. For
-any other build the order is the job's own (law 11): lock, floor, kept frontiers past their time,
-leases, and then files by list. Afterwards the files in the root are the files that something refers
-to. See also kappa/engine/write/maintenance.py.
+`kappa gc` examines the whole root and this host. A dry run finds the same garbage and deletes
+nothing. If a build's job runs, the build is skipped: the job holds the lock, and deletes the
+garbage itself. For any other build, `kappa gc` follows the order of the job (law 11): lock, floor,
+kept frontiers past their time, leases, and then files by list. Afterwards each file in the root is
+a file that something refers to. See also kappa/engine/write/maintenance.py.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ class GarbageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """The garbage of a build, or of no build (None): files, and folders of a disk, deepest first.
+    """Files and folders that are garbage of one build, or of no build if `build` is None.
 
-    `bytes` is the size of the files. `left` is the reason why a build was passed over, or "".
+    Folders are only on a disk; the deepest come first. `bytes` is the size of the files. `left` is
+    the reason why a build was skipped, or "".
     """
 
     build: str | None
@@ -95,12 +96,12 @@ class Garbage:
 
     @property
     def count(self) -> int:
-        """The number of files, or for empty folders the number of folders."""
+        """Returns the number of files, or of folders if there are no files."""
         return len(self.files) or len(self.folders)
 
 
 def garbage_of(build: str | None, what: GarbageKind, entries: Iterable[FileEntry]) -> Garbage:
-    """Returns files and folders as garbage of a build, or of no build."""
+    """Returns a Garbage with these files and folders, of a build or of no build."""
     found = list(entries)
     files = sorted(each.address for each in found if not each.is_folder)
     folders = (each.address for each in found if each.is_folder)
@@ -114,7 +115,7 @@ def garbage_of(build: str | None, what: GarbageKind, entries: Iterable[FileEntry
 
 
 def emptied_folders(build: str, below: Iterable[FileEntry], doomed: Iterable[Garbage]) -> Garbage:
-    """Returns the folders that will contain no file once the `doomed` garbage is deleted."""
+    """Returns the folders that will contain no file after the `doomed` garbage is deleted."""
     going = {address for find in doomed for address in (*find.files, *find.folders)}
     left = [each for each in below if each.address not in going]
     holding = {
@@ -129,9 +130,9 @@ def _deepest_first(folders: Iterable[str]) -> tuple[str, ...]:
 
 
 def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
-    """Deletes the data of a retired build; returns False if a reader has the build pinned at `now`.
+    """Deletes the data of a retired build. Returns False if a reader has pinned the build.
 
-    Raises Conflict if the build's job still runs. `now` is in seconds since 1970.
+    `now` is in seconds since 1970. Raises Conflict if the build's job still runs.
     """
     if not any(data_of(store, build)):
         return True
@@ -143,9 +144,10 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
 
 
 def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
-    """Deletes the folders of builds that were never staged; returns the builds' names.
+    """Deletes the folders of builds that were never staged, and returns the names of the builds.
 
-    A folder with anything younger than an hour is left alone.
+    A folder that contains anything younger than an hour is not deleted. `staged` are the builds
+    that the journal names. `now` is in seconds since 1970.
     """
     deleted = []
     for build in _orphaned_builds(store, staged, now=now):
@@ -157,11 +159,11 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
 
 
 def _orphaned_builds(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
-    """Returns the builds, in the root or on this host, that were never staged.
+    """Returns the builds that have a folder in the root or on this host but were never staged.
 
-    A folder with anything younger than an hour is not an orphan. Clocks jump: a process that stages
-    a build holds the build's lock until the record is put. So look again under the lock
-    (`_was_never_staged`) before you delete.
+    A folder that contains anything younger than an hour does not count. Clocks can jump, so the age
+    alone is not reliable: a process that stages a build holds the build's lock until the record is
+    put. So check again under the lock (`_was_never_staged`) before you delete.
     """
     builds = {
         build for each in (store.local, store) for build in folders_in(each.address("builds"))
@@ -175,21 +177,21 @@ def _orphaned_builds(store: Store, staged: frozenset[str], *, now: float) -> tup
 
 
 def _was_never_staged(store: Store, build: str) -> bool:
-    """Returns True if no record names a build at this moment."""
+    """Returns True if no record in the journal names the build now."""
     return build not in current_state(store).versions
 
 
 def _entries_of(store: Store, build: str) -> Iterator[FileEntry]:
-    """Yields all files and folders of a build: first on this host, then in the root.
+    """Yields all files and folders of a build: first those on this host, then those in the root.
 
-    So a build whose deletion was cut short is found again.
+    In this order, a build whose deletion was interrupted is found again.
     """
     for place in _build_folders(store, build):
         yield from entries_at(place)
 
 
 def data_of(store: Store, build: str) -> Iterator[FileEntry]:
-    """Yields the files and folders of a build that are deleted when the build is retired."""
+    """Yields the files and folders that are deleted when a build is retired."""
     for place in _build_folders(store, build):
         for each in entries_at(place):
             below = each.address.removeprefix(place).split("/")
@@ -198,7 +200,7 @@ def data_of(store: Store, build: str) -> Iterator[FileEntry]:
 
 
 def _build_folders(store: Store, build: str) -> tuple[str, ...]:
-    """Returns the folders of a build: two for a root in a bucket, else one."""
+    """Returns the folders of a build: two if the root is in a bucket, otherwise one."""
     return tuple(
         dict.fromkeys(each.address(folder_of_build(build)) for each in (store.local, store))
     )
@@ -222,29 +224,29 @@ def _delete_entries(entries: Iterable[FileEntry]) -> None:
 
 
 class CollectionEffects(Protocol):
-    """The effects in which a dry run differs from a collection."""
+    """The operations that a collection performs, and a dry run does not."""
 
     def hold(self, build: str) -> AbstractContextManager[object]:
         """Returns a context in which no job of the build runs. Raises Conflict if a job runs."""
 
     def let_frontiers_go(self, build: str, newest: int) -> None:
-        """Lets go of frontiers before `newest`, and of kept frontiers past their time.
+        """Releases the frontiers before `newest`, and the kept frontiers past their time.
 
-        Call this before leases are listed.
+        Call this before the leases are listed (law 11).
         """
 
     def delete(self, find: Garbage) -> None:
-        """Deletes the given files and folders."""
+        """Deletes the files and folders of `find`."""
 
 
 class DryRunEffects:
-    """The effects of a dry run: none."""
+    """The operations of a dry run, which change nothing."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def hold(self, build: str) -> AbstractContextManager[object]:
-        """Raises Conflict if a job of the build runs; holds nothing."""
+        """Raises Conflict if a job of the build runs. Takes no lock."""
         if is_held(self._store.local.path(f"{folder_of_build(build)}/lock")):
             raise Conflict(f"the job of build {build} runs")
         return nullcontext()
@@ -257,7 +259,7 @@ class DryRunEffects:
 
 
 class DeletingEffects:
-    """The effects of a collection."""
+    """The operations of a collection, which really delete."""
 
     def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
         self._store = store
@@ -265,17 +267,20 @@ class DeletingEffects:
         self._now = now
 
     def hold(self, build: str) -> AbstractContextManager[object]:
-        """Returns the lock of the build."""
+        """Returns the lock of the build as a context. Raises Conflict if its job runs."""
         return lock_of(self._store, f"{folder_of_build(build)}/lock", what=f"build {build}")
 
     def let_frontiers_go(self, build: str, newest: int) -> None:
-        """Puts the floor, lets go of kept frontiers past their time, and joins frontiers' sums."""
+        """Puts the floor, deletes kept frontiers past their time, and joins sums.
+
+        The file sums in frontiers are joined first, so that no sum is lost with a frontier.
+        """
         join_sums(self._store, build)
         put_floor(self._store, build, newest)
         ensure_past_gone(self._store, build, self._now, self._keep_seconds)
 
     def delete(self, find: Garbage) -> None:
-        """Deletes files, then the folders that are empty by then."""
+        """Deletes the files, and then the folders that are empty by then."""
         for part in deletion_parts(find.files):
             failpoint("gc.before_delete")
             delete_files(part)
@@ -296,10 +301,11 @@ def collect_garbage(
     temp: str = "tmp",
     on_build: OnBuild = lambda _number, _of: None,
 ) -> tuple[Garbage, ...]:
-    """Deletes everything that nothing needs at `now` (seconds since 1970), and returns the garbage.
+    """Deletes everything in the root that nothing needs, and returns what was deleted.
 
-    `keep_seconds` is how long kept frontiers last. Folders of commands are in `temp`. `on_build` is
-    called before each build. Raises Copied if the root is a copy.
+    `now` is in seconds since 1970. `keep_seconds` is how long frontiers are kept. `temp` is the
+    folder in which commands make their own folders. `on_build` is called before each build with its
+    number and the number of builds. Raises Copied if the root is a copy.
     """
     ensure_no_copy(store)
     return tuple(
@@ -322,7 +328,10 @@ def find_garbage(
     temp: str = "tmp",
     on_build: OnBuild = lambda _number, _of: None,
 ) -> tuple[Garbage, ...]:
-    """Returns the garbage that `gc` would delete, found in the same way; changes nothing."""
+    """Returns the garbage that `collect_garbage` would delete, and changes nothing.
+
+    The search is the same, and so are the parameters.
+    """
     effects = DryRunEffects(store)
     return tuple(
         _collect_from_root(
@@ -432,7 +441,7 @@ def _garbage_of_build(
 
 
 def _passed_frontiers(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
-    """Yields the addresses of the frontiers before the newest."""
+    """Yields the addresses of the frontiers that are older than `newest`."""
     if newest is not None:
         records = frontier_records(store, build)
         numbers = (number for number in records.numbers() if number < newest.number)
@@ -449,8 +458,8 @@ def _unneeded_files(
 ) -> Iterator[str]:
     """Yields the files of a build's tables that no frontier and no lease needs.
 
-    Commits of a dead job after the newest frontier count as unneeded: the next job takes such
-    commits back.
+    The commits that a dead job has made after the newest frontier count as unneeded: the next job
+    would take them back.
     """
     versions = [frontier.versions for frontier in frontiers] + [
         lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
@@ -468,7 +477,7 @@ def _unneeded_files(
 
 
 def _described_pipelines(store: Store, state: State, now: float) -> Iterator[FileEntry]:
-    """Yields cached descriptions of pipelines that no wanted build has, after an hour."""
+    """Yields cached descriptions of pipelines that no build needs and that are an hour old."""
     births = [read_birth(store, build) for build in state.wanted_builds()]
     wanted = {name for each in births for name in (each.version, born_rows_version(each))}
     for each in entries_at(store.address(_DESCRIBED)):
@@ -478,7 +487,7 @@ def _described_pipelines(store: Store, state: State, now: float) -> Iterator[Fil
 
 
 def _unfinished_files(store: Store, now: float) -> Iterator[FileEntry]:
-    """Yields files of this disk whose writers were killed before the files were complete."""
+    """Yields incomplete files on this disk, left by writers that were killed over an hour ago."""
     for top in _PUT_INTO:
         for each in entries_at(store.local.address(top)):
             is_old = now - each.changed_at > _UNFINISHED_SECONDS
@@ -493,7 +502,7 @@ def _by_address(entries: Iterable[FileEntry]) -> dict[str, FileEntry]:
 def _existing_entries(
     there: Mapping[str, FileEntry], addresses: Iterable[str]
 ) -> Iterator[FileEntry]:
-    """Yields the entries of files, except files that are gone already."""
+    """Yields the entries of these addresses, without files that are gone already."""
     return (there[each] for each in addresses if each in there)
 
 

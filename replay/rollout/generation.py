@@ -1,6 +1,6 @@
-"""One generation in full: the operator, the time, the reason, the code, and the receipts.
+"""One generation in full: its operator, time, reason, code and receipts.
 
-Pure but for `code_of`.
+Pure, except for `code_of`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class BuildCode:
-    """The code of a build: the snapshot's folder, the files' hash, and whether files exist."""
+    """The code of a build: the address of its folder, and the hash of its files.
+
+    `there` is True if the folder still has files.
+    """
 
     folder: str
     sha256: str
@@ -36,11 +39,11 @@ class BuildCode:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDetails:
-    """A generation: the record, the switched rollouts, and each pipeline's build then.
+    """A generation: its record, the rollouts that it switched, and the builds that it serves.
 
-    A generation that only retired a pipeline has switched no rollout. `sent` has, by the rollout's
-    id, lines of the changes that sinks and alerts sent at the switch. `previous` is the serving map
-    of the generation before.
+    A generation that only retired a pipeline has switched no rollout. `births` and `codes` have an
+    entry per build in the serving map. `sent` has, by the id of a rollout, a line for each outlet
+    about the changes sent at the switch. `previous` is the serving map of the generation before.
     """
 
     record: JournalRecord
@@ -79,9 +82,11 @@ def generation_details(
     codes: Mapping[str, BuildCode],
     sent: Mapping[int, tuple[str, ...]],
 ) -> GenerationDetails:
-    """Returns all facts of a generation.
+    """Collects all facts about a generation.
 
-    `births` and `codes` belong to the builds in the generation's serving map.
+    `births` and `codes` have an entry for each build in the generation's serving map. `sent` has
+    lines about the changes sent at the switch, by the id of the rollout. Raises UsageError if no
+    generation has that number.
     """
     record, served = _generation_record(state, generation)
     before = next(
@@ -97,15 +102,16 @@ def generation_details(
 
 
 def code_of(store: Store, birth: Birth) -> BuildCode:
-    """Returns the folder of a build's code, and the hash of the code."""
+    """Returns the folder of a build's code, its recorded hash, and whether it still has files."""
     code = f"{folder_of_build(birth.build)}/code"
     return BuildCode(store.address(code), birth.code_sha256, bool(store.names(code)))
 
 
 def show_listing(found: GenerationDetails) -> Listing:
-    """Returns a row per switched pipeline and partition.
+    """Returns a listing with a row per switched pipeline and partition.
 
-    A row has the origin of the build, and the offsets that readers saw before and after the switch.
+    A row has the offset at which the build began to read, and the offsets that readers saw before
+    and after the switch.
     """
     rows = (
         row
@@ -129,7 +135,7 @@ def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]
 
 
 def show_text(found: GenerationDetails) -> str:
-    """Returns the generation for people, a fact a line, without offsets."""
+    """Formats the generation for display: one fact per line, without offsets."""
     lines = [
         (
             f"generation {found.served.generation}, served {time_text(found.record.at)} by "
@@ -154,7 +160,7 @@ def show_text(found: GenerationDetails) -> str:
 
 
 def retired_text(retired: PipelineRetired) -> str:
-    """Returns a line that names everything that a retirement took out of service."""
+    """Returns a line with all tables that a retirement took out of service, and its soak."""
     return (
         f"pipeline {retired.pipeline} was retired: {', '.join(retired.names)} left with build "
         f"{retired.build}, which was kept for {duration(retired.kept_seconds)}"
@@ -162,7 +168,10 @@ def retired_text(retired: PipelineRetired) -> str:
 
 
 def show_document(found: GenerationDetails) -> dict[str, Any]:
-    """Returns the whole generation for machines; `record` is the journal's record, unchanged."""
+    """Returns the whole generation as a JSON document.
+
+    `record` is the journal's record, unchanged.
+    """
     return {
         "generation": found.served.generation,
         "previous_generation": found.served.generation - 1 or None,

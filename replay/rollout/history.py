@@ -14,19 +14,19 @@ from kappa.state.journal.journal import JournalRecord
 
 @dataclass(frozen=True, slots=True)
 class RolloutEntry:
-    """One rollout from its beginning to now; `served` is the record that made the rollout serve."""
+    """A rollout, and the record with which it began to serve (None if it never served)."""
 
     rollout: Rollout
     served: JournalRecord | None
 
     @property
     def generation(self) -> int | None:
-        """The generation that the rollout made, or None if the rollout has not served."""
+        """Returns the generation that the rollout made, or None if the rollout has not served."""
         return None if self._event is None else self._event.generation
 
     @property
     def receipt(self) -> Receipt | None:
-        """The receipt of the rollout's promote, or None if the rollout has not served."""
+        """Returns the receipt of the rollout's promote, or None if the rollout has not served."""
         switched = () if self._event is None else self._event.switched
         return next((each.receipt for each in switched if each.rollout == self.rollout.id), None)
 
@@ -45,7 +45,7 @@ def rollout_entries(state: State) -> tuple[RolloutEntry, ...]:
 
 
 def ensure_known(state: State, pipeline: str) -> None:
-    """Raises UsageError, with the nearest name, if a pipeline never had a rollout."""
+    """Raises UsageError if a pipeline never had a rollout. The hint has the most similar name."""
     known = sorted({rollout.pipeline for rollout in state.rollouts})
     if pipeline not in known:
         raise UsageError(
@@ -56,9 +56,9 @@ def ensure_known(state: State, pipeline: str) -> None:
 
 
 def generation_meant(state: State, generation: int | None, rollout: int | None) -> int:
-    """Returns the generation named by a number, or by the rollout that made the generation.
+    """Returns a generation that is given by its number, or by the number of its rollout.
 
-    Raises UsageError unless either a generation or a rollout is given, and if the rollout has not
+    Raises UsageError unless exactly one of both numbers is given, and if the rollout has not
     served.
     """
     if rollout is None and generation is not None:
@@ -81,7 +81,7 @@ def generation_meant(state: State, generation: int | None, rollout: int | None) 
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """A proof of a build, passed or not, with the journal's record and the build's version."""
+    """A proof of a build, passed or failed, with its journal record and the build's version."""
 
     record: JournalRecord
     found: Proved
@@ -90,9 +90,9 @@ class ProofRecord:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """A pipeline's retirement, pause, or end of a pause, with the journal's record.
+    """The retirement, pause or resumption of a pipeline, with its journal record.
 
-    `version` is the version of the build that was retired; "" for a pause.
+    `version` is the version of the retired build, or "" for a pause or a resumption.
     """
 
     record: JournalRecord
@@ -101,7 +101,7 @@ class ServiceRecord:
 
 
 def service_records(state: State) -> tuple[ServiceRecord, ...]:
-    """Returns all retirements and pauses of pipelines, oldest first."""
+    """Returns all retirements, pauses and resumptions of pipelines, oldest first."""
     return tuple(
         ServiceRecord(
             record,

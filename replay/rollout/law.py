@@ -1,12 +1,13 @@
-"""The law of slices, tried on a sample of the log before a version is replayed.
+"""A test of the law of slices on a sample of the log, before a version is replayed.
 
-Code that breaks the law would give other rows live than in a replay, and no verification at one
-frontier would find the difference. The sample has records of the topics' beginnings, middles and
-ends. A child process tries the law (kappa/engine/children/law.py), once per version, and again if
-the log has more records for a sample by then. Large slices are tried if the replay has large
-slices. `cache/law/<version>.json` says on how many records a version was tried. The trial takes at
-most `verify.law_seconds`. Each pipeline has a share of that time, after which the trial is ended;
-the next deploy tries again a version for which the time was not enough.
+If code breaks the law, its live tables have other rows than a replay would give, and no
+verification at one frontier would find the difference. The sample has records of the beginning, the
+middle and the end of each topic. A child process runs the test (kappa/engine/children/law.py). A
+version is tested once, and again if the log has more records for a sample by then. If the replay
+has large slices, large slices are tested too. `cache/law/<version>.json` records on how many
+records a version was tested. The test takes at most `verify.law_seconds`. Each pipeline has a share
+of that time; when its share is used up, its test is stopped. A test that did not finish is repeated
+at the next deploy.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ def ensure_lawful(
     say: Callable[[str], None] = lambda _line: None,
     show: Callable[[str], None] = lambda _line: None,
 ) -> None:
-    """Raises VerificationFailed if a pipeline to be replayed gives other rows in other slices.
+    """Raises VerificationFailed if a replayed pipeline gives other rows for other slices.
 
-    Code that was let through, although it gives another value each time, cannot satisfy the law,
-    and is not tried. `show` is called with each slow step as the step begins, and `say` with how
-    much was tried.
+    Code that the operator let through although it gives another value each time cannot satisfy the
+    law, and is not tested. `show` is called at the beginning of each slow step with its
+    description. `say` is called with a line about how much was tested.
     """
     steps = {
         step.pipeline: step
@@ -140,9 +141,9 @@ def ensure_lawful(
 
 
 class _Budget:
-    """The time left for the law; each pipeline that begins gets a share of it.
+    """The time left for the test of the law. Each pipeline gets a share when its test begins.
 
-    The unused part of a share goes to later pipelines. Starts of Spark do not count.
+    Later pipelines get the unused part of a share. The start of Spark does not count.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -150,35 +151,38 @@ class _Budget:
         self._began: float | None = None
 
     def left(self) -> float:
-        """Returns the remaining seconds; time runs only once a pipeline has begun."""
+        """Returns the remaining seconds. Time counts only while a pipeline is tested."""
         if self._began is not None:
             self._left = max(0.0, self._left - (time.monotonic() - self._began))
             self._began = None
         return self._left
 
     def share(self, pipelines: int) -> float:
-        """Returns the share of the pipeline that begins now, of `pipelines` that remain."""
+        """Returns the share, in seconds, of the pipeline whose test begins now.
+
+        `pipelines` is the number of pipelines that are not tested yet, including this one.
+        """
         share = self.left() / pipelines
         self._began = time.monotonic()
         return share
 
 
 def _is_large(settings: Settings, step: PlanStep) -> bool:
-    """Returns True if a replay has slices so large that Spark alone computes them."""
+    """Returns True if the replay has slices that are so large that only Spark computes them."""
     return step.records > settings.engine.short_records
 
 
 def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
-    """Returns the number of records on which this version was tried before.
+    """Returns the number of records on which this version was tested before.
 
-    Returns 0 if `large` slices should be tried and were not.
+    Returns 0 if `large` slices must be tested and were not tested before.
     """
     kept = cached_json(store, _cache_name(step)) or {}
     return int(kept.get("records", 0)) if kept.get("large", True) or not large else 0
 
 
 def _sample_records(log: SampledLog, step: PlanStep, at_most: int) -> Iterator[Record]:
-    """Yields records of each partition's beginning, middle and end, in order of offsets."""
+    """Yields records from the beginning, middle and end of each partition, in order of offsets."""
     for topic in () if step.declared is None else step.declared.pipeline.topics:
         taken = 0
         for _, record in sample_records(
@@ -192,7 +196,7 @@ def _sample_records(log: SampledLog, step: PlanStep, at_most: int) -> Iterator[R
 
 
 def _declared_digest(step: PlanStep) -> str:
-    """Returns the digest of a pipeline's topics and tables as declared."""
+    """Returns the digest of a pipeline's declared topics and tables."""
     if step.declared is None:
         return ""
     topics = [

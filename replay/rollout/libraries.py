@@ -1,7 +1,7 @@
-"""The packages of this environment, recorded at births; a plan names changed packages.
+"""The packages of this environment, as recorded at births, and their changes since.
 
-A changed library is reported, and does not change a version by itself (law 14): only a replay would
-show whether the library changes rows.
+A plan names the changed packages. A changed library is reported, but does not change a version by
+itself (law 14): only a replay would show whether the library changes rows.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _TOOLS = frozenset(
 
 @cache
 def installed_libraries() -> Mapping[str, str]:
-    """Returns the version of every package of this environment, by name."""
+    """Returns the version of each package in this environment, by the package's name."""
     found = ((each.metadata["Name"], each.version) for each in metadata.distributions())
     return {name: version for name, version in sorted(found) if name}
 
 
 def changed_libraries(born: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the packages that changed since a birth: `duckdb 1.5.4 to 1.5.5`.
+    """Returns the packages that changed since a birth, such as `duckdb 1.5.4 to 1.5.5`.
 
-    A package that was not there at the birth has computed no row, and is left out, as are tools of
-    builds and tests. Returns no package if either side is unknown.
+    A package that did not exist at the birth has computed no row, so it is omitted. Build and test
+    tools are omitted too. Returns nothing if the packages at the birth or now are unknown.
     """
     if not born or not now:
         return ()

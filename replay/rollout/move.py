@@ -1,10 +1,10 @@
-"""Moves of a rollout, and of a group that one yes approves together, by the table of transitions.
+"""Moves of one rollout, or of all rollouts of a group, by the table of transitions. Pure.
 
-fold.py uses these functions. Each function raises IllegalTransition and changes nothing if the
-record cannot follow. Pure.
+fold.py uses these functions. If the record cannot follow, a function raises IllegalTransition and
+changes nothing.
 
-All rollouts of a group switch in one record, or none of them switches. So a record that takes one
-rollout out of the group takes back the yes to the others.
+All rollouts of a group switch in one record, or none of them switches. So if a record takes one
+rollout out of the group, the yes to the other rollouts is withdrawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from kappa.state.journal.journal import JournalRecord
 
 
 def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
-    """Returns the rollout that a record names."""
+    """Returns the rollout with the id that a record names.
+
+    Raises IllegalTransition if no rollout has it.
+    """
     # Rollouts end in about the order they begin, so the named rollout is near the end.
     for rollout in reversed(state.rollouts):
         if rollout.id == id_:
@@ -31,7 +34,7 @@ def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
 def move_rollout(
     state: State, record: JournalRecord, id_: int, move: Move, **changes: object
 ) -> State:
-    """Returns the state after one rollout has moved; `changes` are new values of fields."""
+    """Returns the state after a move of one rollout. `changes` has new values of its fields."""
     rollout = rollout_in(state, record, id_)
     after = TRANSITIONS[rollout.phase].get(move)
     if after is None:
@@ -44,7 +47,7 @@ def move_rollout(
 
 
 def with_rollout(state: State, rollout: Rollout) -> State:
-    """Returns the state with this rollout in place of the rollout with the same id."""
+    """Returns the state in which this rollout replaces the rollout with the same id."""
     return replace(
         state,
         rollouts=tuple(rollout if each.id == rollout.id else each for each in state.rollouts),
@@ -52,12 +55,12 @@ def with_rollout(state: State, rollout: Rollout) -> State:
 
 
 def with_reason(given: tuple[str, ...], record: JournalRecord) -> tuple[str, ...]:
-    """Returns the reasons that people gave, with the reason of one more record, if any."""
+    """Returns the reasons given so far, with the reason of `record` appended if it has one."""
     return (*given, record.reason) if record.reason else given
 
 
 def require_condition(record: JournalRecord, holds: bool, otherwise: str) -> None:
-    """Raises IllegalTransition with the reason `otherwise`, unless the condition `holds`."""
+    """Raises IllegalTransition with the reason `otherwise` if `holds` is False."""
     if not holds:
         raise IllegalTransition(
             f"journal record {record.number} ({record.event.kind}) cannot follow: {otherwise}"
@@ -65,7 +68,7 @@ def require_condition(record: JournalRecord, holds: bool, otherwise: str) -> Non
 
 
 def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -> State:
-    """Returns the state after a yes to one rollout, or to several rollouts that become a group."""
+    """Returns the state after a yes to one rollout, or to several rollouts, which form a group."""
     group = (event.rollout, *event.together) if event.together else ()
     require_condition(record, len(set(group)) == len(group), "it names a rollout twice")
     for each in group or (event.rollout,):
@@ -91,9 +94,9 @@ def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -
 
 
 def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: str) -> State:
-    """Returns the state after a hold ended: all holds of the group end together.
+    """Returns the state after a hold has ended. All holds of a group end together.
 
-    The group tries again together, so all rollouts of the group count the same number of attempts.
+    The rollouts of a group try again together, so they all count the same number of attempts.
     """
     members = [rollout_in(state, record, each) for each in rollout.group or (rollout.id,)]
     attempts = max(member.attempts for member in members)
@@ -114,9 +117,10 @@ def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: 
 
 
 def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> State:
-    """Returns the state after a rollout has left a group.
+    """Returns the state after a rollout has left its group.
 
-    The yes was to the whole group, so the other rollouts wait for a new yes and hold nothing.
+    The yes was given to the whole group. So the other rollouts wait for a new yes, and have no
+    hold.
     """
     left = rollout_in(state, record, id_)
     reason = (
@@ -131,7 +135,7 @@ def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> Stat
 
 
 def fail_rollouts(state: State, record: JournalRecord, event: Failed) -> State:
-    """Returns the state after a rollout failed, alone or together with a group."""
+    """Returns the state after the failure of one rollout, or of all rollouts of its group."""
     rollout = rollout_in(state, record, event.rollout)
     require_condition(
         record,

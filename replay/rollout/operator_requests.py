@@ -1,13 +1,13 @@
-"""Requests of an operator: undo, promote, verify, abandon, pause, resume. Each appends a record.
+"""Requests of an operator: undo, promote, verify, abandon, pause, resume.
 
-A request is decided on the journal's current state, and the record is put at exactly the next
-number. If another record took that number, the journal is read again. The same request is then made
-of the new state, or refused with the name of the first operator. The controller acts on the records
-(replay/platform/controller.py).
+Each request appends a record to the journal. A request is decided on the journal's current state,
+and the record is put at exactly the next number. If another record has that number by then, the
+journal is read again. Then the request is decided again on the new state, or refused with the name
+of the operator who was first. The controller acts on the records (replay/platform/controller.py).
 
 A request names a rollout or a build, never "the current build of this pipeline". So a yes to a
-rollout that ended meanwhile is a Conflict. Where a command takes a pipeline, a text of digits only
-is the number of a rollout.
+rollout that has ended meanwhile raises Conflict. Where a command takes a pipeline, a text of digits
+only is the number of a rollout.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ def ask_undo(
     reason: str = "",
     seen: State | None = None,
 ) -> JournalRecord:
-    """Asks for the build that served before, or in generation `to`; returns the record.
+    """Requests a switch back to the previous build, or to the build of generation `to`.
 
-    The record's number is the id of the new rollout, and `reason` is the operator's. `seen` is the
-    state that the operator has looked at, by default the current state. Raises the errors of
-    `undo_target`. Raises Conflict if another build serves by now, or if a rollout of the pipeline
-    has not ended. Raises UsageError if another pipeline serves a table of the same name by now.
+    Returns the record; its number is the id of the new rollout. `reason` is the operator's reason.
+    `seen` is the state that the operator has seen, by default the current state. Raises the errors
+    of `undo_target`. Raises Conflict if another build serves by now, or if a rollout of the
+    pipeline has not ended. Raises UsageError if another pipeline now serves a table of the same
+    name.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -66,7 +67,7 @@ def ask_undo(
 
 
 def undo_word(state: State, pipeline: str, build: str) -> str:
-    """Returns "redo" if a switch to `build` takes back an undo, else "undo". Pure."""
+    """Returns "redo" if a switch to `build` reverses the last undo, otherwise "undo". Pure."""
     last = state.last_switch(pipeline)
     if last is None or last.build != state.serving.get(pipeline) or "undo" not in last.reasons:
         return "undo"
@@ -74,10 +75,10 @@ def undo_word(state: State, pipeline: str, build: str) -> str:
 
 
 def undo_target(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
-    """Returns the pipeline to undo, and the build that will serve again. Pure.
+    """Returns the pipeline to undo, and the build that will serve it again. Pure.
 
-    The build is the build that served before, or in generation `to`. `pipeline` is a name, or the
-    number of the rollout that serves; None means the only pipeline that can be undone. Raises
+    The build is the previous build, or the build of generation `to`. `pipeline` is a name, or the
+    number of the rollout that serves. None means the only pipeline that can be undone. Raises
     UsageError if no pipeline or several can be undone, or if the build is not kept.
     """
     pipeline = None if pipeline is None else serving_pipeline(state, pipeline)
@@ -128,11 +129,11 @@ def abandon_rollout(
     reason: str = "",
     seen: int | None = None,
 ) -> JournalRecord:
-    """Gives up the active rollout of a pipeline, or the only active rollout; returns the record.
+    """Abandons the active rollout of a pipeline, or the only active rollout; returns the record.
 
-    `seen` is the id of the rollout that the operator has looked at, by default the pipeline's.
-    `reason` is the operator's. Raises UsageError if no rollout is active, or several are, and
-    Conflict if the rollout has ended meanwhile.
+    `seen` is the id of the rollout that the operator has seen, by default the active rollout.
+    `reason` is the operator's reason. Raises UsageError if no rollout is active, or if several are
+    active and no pipeline is named. Raises Conflict if the rollout has ended meanwhile.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -147,10 +148,10 @@ def ask_promote(
 ) -> JournalRecord:
     """Records a yes to one verified candidate, or to several together; returns the record.
 
-    Candidates named together serve in one generation, or no candidate serves. `seen` are the ids of
-    the rollouts that the operator has looked at, by default the rollouts of the pipelines. Raises
-    UsageError if no rollout is active, or if several are active and no pipeline is named. Raises
-    Conflict, and appends nothing, if a rollout is not ready, or no longer ready.
+    Candidates that are named together begin to serve in one generation, or none of them does.
+    `seen` are the ids of the rollouts that the operator has seen, by default the rollouts of the
+    pipelines. Raises UsageError if no rollout is active, or if several are active and no pipeline
+    is named. Raises Conflict, and appends nothing, if a rollout is not ready, or no longer ready.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -162,9 +163,9 @@ def ask_promote(
 
 
 def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
-    """Returns the rollouts of these pipelines, each once; all wait for a yes. Pure.
+    """Returns the rollouts of these pipelines that wait for a yes, each once. Pure.
 
-    Raises the errors of `ask_promote`.
+    Raises the errors of `ask_promote`, also if one of the rollouts does not wait for a yes.
     """
     if not pipelines and len(state.active_rollouts) > 1:
         names = sorted(rollout.pipeline for rollout in state.active_rollouts)
@@ -185,10 +186,10 @@ def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
 def ask_verify(
     store: Store, pipeline: str | None, *, seen: int | None = None, reason: str = ""
 ) -> JournalRecord:
-    """Asks for another verification of a ready candidate, at a new alignment; returns the record.
+    """Requests another verification of a ready candidate; returns the record.
 
-    `seen` is the id of the rollout that the operator has looked at, by default the pipeline's.
-    Raises the errors of `ask_promote`.
+    The verification uses a new alignment. `seen` is the id of the rollout that the operator has
+    seen, by default the rollout of the pipeline. Raises the errors of `ask_promote`.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -201,9 +202,9 @@ def ask_verify(
 
 
 def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
-    """Returns the rollout of a pipeline, or the only active rollout, that waits for a yes.
+    """Returns the active rollout of a pipeline, or the only active rollout, if it waits for a yes.
 
-    Raises the errors of `ask_promote`.
+    Raises the errors of `ask_promote`. `verb` is the command for the hint of an error.
     """
     return _ensure_waiting(state, active_rollout(state, pipeline, verb))
 
@@ -211,8 +212,9 @@ def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     """Returns the active rollout of a pipeline, or the only active rollout.
 
-    Raises UsageError if no rollout is active, or if several are active and no pipeline is named.
-    Raises Conflict if a rollout named by number has ended.
+    `verb` is the command for the hint of an error. Raises UsageError if no rollout is active, or if
+    several are active and no pipeline is named. Raises Conflict if a rollout that is named by its
+    number has ended.
     """
     named = rollout_named(state, pipeline)
     if named is not None:
@@ -236,9 +238,9 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 
 
 def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
-    """Returns the rollout with an id, which has not ended, or (`ready`) waits for a yes. Pure.
+    """Returns the rollout with an id, if it has not ended. Pure.
 
-    Raises Conflict if the rollout has moved on.
+    With `ready`, the rollout must also wait for a yes. Otherwise raises Conflict.
     """
     rollout = state.rollout(id_)
     if ready:
@@ -249,9 +251,11 @@ def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
 
 
 def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
-    """Returns the active rollout of a pipeline, or the only active rollout, or else the last.
+    """Returns the rollout for which a command waits.
 
-    A rollout may be over before anybody waits. A rollout's number names exactly that rollout.
+    This is the active rollout of a pipeline, or the only active rollout. If none is active, it is
+    the last rollout, because a rollout may be over before the command begins to wait. If `pipeline`
+    is the number of a rollout, it is exactly that rollout.
     """
     named = rollout_named(state, pipeline)
     if named is not None:
@@ -279,12 +283,11 @@ def append_decided(
     seen: State | None = None,
     reason: str = "",
 ) -> JournalRecord | None:
-    """Appends the event that `decide` makes of the state looked at and of the current state.
+    """Appends the event that `decide` returns for the state seen and for the current state.
 
-    The record has the operator's `reason`.
-
-    The first state that is read counts as looked at, unless `seen` is given. Returns None, and
-    appends nothing, if `decide` returns None: the request is fulfilled already.
+    The record has the operator's `reason`. `seen` is the state that the operator has seen, by
+    default the state that is read first. If `decide` returns None, the request is fulfilled
+    already: returns None, and appends nothing.
     """
     journal = Journal(store)
     while True:
@@ -319,9 +322,9 @@ def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb
 
 
 def ask_pause(store: Store, pipeline: str, *, reason: str = "") -> JournalRecord | None:
-    """Pauses a pipeline; returns the record, or None if the pipeline is paused already.
+    """Pauses a pipeline. Returns the record, or None if the pipeline is paused already.
 
-    Raises UsageError if the pipeline does not serve, and Conflict if a rollout has not ended.
+    Raises UsageError if the pipeline does not serve, and Conflict if a rollout of it has not ended.
     """
 
     def decide(_: State, state: State) -> Paused | None:
@@ -331,7 +334,7 @@ def ask_pause(store: Store, pipeline: str, *, reason: str = "") -> JournalRecord
 
 
 def ask_resume(store: Store, pipeline: str, *, reason: str = "") -> JournalRecord | None:
-    """Resumes a pipeline; returns the record, or None if the pipeline is not paused.
+    """Resumes a pipeline. Returns the record, or None if the pipeline is not paused.
 
     Raises UsageError if no pipeline of that name has a build.
     """
@@ -343,7 +346,10 @@ def ask_resume(store: Store, pipeline: str, *, reason: str = "") -> JournalRecor
 
 
 def may_pause(state: State, pipeline: str) -> bool:
-    """Returns False if a pipeline is paused already. Raises the errors of `ask_pause`. Pure."""
+    """Returns True if a pipeline can be paused, and False if it is paused already. Pure.
+
+    Raises the errors of `ask_pause`.
+    """
     if pipeline in state.paused:
         return False
     ensure_serves(state, pipeline)
@@ -352,7 +358,10 @@ def may_pause(state: State, pipeline: str) -> bool:
 
 
 def may_resume(state: State, pipeline: str) -> bool:
-    """Returns False if a pipeline is not paused. Raises the errors of `ask_resume`. Pure."""
+    """Returns True if a pipeline is paused, so that it can be resumed. Pure.
+
+    Raises the errors of `ask_resume`.
+    """
     if pipeline not in {*state.paused, *state.serving, *state.idle}:
         raise _unknown_pipeline(state, pipeline)
     return pipeline in state.paused
@@ -379,7 +388,10 @@ def _unknown_pipeline(state: State, pipeline: str) -> UsageError:
 
 
 def _moved_on(state: State, rollout: Rollout) -> Conflict:
-    """Returns the Conflict of a second request; the text names the first request."""
+    """Returns the error for a request that comes too late, because the rollout has moved on.
+
+    The message names the operator whose request was first, and the hint says what to do now.
+    """
     name, it, first = (
         rollout.pipeline,
         f"rollout {rollout.number} of pipeline {rollout.pipeline}",
@@ -429,9 +441,10 @@ def _moved_on(state: State, rollout: Rollout) -> Conflict:
 def _refuse_shared_names(
     state: State, pipeline: str, build: str, birth_of: Callable[[str], Birth]
 ) -> None:
-    """Raises UsageError if another pipeline serves, or will serve, a name of a kept build.
+    """Raises UsageError if a kept build has a name that another pipeline serves by now.
 
-    Two tables of one name cannot both be served. The case arises after a pipeline was retired.
+    Names of active rollouts count too. Two tables of the same name cannot both be served. This
+    happens if the pipeline was retired and another pipeline took the name.
     """
     others = {
         **state.serving,
@@ -466,7 +479,8 @@ def refuse_switched(
 ) -> None:
     """Raises Conflict if `serving` does not serve any more, or `build` is not kept any more.
 
-    `serving` is None for a retired pipeline, and `build` is None for a request to retire.
+    `serving` is the build that the operator has seen, or None for a retired pipeline. `build` is
+    the build to switch to, or None for a request to retire.
     """
     now = state.serving.get(pipeline)
     if now != serving:

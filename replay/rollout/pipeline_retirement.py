@@ -1,8 +1,8 @@
-"""The retirement of a pipeline in one record: its tables, their readers, and the request.
+"""The retirement of a pipeline: the tables that leave, their readers, and the request.
 
-The record makes a generation without the pipeline, as a promote makes a generation with another
-build. From then on the pipeline's build is idle: the build keeps consuming until its time is over,
-so an undo is a switch to that build.
+One record retires a pipeline. The record makes a generation without the pipeline, as a promote
+makes a generation with another build. From then on the pipeline's build is idle: it keeps consuming
+until its soak is over, and an undo is a switch to that build.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class LeavingTable:
-    """A table or view that leaves. `rows` is None for a broken view; a view has no files."""
+    """A table or view that a retirement takes out of service.
+
+    `rows` is None for a view that cannot be read. A view has no files.
+    """
 
     name: str
     kind: str
@@ -48,10 +51,11 @@ class LeavingTable:
 
 @dataclass(frozen=True, slots=True)
 class RetirementPreview:
-    """The tables that a retirement of a pipeline takes away, and the readers that pin the tables.
+    """The effect of a pipeline's retirement: the tables that leave, and the readers that pin them.
 
     `readers` are (user, process id, number of leases). `dropped` is the idle build of the
-    pipeline's last switch, which the retirement retires at once.
+    pipeline's last switch, which the retirement retires at once. `kept_seconds` is the time for
+    which the pipeline's build is kept.
     """
 
     pipeline: str
@@ -64,7 +68,10 @@ class RetirementPreview:
 
 
 def may_retire(state: State, pipeline: str) -> bool:
-    """Returns False if a pipeline is retired already. Raises the errors of `ask_retire`. Pure."""
+    """Returns True if a pipeline can be retired, and False if it is retired already. Pure.
+
+    Raises the errors of `ask_retire`.
+    """
     if pipeline in state.retirements:
         return False
     ensure_serves(state, pipeline)
@@ -75,7 +82,7 @@ def may_retire(state: State, pipeline: str) -> bool:
 def preview_retirement(
     store: Store, state: State, pipeline: str, *, kept_seconds: float, now: float
 ) -> RetirementPreview:
-    """Returns what a retirement would take away at `now` (seconds since 1970)."""
+    """Returns the effect that a retirement would have now. `now` is in seconds since 1970."""
     build = ensure_serves(state, pipeline)
     pinned = Counter(
         (lease.by, lease.pid)
@@ -96,7 +103,7 @@ def preview_retirement(
 
 
 def retirement_text(leaving: RetirementPreview) -> str:
-    """Returns the plan of a retirement for people, a fact a line. Pure."""
+    """Formats the effect of a retirement for display, with one fact per line. Pure."""
     name = leaving.pipeline
     lines = [
         f"{name}: build {leaving.build} (version {leaving.version}) stops serving; these leave:",
@@ -128,11 +135,12 @@ def ask_retire(
     seen: State | None = None,
     reason: str = "",
 ) -> JournalRecord | None:
-    """Retires a pipeline; returns the record, or None if the pipeline is retired already.
+    """Retires a pipeline. Returns the record, or None if the pipeline is retired already.
 
-    `seen` is the state that the operator has looked at, and `reason` the operator's. Raises
-    UsageError if the pipeline never served, and Conflict if a rollout of the pipeline has not
-    ended, or another build serves by now.
+    `kept_seconds` is the time for which the pipeline's build is kept. `seen` is the state that the
+    operator has seen, and `reason` is the operator's reason. Raises UsageError if the pipeline
+    never served. Raises Conflict if a rollout of the pipeline has not ended, or if another build
+    serves by now.
     """
 
     def decide(looked: State, state: State) -> PipelineRetired | None:
@@ -156,7 +164,10 @@ def ask_retire(
 
 
 def leaving_tables(store: Store, pipeline: str, build: str) -> tuple[LeavingTable, ...]:
-    """Lists the tables and views of the build that serves a pipeline."""
+    """Lists the tables and views of the build that serves a pipeline, with rows and sizes.
+
+    The list is empty if another build serves the pipeline by now.
+    """
     return ask_snapshot(
         store,
         lambda reader, snapshot: tuple(_leaving_tables(store, reader, snapshot, pipeline, build)),

@@ -1,23 +1,24 @@
-"""The promote: how a candidate takes over so that no reader ever moves back.
+"""The promote: a candidate takes over from the live build, and no reader ever moves back.
 
-    hold -> the live job acknowledges the hold in its frontier
-         -> the candidate's frontier reaches the acknowledged frontier -> served
+ hold -> the live job acknowledges the hold in its frontier
+  -> the candidate's frontier reaches the acknowledged frontier -> served
 
 The live build publishes nothing between its acknowledgement and the record that ends the hold. So
 the frontier of the last comparison is the last frontier that readers saw. The record is put at
-exactly the number after the last record looked at. If a release by the live job, an abandon, or a
-switch of another pipeline takes that number, the step is chosen again. The journal decides every
-race, never a clock. `tests/replay/rollout/test_promote_model.py` takes every order of steps of a
-small world with these functions. An undo is a promote in the other direction.
+exactly the number after the last record that the controller has read. If another record takes that
+number (a release by the live job, an abandon, or a switch of another pipeline), the step is chosen
+again. The journal decides every race, never a clock. `tests/replay/rollout/test_promote_model.py`
+tests all orders of steps of a small model with these functions. An undo is a promote in the other
+direction.
 
-A candidate that serves the live build's own tables (an overlay, or an undo of an overlay) holds
-nothing. Readers see the same frontier before and after the switch.
+A candidate that serves the live build's own tables (an overlay, or an undo of an overlay) needs no
+hold: readers see the same frontier before and after the switch.
 
-Rollouts that were approved together hold together: no hold begins before all candidates are near.
-One record lets all of them serve, and a step of any of the rollouts may put the record. A fact
-about one hold is true of each hold, since a record that takes the number breaks all holds.
-
-`next_promote_step` is pure and knows no earlier tick, so a promote continues after any crash.
+Rollouts that were approved together hold together: no hold begins before all candidates are near
+their live builds. One record lets all of them serve, and a step of any of the rollouts may put that
+record. If the facts hold for one hold, they hold for all, because any record that takes the number
+ends all holds. `next_promote_step` is pure and knows no earlier tick, so a promote continues after
+any crash.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from kappa.state.store import Store
 
 
 def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
-    """Returns the next step of a rollout that is READY or HOLDING."""
+    """Returns the next step of a rollout whose phase is READY or HOLDING."""
     rollout, replaced = sight.rollout, sight.replaces
     if sight.candidate is None:
         return Wait("its first rows")
@@ -75,18 +76,19 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
 
 
 def reaches_live(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
-    """Returns whether `candidate` is at least as far as `live` in every partition of these topics.
+    """Returns True if `candidate` is as far as `live` in every partition of these topics.
 
-    A partition that either side does not name counts as 0.
+    A partition that one of them does not name counts as offset 0.
     """
     return candidate.covers(live.only(topics))
 
 
 def acknowledge_for_dead_job(store: Store, build: str, hold: int) -> None:
-    """Acknowledges a hold for a dead live job, in a frontier with the same offsets and versions.
+    """Acknowledges a hold for the live job, because that job is dead.
 
-    The function takes the job's lock first, and ends leftovers of the dead job (a JVM in a long
-    write). Raises Conflict if the job is alive after all.
+    Publishes a frontier with the same offsets and versions. First takes the job's lock, and ends
+    what the dead job has left running (a JVM in a long write). Raises Conflict if the job is still
+    alive.
     """
     with lock_of(store, f"{folder_of_build(build)}/lock", what=f"build {build}"):
         failpoint("promote.before_acknowledge")
@@ -109,7 +111,7 @@ def _acknowledging_frontier(build: str, newest: Frontier | None, hold: int) -> F
 
 
 def _is_near(sight: Sight) -> bool:
-    """Returns whether a hold may begin, or whether serving may begin if nothing is to be held."""
+    """Returns True if a hold may begin, or if the candidate may serve without a hold."""
     if sight.rollout.phase is Phase.HOLDING:
         return True
     return (
@@ -143,13 +145,13 @@ def _while_holding(sight: Sight, live: Frontier, held: str, hold: int) -> Rollou
 
 
 def _served_together(sight: Sight) -> RolloutStep:
-    """Returns the record that lets a group serve, or a wait for a missing condition."""
+    """Returns the step that lets a whole group serve, or a wait for a missing condition."""
     missing = next(filter(None, map(_missing_condition, sight.others)), None)
     return Append(_served_event(sight)) if missing is None else Wait(missing)
 
 
 def _missing_condition(sight: Sight) -> str | None:
-    """Returns the condition that a rollout lacks before it may serve, or None."""
+    """Describes the condition that a rollout still needs before it may serve, or returns None."""
     rollout, candidate, live = sight.rollout, sight.candidate, sight.live
     if candidate is None:
         return f"build {rollout.build} to publish its first frontier"

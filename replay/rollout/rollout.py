@@ -1,8 +1,8 @@
-"""A rollout, the phases, and the one table of legal transitions. Pure.
+"""A rollout, its phases, and the only table of legal transitions. Pure.
 
 A rollout is the way of one build from stage to serving, or to an end without serving. People name a
-rollout by its own number, 1, 2, 3; records name a rollout by the number of the record that began
-it. The form of the machine is h11's: an illegal transition is an error and changes nothing.
+rollout by its own number: 1, 2, 3. Records name a rollout by the number of the record that began
+it. The state machine has the form of h11's: an illegal transition is an error and changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kappa.state.offsets import Offsets
 
 
 class Phase(StrEnum):
-    """A phase of a rollout; the last three phases are final."""
+    """A phase of a rollout. The last three phases are final."""
 
     REPLAYING = "replaying"
     VERIFYING = "verifying"
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """The meaning of a record for a rollout. A Verified has two meanings, by its verdict."""
+    """The meaning of a record for a rollout. A Verified record has two, by its verdict."""
 
     STAGED = "staged"
     SWITCH_ASKED = "switch asked"
@@ -77,25 +77,32 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
 
 
 class IllegalTransition(Broken):
-    """A record that cannot follow: by another program, or by an error of this program."""
+    """The error for a record that cannot follow.
+
+    Another program has written the record, or this program has an error.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One rollout, with everything that its records have made of it.
+    """A rollout, with everything that its records say about it.
 
-    `id`: the number of the journal's record that began the rollout; other records name this number.
-    `number`: the rollout is the n-th of the journal, counted from 1; people name this number.
-    `switch`: its build was kept before (undo, redo, or a deploy of the build's version).
-    `caught_up`, `verified`: the contents of these records. `approved`: the rollout is promoted once
-    ready. `alignment_after`: the verification takes an alignment with a higher number. `hold`: the
-    number of the open Held record. `attempts`: the count of holds. `reason`, `hint`: why the
-    rollout ended without serving, or lost its yes. `at`, `by`: time and author of the beginning.
-    `asked_by`: the author of the last request (beginning, verification, yes or end). `accepted`:
-    findings that were let through at the beginning. `group`: the ids of all rollouts approved
-    together, this rollout too; empty for a rollout alone. `base`: the start of the build, if the
-    build is a branch. `tables_of`: the build whose tables an overlay serves. `given_reasons`: the
-    reasons that people gave with their requests, in order.
+    - `id`: the number of the journal record that began the rollout. Other records use it.
+    - `number`: the position of the rollout in the journal, counted from 1. People use it.
+    - `switch`: True if the build was kept before (undo, redo, or a deploy of its version).
+    - `caught_up`, `verified`: the contents of these records.
+    - `approved`: True if the rollout is promoted once it is ready.
+    - `alignment_after`: the verification uses an alignment with a higher number than this.
+    - `hold`: the number of the open Held record.
+    - `attempts`: the number of holds so far.
+    - `reason`, `hint`: why the rollout ended without serving, or lost its yes.
+    - `at`, `by`: the time and the author of the beginning.
+    - `asked_by`: the author of the last request (beginning, verification, yes or end).
+    - `accepted`: the findings that were let through at the beginning.
+    - `group`: the ids of all rollouts approved together, with this one; empty if alone.
+    - `base`: the base of the build, if the build is a branch.
+    - `tables_of`: the build whose tables an overlay serves.
+    - `given_reasons`: the reasons that people gave with their requests, in order.
     """
 
     id: int
@@ -125,15 +132,15 @@ class Rollout:
 
     @property
     def together(self) -> tuple[int, ...]:
-        """The other rollouts of the group, by id."""
+        """Returns the ids of the other rollouts in the group."""
         return tuple(each for each in self.group if each != self.id)
 
     @property
     def waits(self) -> bool:
-        """True if the rollout has passed its verification and waits for a yes."""
+        """Returns True if the rollout has passed its verification and waits for a yes."""
         return self.phase is Phase.READY and not self.approved
 
     @property
     def active(self) -> bool:
-        """True until the rollout has served, failed or been abandoned."""
+        """Returns True until the rollout has served, failed or been abandoned."""
         return bool(TRANSITIONS[self.phase])

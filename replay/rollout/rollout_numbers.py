@@ -1,4 +1,4 @@
-"""Numbers of rollouts as people type them: an argument of digits only is always a number. Pure."""
+"""The numbers of rollouts that people type. An argument of digits only is always a number. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_DIGITS = 100
 def rollout_of_number(state: State, number: int) -> Rollout:
     """Returns the rollout with this number.
 
-    Raises UsageError with the range of existing numbers.
+    Raises UsageError if there is none. The hint has the range of existing numbers.
     """
     if 1 <= number <= len(state.rollouts):
         return state.rollouts[number - 1]
@@ -30,12 +30,12 @@ def rollout_of_number(state: State, number: int) -> Rollout:
 
 
 def is_number(text: str) -> bool:
-    """Returns whether an argument is a rollout's number: digits only, and not more than 100."""
+    """Returns True if an argument is the number of a rollout: 1 to 100 ASCII digits."""
     return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def rollout_named(state: State, text: str | None) -> Rollout | None:
-    """Returns the rollout whose number the text is. Returns None if the text is not a number.
+    """Returns the rollout with the number `text`, or None if the text is not a number.
 
     Raises UsageError if no rollout has the number.
     """
@@ -43,23 +43,24 @@ def rollout_named(state: State, text: str | None) -> Rollout | None:
 
 
 def build_named(state: State, text: str) -> str:
-    """Returns the build of a rollout's number; any other text is the build itself."""
+    """Returns the build that a text names: a build's id, or the number of its rollout."""
     rollout = rollout_named(state, text)
     return text if rollout is None else rollout.build
 
 
 def build_in_words(build: str | None) -> str:
-    """Names a build, or says that there is no build, within a sentence."""
+    """Returns the words for a build in a sentence: `build ID`, or `no build` for None."""
     return "no build" if build is None else f"build {build}"
 
 
 def part_named(
     look: Callable[[], State], pipeline: str | None, build: str | None
 ) -> tuple[str | None, str | None]:
-    """Returns the pipeline and the build to look at; each may be given as a rollout's number.
+    """Returns the pipeline and the build that two arguments name.
 
-    A rollout in place of a pipeline means the rollout's build, unless a build is named too. `look`
-    is called only if a number is given.
+    Each argument may be the number of a rollout. A number instead of a pipeline also names the
+    rollout's build, unless `build` is given. `look` returns the state, and is called only if an
+    argument is a number.
     """
     if not any(each is not None and is_number(each) for each in (pipeline, build)):
         return pipeline, build
@@ -71,7 +72,7 @@ def part_named(
 
 
 def ensure_served(state: State, pipeline: str) -> str:
-    """Returns the build that serves a pipeline. Raises UsageError if no build does."""
+    """Returns the build that serves a pipeline. Raises UsageError if no build serves it."""
     if pipeline not in state.serving:
         raise UsageError(
             f"no pipeline {pipeline} is served",
@@ -83,9 +84,10 @@ def ensure_served(state: State, pipeline: str) -> str:
 
 
 def serving_pipeline(state: State, text: str) -> str:
-    """Returns the pipeline that a text names: a name, or the number of the rollout that serves.
+    """Returns the pipeline that a text names.
 
-    Raises UsageError if no rollout has the number, or if another rollout serves the pipeline.
+    The text is a name, or the number of the rollout that serves the pipeline. Raises UsageError if
+    no rollout has the number, or if another rollout serves the pipeline.
     """
     rollout = rollout_named(state, text)
     if rollout is None:

@@ -1,8 +1,8 @@
-"""Stage: creates the builds of a plan's steps and appends the records that begin rollouts.
+"""Stage: the creation of the builds of a plan's steps, and the records that begin rollouts.
 
-A build's files and birth certificate are put first, under a new name; then one record makes the
-build a candidate. If the journal has moved in between, the step is checked again: either the step
-is still right, or another operator was first. The journal decides every race.
+First the build's files and birth certificate are put, under a new name. Then one record makes the
+build a candidate. If other records have been appended since the plan, the step is checked again:
+either the step is still valid, or another operator was first. The journal decides every race.
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ def stage_plan(
 ) -> tuple[int, ...]:
     """Begins a rollout for every step that acts, and returns the ids of the rollouts.
 
-    `reason` is the operator's, kept with each rollout.
-
-    With `auto_promote`, a candidate that passes its verification is promoted without a further
-    question. A kept build that is to serve again is promoted in any case, since the build was
-    verified before. Raises the first refusal of the plan, and Conflict if another operator was
-    first: rollouts begun before that stay.
+    `reason` is the operator's reason, which each rollout keeps. With `auto_promote`, a candidate
+    that passes its verification is promoted without a further yes. A kept build that is to serve
+    again is promoted in any case, because it was verified before. Raises the first refusal of the
+    plan. Raises Conflict if another operator was first; the rollouts that have begun before that
+    stay.
     """
     plan.ensure_possible()
     libraries = installed_libraries()
@@ -111,9 +110,10 @@ def _begin_rollout(
 
 
 def _may_be_named(store: Store, build: str) -> bool:
-    """Returns True if a record names a build, although the put may have failed for the writer.
+    """Returns True if a record names a build, or if this cannot be found out.
 
-    Files of a build that no record names are collected later.
+    A record may exist although the writer got an error. If no record names the build, its files can
+    be deleted.
     """
     try:
         return build in current_state(store).versions
@@ -124,7 +124,7 @@ def _may_be_named(store: Store, build: str) -> bool:
 def _create_build(
     store: Store, build: str, step: PlanStep, declared: Declared, libraries: Mapping[str, str]
 ) -> Base | None:
-    """Puts the build's files and birth certificate; returns the base of a branch, else None."""
+    """Puts the build's files and birth certificate. Returns a branch's base, or None."""
     ensure_snapshot(store, build, declared.files)
     birth = Birth(
         build=build,
@@ -158,9 +158,10 @@ def _create_build(
 
 
 def _overlay_birth(birth: Birth, live: Birth) -> Birth:
-    """Returns an overlay's birth certificate, made of the declared and the live certificate.
+    """Returns the birth certificate of an overlay.
 
-    Everything about rows comes from the live build: tables, topics, origin, base and libraries.
+    `birth` is the certificate of the declared pipeline. Everything about rows is taken from the
+    certificate of the `live` build: tables, topics, origin, base and libraries.
     """
     declared = {table.name: table for table in birth.tables}
     return replace(
@@ -186,7 +187,8 @@ def _overlay_birth(birth: Birth, live: Birth) -> Birth:
 def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
     """Begins a branch with the planned state, or with the nearest state that is still kept.
 
-    The planned state may be let go while the operator thinks about the plan.
+    The planned state may have been deleted while the operator read the plan. Raises Conflict if
+    each state is deleted before it can be pinned.
     """
     base, asked = branch.base, Branching(Offsets.parse(branch.base.offsets))
     for _ in range(_LOOKS):

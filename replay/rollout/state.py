@@ -1,4 +1,4 @@
-"""The state of all builds and rollouts, as the journal's records add up to it. Pure.
+"""The state of all builds and rollouts, which is the fold of the journal's records. Pure.
 
 fold.py computes the state, record by record.
 """
@@ -22,10 +22,10 @@ class State:
 
     `serving` and `idle` map a pipeline to a build. The idle build served before and keeps
     consuming, so that an undo is a switch to the idle build. `served` are the records that each
-    made a generation. `versions` and `pipelines` map every build ever staged to a version and a
-    pipeline, `overlays` every overlay to the build whose tables it serves. `proofs` are the Proved
-    records, passed or not. `paused` and `retirements` are by pipeline; `service` are the records of
-    pauses and retirements.
+    made a generation. `versions` and `pipelines` map every build that was ever staged to its
+    version and its pipeline. `overlays` maps every overlay to the build whose tables it serves.
+    `proofs` are the Proved records, passed or not. `paused` and `retirements` are by pipeline.
+    `service` are the records of pauses, resumptions and retirements.
     """
 
     last: int = 0
@@ -44,32 +44,29 @@ class State:
     service: tuple[JournalRecord, ...] = ()
 
     def active(self, pipeline: str) -> Rollout | None:
-        """Returns the pipeline's only rollout that has not ended, or None."""
+        """Returns the rollout of the pipeline that has not ended, or None. There is at most one."""
         return next(
             (rollout for rollout in self.active_rollouts if rollout.pipeline == pipeline), None
         )
 
     @property
     def active_rollouts(self) -> tuple[Rollout, ...]:
-        """All rollouts that have not ended, oldest first."""
+        """Returns all rollouts that have not ended, oldest first."""
         return tuple(rollout for rollout in self.rollouts if rollout.active)
 
     def rollout(self, id_: int) -> Rollout:
-        """Returns the rollout that record `id_` began.
-
-        Raises KeyError if the record began no rollout.
-        """
+        """Returns the rollout with the id `id_`. Raises KeyError if there is none."""
         for rollout in self.rollouts:
             if rollout.id == id_:
                 return rollout
         raise KeyError(id_)
 
     def folded_by(self, build: str) -> str:
-        """Returns the build that folds a build's tables: itself, or the overlaid build."""
+        """Returns the build that folds a build's tables: itself, or the build below an overlay."""
         return self.overlays.get(build, build)
 
     def serves_the_same(self, build: str, other: str | None) -> bool:
-        """Returns True if both builds serve the same tables."""
+        """Returns True if both builds serve the same tables. `other` may be None."""
         return other is not None and self.folded_by(build) == self.folded_by(other)
 
     def wanted_builds(self) -> frozenset[str]:
@@ -81,9 +78,10 @@ class State:
         )
 
     def wanted_jobs(self) -> frozenset[str]:
-        """Returns the builds whose jobs should run: the builds that fold tables of wanted builds.
+        """Returns the builds whose jobs should run.
 
-        In a paused pipeline, only a build on its way back to serving runs.
+        These are the builds that fold the tables of wanted builds. In a paused pipeline, only a
+        build that has an active rollout runs.
         """
         at_rest = {
             build
@@ -94,7 +92,7 @@ class State:
         return frozenset(map(self.folded_by, self.wanted_builds() - at_rest))
 
     def kept_jobs(self) -> frozenset[str]:
-        """Returns the wanted jobs that only an undo would need."""
+        """Returns the wanted jobs that are only needed for an undo."""
         needed = frozenset(self.serving.values()) | {each.build for each in self.active_rollouts}
         return self.wanted_jobs() - frozenset(map(self.folded_by, needed))
 
@@ -105,23 +103,24 @@ class State:
         )
 
     def unneeded_builds(self) -> frozenset[str]:
-        """Returns the builds that nothing needs any more and that are not retired yet."""
+        """Returns the builds that are not needed any more and that are not retired yet."""
         return (
             frozenset(self.versions) - self.wanted_builds() - self.overlaid_builds() - self.retired
         )
 
     def retirable_builds(self) -> frozenset[str]:
-        """Returns the builds to retire, and the idle builds that may be retired.
+        """Returns the builds that a record may retire: unneeded builds, and idle builds.
 
-        An idle build is kept if a rollout lets it serve again, or if an overlay serves its tables.
+        An idle build may not be retired if a rollout lets it serve again, or if an overlay serves
+        its tables.
         """
         kept = {rollout.build for rollout in self.active_rollouts} | self.overlaid_builds()
         return self.unneeded_builds() | (frozenset(self.idle.values()) - kept)
 
     def idle_since(self, pipeline: str) -> datetime | None:
-        """Returns when the pipeline's idle build last served.
+        """Returns the time at which the pipeline's idle build stopped serving.
 
-        Returns None without an idle build.
+        Returns None if there is no idle build.
         """
         idle = self.idle.get(pipeline)
         for before, record in reversed(tuple(pairwise(self.served))):
@@ -132,7 +131,7 @@ class State:
         return None
 
     def served_in(self, rollout: int) -> JournalRecord | None:
-        """Returns the Served record of a rollout, alone or in a group, or None."""
+        """Returns the record with which a rollout, alone or in a group, began to serve, or None."""
         return next(
             (
                 record
@@ -144,14 +143,14 @@ class State:
         )
 
     def switched_by(self, pipeline: str) -> str:
-        """Returns the author of the request for the pipeline's last switch or retirement."""
+        """Returns the user who requested the pipeline's last switch or retirement."""
         if pipeline in self.retirements:
             return self.retirements[pipeline].by
         last = self.last_switch(pipeline)
         return "somebody" if last is None else last.asked_by
 
     def last_switch(self, pipeline: str) -> Rollout | None:
-        """Returns the pipeline's last rollout that served, or None."""
+        """Returns the pipeline's last rollout that served, or None if none has served."""
         return next(
             (
                 rollout
@@ -162,7 +161,10 @@ class State:
         )
 
     def served_before(self, pipeline: str) -> str | None:
-        """Returns the build that served a pipeline before, kept or not, or None."""
+        """Returns the last build that served a pipeline before the current one, or None.
+
+        The build need not be kept any more.
+        """
         builds = [_build_in(record, pipeline) for record in self.served]
         return next(
             (
@@ -175,10 +177,10 @@ class State:
 
 
 def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | None:
-    """Returns when the soak of the pipeline's idle build ends.
+    """Returns the time at which the soak of the pipeline's idle build ends.
 
-    Returns None without an idle build, or while an overlay serves the idle build's tables. The
-    record of a retirement says how long the build of a retired pipeline is kept.
+    Returns None if there is no idle build, or while an overlay serves the idle build's tables. For
+    a retired pipeline, the record of its retirement decides how long the build is kept.
     """
     since = state.idle_since(pipeline)
     if since is None or state.idle.get(pipeline) in state.overlaid_builds():
@@ -188,7 +190,7 @@ def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | Non
 
 
 def soaked_builds(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
-    """Returns the idle builds whose soak is over, except builds that a rollout lets serve again."""
+    """Returns the idle builds whose soak is over and that may be retired."""
     over = (
         build
         for pipeline, build in state.idle.items()

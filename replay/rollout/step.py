@@ -21,33 +21,36 @@ from kappa.state.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait: there is nothing to do until the event that `what` names."""
+    """A step without an action: the rollout waits for the event that `what` names."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """An append of the journal's next record, right after the last record looked at."""
+    """A step that appends an event, as the record right after the last record in the state."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
 class StartVerification:
-    """A start of the candidate's verification, in a separate process."""
+    """A step that starts the verification of the candidate, in a separate process."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlignAgain:
-    """A new alignment with the live build: the last alignment is gone, or is not new enough."""
+    """A step that requests a new alignment of `build` with the live build.
+
+    The last alignment is gone, or is too old.
+    """
 
     build: str
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """An acknowledgement for a dead live job, under that job's lock."""
+    """A step that acknowledges a hold for the live job, which is dead, under the job's lock."""
 
     build: str
     hold: int
@@ -57,7 +60,7 @@ RolloutStep = Wait | Append | StartVerification | AlignAgain | Acknowledge
 
 
 def waits_for(step: RolloutStep) -> str:
-    """Returns the event that a rollout waits for, or "" if the rollout moves on right now."""
+    """Returns the event for which a rollout waits, or "" if the rollout moves on right now."""
     match step:
         case Wait(what):
             return what
@@ -71,17 +74,18 @@ def waits_for(step: RolloutStep) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The facts of a rollout at a tick.
+    """The facts about a rollout at a tick of the controller.
 
-    `live` and `candidate` are newest frontiers. `comparable` are the topics that both builds read,
-    by topic id. `target` are the offsets that the candidate must reach before more is done, taken
-    at the first look at the rollout in its phase. `tails` is True if the candidate's tail has
-    begun. `alignment` is the newest kept alignment with the live build. `live_stopped` and
-    `stopped` are why the job of the live build, or of the candidate, is not started again. `deaths`
-    counts deaths of the candidate's job in a row. `recreated` names a topic that was created again
-    since the candidate's birth. `code` and `live_code` are hashes of both builds' sources; `base`
-    is the start of a candidate that is a branch. `others` are the sights of the rollouts promoted
-    together with this rollout; `unseen` is why these rollouts could not be looked at, or "".
+    `live` and `candidate` are the newest frontiers. `comparable` are the topics that both builds
+    read, with the same topic id. `target` has the offsets that the candidate must reach first; they
+    were taken at the first look at the rollout in its phase. `tails` is True if the candidate's
+    tail has begun. `alignment` is the newest kept alignment with the live build. `live_runs` is
+    True if the live build's job runs. `live_stopped` and `stopped` are the reasons why the job of
+    the live build, or of the candidate, is not started again. `deaths` is the number of deaths in a
+    row of the candidate's job. `recreated` is a topic that was created again since the candidate's
+    birth. `code` and `live_code` are the hashes of both builds' sources. `base` is the base of a
+    candidate that is a branch. `others` are the sights of the rollouts that are promoted together
+    with this one. `unseen` is the reason why these rollouts could not be examined, or "".
     """
 
     state: State
@@ -105,33 +109,37 @@ class Sight:
 
     @property
     def live_build(self) -> str | None:
-        """The build that serves the rollout's pipeline now."""
+        """Returns the build that serves the rollout's pipeline now."""
         return self.state.serving.get(self.rollout.pipeline)
 
     @property
     def shares(self) -> bool:
-        """True if the candidate serves the live build's tables: the rows of both cannot differ."""
+        """Returns True if the candidate serves the live build's tables: no row can differ."""
         return self.state.serves_the_same(self.rollout.build, self.live_build)
 
     @property
     def replaces(self) -> str | None:
-        """The build that must be held before the candidate serves, or None.
+        """Returns the build that must be held before the candidate serves, or None.
 
-        None for a first build, and for a build that serves the same tables as the live build.
+        It is None for a first build, and for a build that serves the same tables as the live build.
         """
         live = self.live_build
         return None if live is None or self.shares else self.state.folded_by(live)
 
     @property
     def aligns(self) -> bool:
-        """True if the candidate is compared with a live build: both read a common topic."""
+        """Returns True if the candidate is compared with a live build.
+
+        Both must read a common topic.
+        """
         return self.replaces is not None and bool(self.comparable)
 
     @property
     def never_aligned(self) -> Stopped | None:
-        """Why the candidate can never be aligned with the live build any more, or None.
+        """Returns the reason why the candidate can never be aligned with the live build, or None.
 
-        The live build has stopped, and the candidate is past the live build's offsets (law 13).
+        The reason exists if the live build has stopped and the candidate is past its offsets (law
+        13).
         """
         awaited = (
             self.rollout.phase in {Phase.REPLAYING, Phase.VERIFYING}
@@ -148,7 +156,7 @@ class Sight:
 
     @property
     def target_reached(self) -> bool:
-        """True if the candidate's frontier has reached the target in every partition."""
+        """Returns True if the candidate's frontier has reached the target in every partition."""
         return (
             self.candidate is not None
             and self.target is not None

@@ -1,8 +1,8 @@
-"""The report of the supervisor: waits, rates and deaths, which the journal does not have.
+"""The supervisor's report: waits, rates and deaths, which are not in the journal.
 
-The supervisor puts the report into one small file whenever the report changes, for `kappa status`
-and for commands that follow a rollout. No decision uses the report, and the report is worthless
-once the supervisor has ended.
+The supervisor writes the report to one small file whenever the report changes, for `kappa status`
+and for commands that follow a rollout. No decision uses the report, and it is meaningless after the
+supervisor has exited.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _WINDOW_SECONDS = 15.0
 
 
 class RolloutWait(Struct, frozen=True):
-    """The cause that a rollout waits for ("" for none), and the rate in offsets a second.
+    """The event for which a rollout waits ("" for none), and its rate in offsets a second.
 
-    The cause is of the rollout's `phase` at the time of the report ("" if that is not known).
+    `phase` is the rollout's phase at the time of the report, or "" if it is not known.
     """
 
     waits_for: str = ""
@@ -40,14 +40,15 @@ class RolloutWait(Struct, frozen=True):
     phase: str = ""
 
     def cause_in(self, phase: str) -> str:
-        """Returns the cause, or "" if the rollout has reached another phase since the report."""
+        """Returns the awaited event, or "" if the rollout is in another phase by now."""
         return self.waits_for if self.phase in {"", phase} else ""
 
 
 class Deaths(Struct, frozen=True):
-    """The deaths in a row of a build's job, and the reason of the last death.
+    """The number of deaths in a row of a build's job, and the reason of the last death.
 
-    `silent_seconds` is how long the job has shown no sign of life; 0 if the job is alive.
+    `silent_seconds` is the time for which the job has shown no sign of life, or 0 if it shows
+    signs.
     """
 
     count: int
@@ -55,7 +56,7 @@ class Deaths(Struct, frozen=True):
     silent_seconds: int = 0
 
     def text(self, build: str) -> str:
-        """Returns the deaths in one line, with the command to type."""
+        """Describes the deaths in one line, with the command that shows more."""
         if self.silent_seconds:
             return (
                 f"its job shows no sign of life for {self.silent_seconds} s, and is ended soon "
@@ -68,9 +69,10 @@ class Deaths(Struct, frozen=True):
 
 
 class SupervisorReport(Struct, frozen=True):
-    """The whole report: waits by the rollout's number, deaths by build, and the builds that rest.
+    """The whole report.
 
-    `woken` maps a build to the time when the build was last woken.
+    `rollouts` has the waits by the id of the rollout, `deaths` has the deaths by build, and
+    `resting` are the builds that rest. `woken` maps a build to the time at which it was last woken.
     """
 
     rollouts: Mapping[int, RolloutWait] = field(default_factory=dict)
@@ -79,15 +81,14 @@ class SupervisorReport(Struct, frozen=True):
     woken: Mapping[str, str] = field(default_factory=dict)
 
     def trouble(self, build: str) -> str:
-        """Returns a line about the trouble of a build's job, or ""."""
+        """Describes the trouble of a build's job in one line, or returns "" if there is none."""
         return self.deaths[build].text(build) if build in self.deaths else ""
 
     def fresh_at(self, build: str, published: datetime | None) -> datetime | None:
-        """Returns when readers of a build last had all records.
+        """Returns the last time at which readers of a build had all records, or None if unknown.
 
-        `published` is the time of the build's newest frontier.
-
-        A build that rests had all records at the supervisor's last look.
+        `published` is the time of the build's newest frontier. A build that rests has all records
+        now, because the supervisor would have woken it otherwise.
         """
         if published is None or build in self.resting:
             return None if published is None else datetime.now(UTC)
@@ -99,7 +100,7 @@ _UNDERWAY = Documents(SupervisorReport, derived=True, synced=False)
 
 
 def read_supervisor_report(store: Store) -> SupervisorReport:
-    """Returns the supervisor's last report, or an empty report."""
+    """Returns the supervisor's last report, or an empty report if there is none."""
     return (
         _UNDERWAY.get(store.local, _NAME, "what the supervisor wrote of its rollouts")
         or SupervisorReport()
@@ -107,20 +108,21 @@ def read_supervisor_report(store: Store) -> SupervisorReport:
 
 
 def ensure_no_report(store: Store) -> None:
-    """Removes the report of an earlier supervisor."""
+    """Deletes the report of an earlier supervisor."""
     store.local.delete(_NAME)
 
 
 class Pace:
-    """The pace of a growing count, measured by repeated looks."""
+    """The rate at which a count grows, measured by repeated observations."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()
 
     def rate(self, count: int, at: float) -> float | None:
-        """Returns the recent growth a second, or None if the looks span too short a time.
+        """Returns the recent growth per second, or None if the observations span too short a time.
 
-        If a count has fallen, the work began again: the pace is measured from there.
+        `at` is the time of this observation, in seconds. If the count has fallen, the work has
+        begun again, and the rate is measured from there.
         """
         if self._looks and count < self._looks[-1][1]:
             self._looks.clear()
@@ -132,12 +134,15 @@ class Pace:
 
 
 class ReportWriter:
-    """The supervisor's side of the report."""
+    """The writer of the report, used by the supervisor."""
 
     def __init__(
         self, store: Store, deaths: Callable[[str], Deaths | None], *, clock: Callable[[], float]
     ) -> None:
-        """Takes `deaths` of a build's job, and a `clock` in seconds that never moves back."""
+        """Takes a function for the deaths of a build's job, and a clock.
+
+        `clock` returns seconds, and never moves back.
+        """
         self._store = store
         self._deaths = deaths
         self._clock = clock
@@ -154,10 +159,10 @@ class ReportWriter:
         resting: frozenset[str] = frozenset(),
         woken: Mapping[str, str] = _NONE,
     ) -> None:
-        """Writes the report if the report has changed.
+        """Writes the report if it has changed.
 
-        `waits` has the cause that each active rollout waits for. The jobs of `resting` builds are
-        not to run; `woken` maps a build to the time when the build was last woken.
+        `waits` has the event for which each active rollout waits. `resting` are the builds whose
+        jobs should not run. `woken` maps a build to the time at which it was last woken.
         """
         if (waits, woken) == (self._waits, self._woken) and self._clock() < self._due:
             return

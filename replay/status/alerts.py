@@ -1,6 +1,6 @@
-"""The alerts: the state of each, the messages that wait, and the dead letters.
+"""The alerts: their states, the messages that wait, and the dead letters.
 
-This module only observes. No text shows more of a URL than the host.
+This module only observes. Of a URL, no text shows more than the scheme and the host.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class AlertStatus:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """The numbers of messages that are delivered, that wait, and that are dead letters."""
+        """Returns the numbers of delivered messages, of waiting messages, and of dead letters."""
         return self.delivered, self.waiting, len(self.dead)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownAlert:
-    """A message that went to the page."""
+    """A message about a row that was sent to the page."""
 
     name: str
     op: str
@@ -91,11 +91,11 @@ class ShownAlert:
 
 @dataclass(frozen=True, slots=True)
 class ShownNotice:
-    """A notice about the platform that went to the page.
+    """A notice about the platform that was sent to the page.
 
-    `kind` is a word for programs, such as `rollout_failed`. `rollout` is a number as people name
-    it. `proof` is the record or the value that shows the fact; `place` is the record's place if
-    the proof begins with one.
+    `kind` is a fixed word for programs, such as `rollout_failed`. `rollout` is the number that
+    people use for the rollout. `proof` is the record or the value that shows the fact. If the proof
+    begins with the place of a record, `place` is that place.
     """
 
     kind: str
@@ -110,9 +110,9 @@ class ShownNotice:
 
 
 def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
-    """Lists the alerts of the builds that serve, then alerts that are no longer declared.
+    """Lists the alerts of the builds that serve, and then the alerts that are no longer declared.
 
-    Both parts are in order of the names.
+    Both parts are sorted by name.
     """
     declared: dict[str, tuple[str | None, AlertBirth]] = {
         alert.name: (birth.pipeline, alert)
@@ -131,12 +131,12 @@ def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
 
 
 def alerts_progress(store: Store) -> Hashable:
-    """Returns a value that changes whenever an alert has moved on."""
+    """Returns a value that changes whenever the progress of an alert changes."""
     return tuple((name, read_alert_progress(store, name)) for name in alert_names(store))
 
 
 def alerts_listing(found: Iterable[AlertStatus]) -> Listing:
-    """Makes a row of each alert."""
+    """Returns a listing with a row per alert."""
     columns = (
         *("alert", "pipeline", "of", "to", "state", "delivered", "waiting", "dead"),
         *("delivered_at", "next_try_at", "error", "missed_since", "missed_until", "cursor"),
@@ -157,7 +157,7 @@ def alerts_listing(found: Iterable[AlertStatus]) -> Listing:
 
 
 def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
-    """Makes a row of each dead letter. The message in full is for machines."""
+    """Returns a listing with a row per dead letter. Only JSON and CSV have the full messages."""
     columns = ("alert", "id", "op", "key", "tries", "at", "reason", "message")
     rows = []
     for name, letter in found:
@@ -181,7 +181,7 @@ def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
 
 
 def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAlert, ...]:
-    """Returns at most `most` messages on rows that went to the page, the newest first."""
+    """Returns at most `most` messages about rows that were sent to the page, the newest first."""
     return tuple(
         ShownAlert(
             *(body["alert"], body["op"], body["at"], body.get("key")),
@@ -192,7 +192,7 @@ def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAl
 
 
 def shown_notices(store: Store, most: int) -> tuple[ShownNotice, ...]:
-    """Returns at most `most` notices that went to the page, the newest first."""
+    """Returns at most `most` notices that were sent to the page, the newest first."""
     return tuple(
         ShownNotice(
             *(body["op"], body["at"], body["text"], body.get("hint", "")),
@@ -212,7 +212,7 @@ def _shown_bodies(store: Store, names: Iterable[str], most: int) -> list[dict[st
 
 
 def _place_in(proof: str) -> Position | None:
-    """Returns the place of the record with which a proof begins, or None without a record."""
+    """Returns the place of the record with which a proof begins, or None if it begins otherwise."""
     try:
         return parse_position(proof.partition(": ")[0])
     except UsageError:
@@ -258,6 +258,6 @@ def _alert_state(
 
 
 def _shown_address(to: str) -> str:
-    """Returns the part of an address that is shown."""
+    """Returns the part of an alert's address that may be shown: the scheme and host of a URL."""
     url = urlsplit(to)
     return f"{url.scheme}://{url.hostname}" if url.hostname else to

@@ -1,7 +1,7 @@
-"""The archives of topics: state, and check against the topics.
+"""The archives of topics: their states, and a check against the topics.
 
-This module only observes. kappa/tables/archive.py has the records that an archive keeps of itself,
-kappa/engine/archive the check.
+This module only observes. kappa/tables/archive.py has the mark of an archive, and
+kappa/engine/archive has the check.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ class ArchiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus:
-    """An archive in relation to the topic.
+    """The state of an archive, and a comparison with its topic.
 
-    `behind` and `topic_bytes` are None if unknown. Without a mark, no archive was made yet.
-    `bytes` are on the disk or in the bucket.
+    `behind` is the number of offsets that are not archived yet. `behind` and `topic_bytes` are None
+    if unknown. `mark` is None if no archive has been made yet. `bytes` is the size on the disk or
+    in the bucket.
     """
 
     topic: str
@@ -77,7 +78,7 @@ class ArchiveStatus:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPartition:
-    """The result of checking a partition of an archive."""
+    """The result of the check of one partition of an archive."""
 
     topic: str
     fingerprint: str
@@ -87,9 +88,9 @@ class CheckedPartition:
 def archive_status(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log | None
 ) -> tuple[ArchiveStatus, ...]:
-    """Lists all archives, and archives that are declared and not made yet.
+    """Lists all archives, and the declared archives that have not been made yet.
 
-    Without a broker, the numbers that only a broker knows are missing.
+    `log` is None if there is no broker. Then the numbers that only a broker knows are missing.
     """
     there = {
         (mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _stored_archives(store)
@@ -146,7 +147,7 @@ def archive_status(
 
 
 def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
-    """Makes a row of each archive."""
+    """Returns a listing with a row per archive."""
     columns = (
         *("topic", "archive", "state", "partitions", "records", "rejected", "behind"),
         *("bytes", "topic_bytes", "files", "from", "to", "note"),
@@ -163,9 +164,9 @@ def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
 def verify_archives(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log, only: str | None
 ) -> Iterator[CheckedPartition]:
-    """Checks all archives, or the archives of a single topic, partition by partition.
+    """Checks all archives, or the archives of the topic `only`, partition by partition.
 
-    Raises UsageError if there is no archive.
+    Raises UsageError if the topic `only` has no archive.
     """
     declared = {(topic.name, archive_fingerprint(topic)): topic for topic in topics.values()}
     facts = log.topics()
@@ -206,7 +207,7 @@ def verify_archives(
 
 
 def checked_listing(found: Iterable[CheckedPartition]) -> Listing:
-    """Makes a row of each partition."""
+    """Returns a listing with a row per checked partition."""
     columns = (
         *("topic", "archive", "partition", "from", "to", "records"),
         *("compared_from", "compared", "found"),

@@ -1,8 +1,8 @@
-"""The lineage of columns: from which columns and fields of topics the values of a column come.
+"""The lineage of columns: the columns and topic fields from which values are computed.
 
-A function's columns are followed by the lineage in the build's birth certificate, which was read
-off Spark's plan at the deploy. A view's columns are followed by the parsed query. So no Spark is
-needed. Columns that only choose or pair rows are no sources of a value.
+For a function's columns, the lineage is in the build's birth certificate; it was read from Spark's
+plan at the deploy. For a view's columns, the lineage follows from the parsed query. So no Spark is
+needed. Columns that only select or pair rows are not sources of a value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_KNOWN = "sources not known"
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlace:
-    """A column of a table or view, or a field of a topic; `kind` is "table", "view" or "topic"."""
+    """A column of a table or view, or a field of a topic. `kind` is "table", "view" or "topic"."""
 
     kind: str
     relation: str
@@ -41,16 +41,16 @@ class ColumnPlace:
 
     @property
     def name(self) -> str:
-        """Returns the place as people write it, as in `page_hits.hits`."""
+        """Returns the name for display, such as `page_hits.hits`."""
         return f"{self.relation}.{self.column}"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnOrigin:
-    """The sources of a column's values.
+    """The sources from which a column's values are computed.
 
-    `how` says in a few words what is made of the sources, or is "". `why_not` says why the sources
-    are not known, or is "". A column may have no source, as a count of rows.
+    `how` describes the computation in a few words, or is "". `why_not` is the reason why the
+    sources are not known, or "". A column may have no source, such as a count of rows.
     """
 
     sources: tuple[ColumnPlace, ...] = ()
@@ -59,12 +59,12 @@ class ColumnOrigin:
 
     @property
     def text(self) -> str:
-        """Returns the sources for people."""
+        """Returns the sources in one line, for display, or the reason why they are not known."""
         return self.why_not or ", ".join(each.name for each in self.sources)
 
 
 def column_origins(birth: Birth) -> Mapping[str, Mapping[str, ColumnOrigin]]:
-    """Returns the origins of the columns that readers see, by table or view, and column."""
+    """Returns the origin of each column that readers see, by table or view and then by column."""
     found = {
         table.name: dict(_table_origins(birth, table))
         for table in birth.tables
@@ -76,14 +76,14 @@ def column_origins(birth: Birth) -> Mapping[str, Mapping[str, ColumnOrigin]]:
 
 
 def column_graph(births: Mapping[str, Birth], name: str) -> ProjectGraph:
-    """Returns a column with all columns that feed it, and all columns that it feeds.
+    """Returns a column with all its sources, and with all columns that are computed from it.
 
     Args:
-        births: The births of the builds by pipeline.
+        births: The birth certificates of the builds, by pipeline.
         name: The column, as `TABLE.COLUMN` or `PIPELINE.TABLE.COLUMN`.
 
-    What a sink sends is followed into the pipelines that read its topic. Raises UsageError if no
-    table has such a column, or if several pipelines have.
+    Columns that a sink sends are followed into the pipelines that read its topic. Raises UsageError
+    if no table has such a column, or if several pipelines have one.
     """
     pipeline = _pipeline_with(births, name)
     nodes: dict[str, GraphNode] = {}
@@ -120,7 +120,7 @@ def column_graph(births: Mapping[str, Birth], name: str) -> ProjectGraph:
 
 
 def _table_origins(birth: Birth, table: TableBirth) -> Iterator[tuple[str, ColumnOrigin]]:
-    """Yields the columns of a table that is no view, each with its origin."""
+    """Yields the columns of a table that is not a view, each with its origin."""
     for column, _ in table.served:
         if table.latest is not None:
             place = ColumnPlace("topic", _topic_name(birth, table.latest), column)
@@ -145,9 +145,9 @@ def _table_origins(birth: Birth, table: TableBirth) -> Iterator[tuple[str, Colum
 
 
 def _unknown_origin(birth: Birth) -> ColumnOrigin:
-    """Returns the origin of a column of a table that the function does not return.
+    """Returns the origin of a column in a table that the function does not return.
 
-    In a build of an older Kappa, nothing is known of any function's table.
+    A build of an older Kappa has no lineage at all; then the sources are not known.
     """
     if birth.lineage:
         return ColumnOrigin(how="emitted by a step")
@@ -157,7 +157,10 @@ def _unknown_origin(birth: Birth) -> ColumnOrigin:
 def _returned_origin(
     birth: Birth, table: TableBirth, columns: Iterable[str], how: str
 ) -> ColumnOrigin:
-    """Returns the origin of a value that is made of columns of the function's rows."""
+    """Returns the origin of a value that is computed from columns of the function's rows.
+
+    `how` describes the computation.
+    """
     known = birth.lineage[table.name]
     places = {
         ColumnPlace("topic", topic, field): None
@@ -168,12 +171,12 @@ def _returned_origin(
 
 
 def _topic_name(birth: Birth, name: str) -> str:
-    """Returns the pattern that a topic has joined, or else the name of the topic."""
+    """Returns the pattern that a topic has joined, or otherwise the name of the topic."""
     return next((each.pattern or name for each in birth.topics if each.name == name), name)
 
 
 def _view_origins(birth: Birth, queries: Mapping[str, str]) -> dict[str, dict[str, ColumnOrigin]]:
-    """Returns the origins of the columns of views. Views that cannot be made have no columns."""
+    """Returns the origins of the columns of views. A view that cannot be created has no columns."""
     spelled = {
         lowered(table.name): {lowered(column): column for column, _ in table.served}
         for table in birth.tables
@@ -236,7 +239,10 @@ def _column_node(birth: Birth, relation: str, column: str, origin: ColumnOrigin)
 
 
 def _sent_columns(birth: Birth, of: str, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Returns the columns of a table that a sink sends as fields."""
+    """Returns the columns of the table `of` that a sink sends as fields.
+
+    `chosen` are the columns that the sink declares, or None for all.
+    """
     if chosen is not None:
         return chosen
     table = next((each for each in birth.tables if each.name == of), None)
@@ -244,7 +250,7 @@ def _sent_columns(birth: Birth, of: str, chosen: tuple[str, ...] | None) -> tupl
 
 
 def _joined_by_sinks(births: Mapping[str, Birth], pipeline: str) -> set[str]:
-    """Returns a pipeline, and all pipelines that are joined with it by topics of sinks."""
+    """Returns a pipeline and all pipelines that are connected with it through topics of sinks."""
     readers: dict[str, list[str]] = {}
     for birth in births.values():
         for topic in birth.topics:
@@ -263,7 +269,10 @@ def _relations(birth: Birth) -> tuple[str, ...]:
 
 
 def _pipeline_with(births: Mapping[str, Birth], name: str) -> str:
-    """Returns the pipeline whose table a column's name begins with."""
+    """Returns the pipeline that serves the table in a column's name.
+
+    Raises UsageError if no pipeline serves it, or if several do.
+    """
     found = [
         (pipeline, relation)
         for pipeline, birth in sorted(births.items())

@@ -1,7 +1,7 @@
-"""The project of a command: settings, root, pipelines, and the way to the broker.
+"""The project of a command: its settings, root and pipelines, and the connection to the broker.
 
-Each part is looked up and imported when a command first needs it: a query loads no files of the
-user and asks for no supervisor. No decision is made here, and nothing is changed.
+Each part is looked up and imported when a command first needs it. So a query loads no files of the
+user, and looks for no supervisor. This module makes no decision and changes nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,16 @@ class ProjectContext:
 
     @property
     def root_flag(self) -> str | None:
-        """The root that the flag `--root` names; None if the flag is not given."""
+        """Returns the root that the flag `--root` names, or None if the flag is not given."""
         return self._root
 
     @property
     def start(self) -> Path:
-        """The folder from which the project is looked for: that of `--project`, or this one."""
+        """Returns the folder where the search for the project begins.
+
+        It is the folder of `--project`, or the current folder. Raises UsageError if it does not
+        exist.
+        """
         if self._project is not None and not self._project.is_dir():
             raise UsageError(
                 f"there is no folder {self._project}",
@@ -55,30 +59,31 @@ class ProjectContext:
 
     @cached_property
     def settings(self) -> Settings:
-        """The project's settings."""
+        """Returns the project's settings."""
         from kappa.base.settings import load_settings
 
         return load_settings(self.start, root=self._root)
 
     @cached_property
     def store(self) -> Store:
-        """The store of all files below the root."""
+        """Returns the store of all files below the root."""
         from kappa.state.store import open_store
 
         return open_store(self.settings)
 
     @cached_property
     def pipelines(self) -> Mapping[str, Pipeline]:
-        """The pipelines that the project declares."""
+        """Returns the pipelines that the project declares."""
         from kappa.code.project import load_pipelines
 
         return load_pipelines(self.settings.project)
 
     @cached_property
     def loadable(self) -> LoadedProject:
-        """The files for commands on topics that can be loaded, and the errors of all others.
+        """Returns the project's files for commands on topics.
 
-        A pattern without joined topics has no topic.
+        The result has the files that can be loaded, and the errors of all others. A pattern that no
+        topic has joined has no topics.
         """
         from kappa.code.project import load_files
         from kappa.declare.topic_patterns import NothingJoined, before_joining
@@ -88,23 +93,26 @@ class ProjectContext:
 
     @property
     def topic_readers(self) -> Mapping[str, Pipeline]:
-        """The pipelines for commands on topics. Raises the error of a file, if any."""
+        """Returns the pipelines for commands on topics.
+
+        Raises an error if a file cannot be loaded.
+        """
         self.loadable.ensure_loaded()
         return self.loadable.pipelines
 
     @property
     def topics(self) -> dict[str, Topic]:
-        """The declared topics, and topics that have joined a pattern.
+        """Returns the declared topics, and the topics that have joined a pattern, by name.
 
-        Raises the error of a file, if any.
+        Raises an error if a file cannot be loaded.
         """
         return _topics_of(self.topic_readers)
 
     def declared_topic(self, name: str) -> Topic | None:
-        """Returns the declared topic of a name, or None.
+        """Returns the declared topic with a name, or None.
 
-        A file that cannot be loaded matters only if no other file declares the topic: then the
-        error of the file is raised.
+        If no file that can be loaded declares the topic, and some file cannot be loaded, raises the
+        error of that file.
         """
         found = self.loadable_topics.get(name)
         if found is None:
@@ -113,31 +121,34 @@ class ProjectContext:
 
     @property
     def loadable_topics(self) -> dict[str, Topic]:
-        """The topics of the files that can be loaded, for commands that change nothing."""
+        """Returns the topics of the files that can be loaded, for commands that change nothing."""
         return _topics_of(self.loadable.pipelines)
 
     @property
     def running(self) -> Running | None:
-        """The supervisor; None if no supervisor is up."""
+        """Returns the running supervisor, or None if no supervisor is up."""
         from kappa.replay.status.run_records import running
 
         return running(self.settings)
 
     @property
     def http(self) -> str | None:
-        """The URL at which HTTP is served; None if no server runs."""
+        """Returns the URL of the HTTP server, or None if no server runs."""
         from kappa.replay.status.run_records import served_at
 
         return served_at(self.store)
 
     @property
     def lease_seconds(self) -> float:
-        """The duration of a reader's lease, in seconds."""
+        """Returns the duration of a reader's lease, in seconds."""
         return self.settings.rollout.lease_seconds
 
     @property
     def bootstrap_servers(self) -> str | None:
-        """The address of Kafka: the configured cluster, or the embedded broker while up."""
+        """Returns the address of Kafka, or None if it is not known.
+
+        It is the address of the configured cluster, or of the embedded broker while that is up.
+        """
         if self.settings.kafka.bootstrap_servers:
             return self.settings.kafka.bootstrap_servers
         # Read once: a supervisor that ends between two readings must not raise an AttributeError.
@@ -145,15 +156,15 @@ class ProjectContext:
         return None if running is None else running.bootstrap_servers
 
     def state(self) -> State:
-        """Folds the journal and returns the current state."""
+        """Returns the current state, computed from the journal."""
         from kappa.replay.rollout.current import current_state
 
         return current_state(self.store)
 
     def log(self, *, looks: bool = False) -> Log:
-        """Returns the broker's client. Raises Unreachable if no broker is known.
+        """Returns a Kafka client. Raises Unreachable if no broker is known.
 
-        A client that only `looks` fails within seconds if no broker answers.
+        With `looks`, the client is only for reading, and fails within seconds if no broker answers.
         """
         from kappa.kafka.answers import LOOKING_SECONDS
         from kappa.kafka.client import Log

@@ -1,7 +1,7 @@
-"""A rollout followed from outside: the progress, and lines that show the progress.
+"""Functions that follow a rollout from outside, and show its progress.
 
-On a terminal a few lines move; elsewhere a plain line appears for each new state, and for each
-tenth of the records. A follower only reads: a follower that stops changes nothing.
+On a terminal, a few lines are updated in place. Elsewhere a plain line appears for each new state,
+and for each tenth of the records. A follower only reads. If it stops, nothing changes.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ _PATIENCE_SECONDS = 5.0
 class RolloutProgress:
     """The progress of a rollout.
 
-    `start` are the offsets from which the build began to read, `folded` the offsets of the frontier
-    (None if there is no frontier yet). `waiting` and `trouble` are the supervisor's words; `live`
-    is the build that serves, `shown` the offsets that readers of the live build see. `slice` is the
-    progress of the job in the next slice, and `verifying` the step that the verification has begun.
+    `start` has the offsets at which the build began to read. `folded` has the offsets of its
+    frontier, or None if there is no frontier yet. `waiting` and `trouble` are taken from the
+    supervisor's report. `live` is the build that serves, and `shown` has the offsets that its
+    readers see. `slice` is the job's progress in the next slice. `verifying` is the step that the
+    verification has begun.
     """
 
     rollout: Rollout
@@ -74,10 +75,11 @@ class RolloutProgress:
     verifying: str = ""
 
     def done_and_total(self, end: Offsets) -> tuple[int, int]:
-        """Counts the offsets that are read, and all offsets from the start to `end`.
+        """Returns the number of offsets read, and that of all offsets from the start to `end`.
 
-        The second number is never less than the first. Records read of the next slice count
-        before they are folded, so that the first number grows while a long slice is read.
+        The second number is never less than the first. Records of the next slice count as soon as
+        they are read, before they are folded, so that the first number also grows during a long
+        slice.
         """
         read = 0 if self.folded is None else self.folded.distance(self.start)
         read += 0 if self.slice is None else self.slice.read
@@ -85,13 +87,19 @@ class RolloutProgress:
 
     @property
     def waits_for(self) -> str:
-        """The slow thing that the rollout waits for; "" while the progress of a step says more."""
+        """Returns the event for which the rollout waits.
+
+        Returns "" while a slice or the verification has progress to show instead.
+        """
         if self.slice is not None or self.verifying:
             return ""
         return self.waiting.cause_in(self.rollout.phase)
 
     def state(self, end: Offsets) -> tuple[object, ...]:
-        """Returns the state that a plain line shows: counts matter only by tenths."""
+        """Returns a value that changes whenever a new plain line should be shown.
+
+        Of the records read, only each tenth of the total makes a difference.
+        """
         read, total = self.done_and_total(end)
         return (
             self.rollout.phase,
@@ -111,9 +119,9 @@ def follow_rollout(
 ) -> Iterator[RolloutProgress]:
     """Yields a rollout's progress several times a second, until the rollout has ended.
 
-    Stops earlier at the first rollout for which `until` is true. `timeout` is in seconds (None:
-    no limit); `supervised` returns whether a supervisor is up. Raises TimedOut after the
-    timeout, and Unreachable if no supervisor takes the rollout forward. Both errors leave the
+    Stops earlier at the first rollout for which `until` is true. `timeout` is in seconds, or None
+    for no limit. `supervised` returns True if a supervisor is up. Raises TimedOut after the
+    timeout, and Unreachable if no supervisor has been up for some seconds. Both errors leave the
     rollout unchanged.
     """
     begun = seen_up = time.monotonic()
@@ -167,7 +175,7 @@ def follow_rollout(
 
 
 def _job_trouble(underway: SupervisorReport, candidate: str, live: str | None) -> str:
-    """Returns the trouble of the candidate's job, or of the live build's job, or ""."""
+    """Describes the trouble of the candidate's job, or of the live build's job; otherwise ""."""
     for build in (candidate, live):
         if build is not None and (trouble := underway.trouble(build)):
             return f"build {build}: {trouble}"
@@ -184,17 +192,17 @@ def show_progress(
     sends: Callable[[Rollout], Iterable[str]] = lambda _rollout: (),
     clock: Callable[[], float] = time.monotonic,
 ) -> Rollout:
-    """Shows a rollout's progress to the end. Returns the ended rollout.
+    """Shows a rollout's progress until it ends. Returns the ended rollout.
 
     Args:
-        steps: The progress, as `follow` yields it.
-        end: The log's end when the rollout was begun: the share that is read refers to it.
-        console: Gets moving lines on a terminal; elsewhere the news, and a line for each new state.
-            None shows nothing.
+        steps: The progress, as `follow_rollout` yields it.
+        end: The end of the log when the rollout began. The share of records read refers to it.
+        console: On a terminal, lines are updated in place. Elsewhere the news are printed, and a
+            line for each new state. None shows nothing.
         known: The events of the rollout up to this state are not shown again.
-        end_now: Asks for the current end of the log, for the lag of the live build.
+        end_now: Returns the current end of the log, for the lag of the live build.
         sends: Lists the changes that a switch sends, for a candidate that has just passed.
-        clock: Gives seconds that only go forward.
+        clock: Returns seconds that never move back.
     """
     last = known
     if console is None:
@@ -235,10 +243,11 @@ def _ended_rollout(last: Rollout | None) -> Rollout:
 def progress_lines(
     progress: RolloutProgress, end: Offsets, log_end: Offsets | None
 ) -> tuple[str, ...]:
-    """Lists the lines of a rollout's current progress. Pure.
+    """Returns the lines that show a rollout's current progress. Pure.
 
-    The lines have phase and share, rate and time left, the slice, the reason for waiting, the
-    trouble, and the lag of the live build.
+    They contain the phase and share, the rate and the time left, the slice, the awaited event, the
+    trouble, and the lag of the live build. `log_end` is None if the current end of the log is not
+    known.
     """
     rollout, waiting = progress.rollout, progress.waiting
     read, total = progress.done_and_total(end)
@@ -279,7 +288,10 @@ def progress_lines(
 
 
 def raise_unless_served(rollout: Rollout) -> None:
-    """Raises the error of a rollout that has ended without serving."""
+    """Raises an error if a rollout has ended without serving: VerificationFailed, or another one.
+
+    A rollout that failed otherwise raises KappaError, and an abandoned rollout raises Conflict.
+    """
     match rollout.phase:
         case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
             raise VerificationFailed(
@@ -306,9 +318,9 @@ def raise_unless_served(rollout: Rollout) -> None:
 
 
 def ensure_not_waiting(rollout: Rollout) -> None:
-    """Raises KappaError if a rollout has lost the yes.
+    """Raises KappaError if a rollout has lost its yes.
 
-    Another rollout of the group was given up, has failed, or is verified again.
+    This happens if another rollout of its group is abandoned, fails, or is verified again.
     """
     if rollout.waits:
         raise KappaError(
@@ -319,12 +331,15 @@ def ensure_not_waiting(rollout: Rollout) -> None:
 
 
 def has_passed(rollout: Rollout) -> bool:
-    """Returns whether a rollout's last verification has passed."""
+    """Returns True if a rollout's last verification has passed."""
     return rollout.verified is not None and rollout.verified.verdict == "passed"
 
 
 def rollout_news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
-    """Lists the events of a rollout between two looks, a line each."""
+    """Returns the events of a rollout between two observations, one line each.
+
+    `before` is None at the first observation.
+    """
     lines = []
     if before is None:
         comes = (
@@ -347,7 +362,10 @@ def rollout_news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
 
 
 class _LogEnd:
-    """The log's end, which is asked for now and then; None if the broker does not answer."""
+    """The current end of the log, requested from the broker every two seconds at most.
+
+    The end is None if the broker does not answer.
+    """
 
     def __init__(self, ask: Callable[[], Offsets] | None, clock: Callable[[], float]) -> None:
         self._ask = ask
@@ -368,7 +386,7 @@ class _LogEnd:
 
 @contextmanager
 def _live_lines(console: Console) -> Iterator[Live | None]:
-    """Yields lines that are written again in place on a terminal, else None."""
+    """Yields lines that can be updated in place on a terminal, or None elsewhere."""
     if not console.is_terminal:
         yield None
         return
@@ -377,7 +395,7 @@ def _live_lines(console: Console) -> Iterator[Live | None]:
 
 
 def verification_text(rollout: Rollout) -> str:
-    """Returns the result of the verification of a candidate, as text."""
+    """Formats the result of a candidate's verification for display."""
     lines = [
         f"{rollout.pipeline}: build {rollout.build} (version {rollout.version})",
         *(_verification_lines(rollout.verified) if rollout.verified else ()),

@@ -1,7 +1,7 @@
-"""The lineage of the project: which topics, tables, views and outlets feed each other.
+"""The lineage of the project: the topics, tables, views and outlets that feed each other.
 
-The lineage is that of the builds that serve and of candidates, by their birth certificates, and of
-the project's boards. All but `observe_graph` is pure.
+The lineage covers the builds that serve and candidates, by their birth certificates, and the
+project's boards. All functions except `observe_graph` are pure.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ NEW, REMOVED, CHANGED, REPLAYED, READS = "new", "removed", "changed", "replayed"
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A thing of the project. `kind` is one of `KINDS`.
+    """A node of the lineage: a topic, pipeline, table, view, sink, alert or board.
 
-    `id` is unique in the graph. `detail` is a remark in a few words, as the way of a view. `change`
-    tells how a rollout touches the thing: "new", "removed", "changed", "replayed" (its rows are
-    computed anew), "reads" (it reads such rows), or "" for untouched. `rollout` is the number of
-    that rollout. `is_deployed` is False for a thing that only a file of the project declares.
+    `kind` is one of `KINDS`. `id` is unique in the graph. `detail` is a remark in a few words, such
+    as the way of a view. `change` is the effect of a rollout on the node: "new", "removed",
+    "changed", "replayed" (its rows are computed again), "reads" (it reads such rows), or "" for
+    none. `rollout` is the number of that rollout. `is_deployed` is False for a node that only a
+    file of the project declares.
     """
 
     id: str
@@ -52,10 +53,10 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """Rows or records flow from the node `source` to the node `target`, both by id.
+    """A flow of rows or records from the node `source` to the node `target`, both given by id.
 
-    `lag` counts the offsets of a topic that a pipeline has not folded; `rate` is how fast the topic
-    grows, in offsets a second. Both are None if unknown.
+    `lag` is the number of offsets of a topic that a pipeline has not folded. `rate` is the growth
+    of the topic, in offsets a second. Both are None if unknown.
     """
 
     source: str
@@ -66,7 +67,7 @@ class GraphEdge:
 
 @dataclass(frozen=True, slots=True)
 class ProjectGraph:
-    """The lineage of a project: nodes by kind and name, and edges between them."""
+    """The lineage of a project: nodes, sorted by kind and name, and the edges between them."""
 
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
@@ -84,9 +85,9 @@ def observe_graph(
     """Returns the lineage of the builds that serve and of candidates.
 
     `birth_of` returns the birth certificate of a build. `boards` are the project's boards, by name.
-    `names_in` returns the tables that a query names. `rates` has offsets a second, by topic. Of
-    `written`, the pipelines without a build are shown as not deployed. Raises Damaged if a birth
-    certificate cannot be read.
+    `names_in` returns the tables that a query names. `rates` has offsets a second, by topic.
+    `written` are the pipelines that the project's files declare; those without a build are shown as
+    not deployed. Raises Damaged if a birth certificate cannot be read.
     """
     shown = {each.build: each for each in status.builds if _is_shown(each)}
     live = {pipeline: birth_of(build) for pipeline, build in state.serving.items()}
@@ -110,10 +111,10 @@ def project_graph(
     rates: Mapping[str, float | None],
     written: Iterable[WrittenPipeline] = (),
 ) -> ProjectGraph:
-    """Returns the lineage of live builds and candidates, both by pipeline.
+    """Returns the lineage of live builds and candidates, both given by pipeline.
 
-    `charts` has the title of each board, and the tables that its queries name. `written` are the
-    pipelines that the project's files declare.
+    `charts` has the title of each board, and the tables that its queries name. The other parameters
+    are as in `observe_graph`.
     """
     builds = {each.build: each for each in status.builds}
     nodes: dict[str, GraphNode] = {}
@@ -154,7 +155,7 @@ def project_graph(
 
 
 def part_of_graph(graph: ProjectGraph, pipeline: str) -> ProjectGraph:
-    """Returns the part of a graph with a pipeline, all that feeds it, and all that it feeds.
+    """Returns the part of a graph that feeds a pipeline or is fed by it, with the pipeline.
 
     Raises UsageError if the graph has no such pipeline.
     """
@@ -173,7 +174,7 @@ def part_of_graph(graph: ProjectGraph, pipeline: str) -> ProjectGraph:
 
 
 def outline_of_graph(graph: ProjectGraph) -> ProjectGraph:
-    """Returns a graph with the tables, views and alerts of a pipeline drawn into the pipeline.
+    """Returns a smaller graph in which a pipeline includes its tables, views and alerts.
 
     It is for projects with more nodes than a picture can show.
     """
@@ -193,7 +194,7 @@ def outline_of_graph(graph: ProjectGraph) -> ProjectGraph:
 
 
 def flow_texts(edge: GraphEdge) -> tuple[str, str]:
-    """Returns the rate and the lag of an edge for people; "" for unknown and for none."""
+    """Formats the rate and the lag of an edge for display. Each is "" if unknown or zero."""
     unit, seconds, _ = per(edge.rate)
     return (
         f"{number(edge.rate * seconds)}{unit}" if edge.rate else "",
@@ -202,7 +203,7 @@ def flow_texts(edge: GraphEdge) -> tuple[str, str]:
 
 
 def graph_document(graph: ProjectGraph) -> dict[str, Any]:
-    """Returns a graph for machines: nodes, and edges between the ids of nodes."""
+    """Returns a graph as a JSON document: nodes, and edges between the ids of nodes."""
     return {
         "nodes": [
             {
@@ -225,7 +226,7 @@ def graph_document(graph: ProjectGraph) -> dict[str, Any]:
 
 
 def graph_listing(graph: ProjectGraph) -> Listing:
-    """Returns a graph as rows: each node with the nodes that it reads."""
+    """Returns a graph as a listing: a row per node, with the nodes that feed it."""
     names = {each.id: f"{each.kind} {each.name}" for each in graph.nodes}
     reads: dict[str, list[str]] = {}
     for edge in graph.edges:
@@ -259,7 +260,7 @@ _SHAPES = {
 
 
 def mermaid_text(graph: ProjectGraph) -> str:
-    """Returns a graph as the text of a Mermaid flowchart, with a line end at the end."""
+    """Returns a graph as the text of a Mermaid flowchart, which ends with a line break."""
     ids = {each.id: f"n{number}" for number, each in enumerate(graph.nodes)}
     lines = ["flowchart LR"]
     for node in graph.nodes:
@@ -281,7 +282,7 @@ def mermaid_text(graph: ProjectGraph) -> str:
 
 
 def _mermaid_escaped(text: str) -> str:
-    """Returns a text as characters and codes of characters, so that it is never markup."""
+    """Replaces all special characters of a text by character codes, so that none is markup."""
     return re.sub(r"[^\w .,:-]", lambda sign: f"#{ord(sign[0])};", printable_text(text))
 
 
@@ -334,7 +335,7 @@ def _nodes_of(birth: Birth, seen: BuildStatus | None) -> Iterator[GraphNode]:
 
 
 def _fold(table: TableBirth) -> str:
-    """Returns how a table's rows come to be, in words."""
+    """Describes in a few words how a table's rows are made."""
     if table.file is not None:
         return "rows of a file"
     if table.latest is not None:
@@ -377,7 +378,7 @@ def _edges_of(
 
 
 def _change_of(node: GraphNode, before: Birth | None, after: Birth | None) -> str:
-    """Returns how a rollout from one build of a pipeline to another touches a node."""
+    """Returns the effect on a node of a rollout from one build of a pipeline to another."""
     assert after is not None, "a rollout has a build"
     if before is None:
         return NEW
@@ -405,7 +406,7 @@ def _declared(node: GraphNode, birth: Birth) -> object:
 
 
 def _with_readers(graph: ProjectGraph) -> ProjectGraph:
-    """Marks sinks, alerts, boards and views that read rows which a rollout touches."""
+    """Marks the sinks, alerts, boards and views that read rows affected by a rollout."""
     nodes = {each.id: each for each in graph.nodes}
     # Another pipeline takes what a sink sends as records like any others.
     ways = [
@@ -423,7 +424,7 @@ def _with_readers(graph: ProjectGraph) -> ProjectGraph:
 
 
 def reached_nodes(start: str, ways: Iterable[tuple[str, str]]) -> set[str]:
-    """Returns the nodes that a start leads to, the start among them."""
+    """Returns the nodes that can be reached from `start` along `ways`, including `start`."""
     after: dict[str, list[str]] = {}
     for source, target in ways:
         after.setdefault(source, []).append(target)
@@ -437,7 +438,7 @@ def reached_nodes(start: str, ways: Iterable[tuple[str, str]]) -> set[str]:
 
 
 def kept_part(graph: ProjectGraph, kept: set[str]) -> ProjectGraph:
-    """Returns the nodes of a graph whose ids are kept, and the edges between them."""
+    """Returns the nodes of a graph whose ids are in `kept`, and the edges between these nodes."""
     return ProjectGraph(
         tuple(each for each in graph.nodes if each.id in kept),
         tuple(each for each in graph.edges if {each.source, each.target} <= kept),

@@ -1,7 +1,7 @@
-"""History, topics, collection and rejects as rows under columns.
+"""History, topics, collection and rejects as listings: rows under columns.
 
-All listings are pure, except the listing of topics, which asks the broker. `reject_text` has a
-reject in full for people.
+All listings are pure, except for the listing of topics, which asks the broker. `reject_text`
+formats one reject in full.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def history_listing(
     pipeline: str | None = None,
     limit: int | None = None,
 ) -> Listing:
-    """Makes a row of each rollout, proof, retirement and pause, oldest first.
+    """Returns a listing with a row per rollout, proof, retirement and pause, oldest first.
 
-    Receipts and proofs in full are for machines. `pipeline` and `limit` select the rows of one
-    pipeline, and the newest rows.
+    Full receipts and proofs are only in JSON and CSV. `pipeline` selects the rows of one pipeline,
+    and `limit` selects the newest rows.
     """
     machines = (
         *("served_at", "live_build", "live_offsets", "candidate_offsets"),
@@ -69,7 +69,7 @@ def history_listing(
 
 
 def rollouts_listing(state: State, ids: Iterable[int]) -> Listing:
-    """Makes a row of each rollout of a command: the answer of `-o json` to deploy and others.
+    """Returns a listing with a row per rollout of a command, for `-o json` of deploy and others.
 
     `generation` is null before the rollout serves. `state` is the phase; a rollout that is "ready"
     waits for a yes.
@@ -95,7 +95,7 @@ def rollouts_listing(state: State, ids: Iterable[int]) -> Listing:
 
 
 def retirement_listing(state: State, pipeline: str) -> Listing:
-    """Makes the row of a pipeline that is retired: the answer of `-o json` to retire."""
+    """Returns a listing with the row of a retired pipeline, for `-o json` of retire."""
     record = next(
         each
         for each in reversed(state.service)
@@ -117,7 +117,10 @@ def retirement_listing(state: State, pipeline: str) -> Listing:
 
 
 def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicBirth]) -> Listing:
-    """Makes a row of each topic that the broker has, or the project or a build declares."""
+    """Returns a listing with a row per topic that is on the broker or declared.
+
+    `declared` has the topics that the project or a build declares.
+    """
     found = log.topics()
     begin, end = log.beginning(found), log.end(found)
     rows = []
@@ -147,9 +150,9 @@ def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicB
 
 
 def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
-    """Makes a row per build and kind of garbage.
+    """Returns a listing with a row per build and kind of garbage.
 
-    `done` is True if the garbage is deleted, not only found.
+    `done` is True if the garbage has been deleted, and False after a dry run.
     """
     rows = (
         (
@@ -170,7 +173,10 @@ def gc_listing(found: tuple[Garbage, ...], *, done: bool) -> Listing:
 
 
 def rejects_listing(found: Iterable[Reject]) -> Listing:
-    """Makes a row of each reject. The table leaves out columns that `kappa rejects show` has."""
+    """Returns a listing with a row per reject.
+
+    Some columns are only in JSON and CSV; `kappa rejects show` displays them.
+    """
     machines = ("redrives", "headers", "build")
     columns = (
         *("pipeline", "topic", "partition", "offset", "timestamp", "reason", "detail"),
@@ -182,9 +188,9 @@ def rejects_listing(found: Iterable[Reject]) -> Listing:
 
 
 def reject_text(reject: Reject) -> str:
-    """Returns a reject in full for people, a fact a line.
+    """Formats a reject in full for display, with one fact per line.
 
-    Bytes are text if valid UTF-8, else hexadecimal digits.
+    Bytes are shown as text if they are valid UTF-8, otherwise as hexadecimal digits.
     """
     original = reject.original.position
     facts = [
@@ -241,7 +247,7 @@ def _chapter_row(chapter: RolloutEntry) -> tuple[Any, ...]:
 
 
 def _table_origin(rollout: Rollout) -> str:
-    """Returns the origin of the tables of a rollout's build, in a word."""
+    """Returns the origin of the tables of a rollout's build, in one word."""
     if rollout.switch:
         # A deploy of a kept version is a switch, too.
         return next((each for each in rollout.reasons if each in {"undo", "redo"}), "switch")

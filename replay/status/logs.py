@@ -1,4 +1,4 @@
-"""The logs of the supervisor, the broker, verifications, and each build's job."""
+"""The log files of the supervisor, of the other processes, and of each build's job."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _STAMP = re.compile(rb"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
 def log_file(store: Store, state: State, name: str) -> Path:
-    """Returns the log of a build, or of a process of the platform.
+    """Returns the log file of a build, or of a process of the platform.
 
-    Processes of the platform are `supervisor`, `broker`, `verification`, `http`, `archiver`,
-    `courier` and `collector`. The name of a pipeline means the candidate, the live or the kept
-    build; the number of a rollout means the build. The log of an overlay is the log of the
-    build that folds the tables. Raises UsageError if nothing has that name, or there is no log
-    yet.
+    The processes are `supervisor`, `broker`, `verification`, `http`, `archiver`, `courier` and
+    `collector`. If `name` is a pipeline, the build is its candidate, otherwise its live build,
+    otherwise its idle build. If `name` is the number of a rollout, it is the rollout's build. The
+    log of an overlay is the log of the build that folds its tables. Raises UsageError if nothing
+    has that name, or if there is no log yet.
     """
     name = build_named(state, name)
     candidate = state.active(name)
@@ -62,7 +62,7 @@ def log_file(store: Store, state: State, name: str) -> Path:
 
 
 def log_files(store: Store, state: State) -> dict[str, Path]:
-    """Returns the logs that exist, by name: of the platform's processes, and of wanted builds."""
+    """Returns the existing logs of the platform's processes and of wanted builds, by name."""
     builds = sorted({state.folded_by(build) for build in state.wanted_builds()})
     found = {name: _log_of(store, name) for name in (*OWN_LOGS, *builds)}
     return {name: path for name, path in found.items() if path.exists()}
@@ -75,10 +75,10 @@ def _log_of(store: Store, name: str) -> Path:
 def follow_files(
     find: Callable[[], Mapping[str, Path]], positions: Mapping[str, int]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields the lines that are appended to files, each with the file's name, forever.
+    """Yields the lines that are appended to files, each block with the file's name, forever.
 
-    `find` returns the files by name, and is called each second: a file that is new is read from its
-    start, the others from `positions`. A line is yielded when the line is whole.
+    `find` returns the files by name, and is called every second. A new file is read from its start,
+    and each other file from its offset in `positions`. A line is yielded once it is complete.
     """
     looks, files, at = 0, dict[str, Path](), dict(positions)
     while True:
@@ -93,7 +93,7 @@ def follow_files(
 
 
 def _lines_since(path: Path, position: int) -> tuple[bytes, int]:
-    """Returns the whole lines of a file after a position, and the position after these lines."""
+    """Returns the complete lines of a file after a position, and the position after these lines."""
     if not path.exists():
         return b"", 0
     with path.open("rb") as file:
@@ -104,9 +104,9 @@ def _lines_since(path: Path, position: int) -> tuple[bytes, int]:
 
 
 def last_lines(path: Path, count: int, *, most_bytes: int | None = None) -> tuple[bytes, int]:
-    """Returns the last lines of a file, and the position after them.
+    """Returns the last `count` lines of a file, and the position after them.
 
-    If the lines have more than `most_bytes`, only the last bytes are read.
+    If `most_bytes` is given, only about that many bytes at the end of the file are read.
     """
     with path.open("rb") as file:
         end = begin = file.seek(0, os.SEEK_END)
@@ -121,7 +121,7 @@ def last_lines(path: Path, count: int, *, most_bytes: int | None = None) -> tupl
 
 
 def level_of(line: str) -> str:
-    """Returns the level that a line of a log names: error, warning, or "" for any other. Pure."""
+    """Returns the level of a line in a log: "error", "warning", or "" for any other. Pure."""
     if (named := named_level(line)) is not None:
         return named
     found = _LEVEL.search(line[:_LEVEL_WITHIN])
@@ -129,17 +129,20 @@ def level_of(line: str) -> str:
 
 
 class LogLevel(StrEnum):
-    """The least level of the lines that are shown."""
+    """The lowest level of the lines to show."""
 
     WARNING = "warning"
     ERROR = "error"
 
 
 class LevelFilter:
-    """The lines of a log that have a level, across the blocks of a log that grows."""
+    """A filter for the lines of a log by level, across successive blocks of a growing log."""
 
     def __init__(self, least: LogLevel | None) -> None:
-        """Begins at the start of a line; without a `least` level all lines are kept."""
+        """Takes the lowest level to keep, or None to keep all lines.
+
+        The first block must begin at the start of a line.
+        """
         self._kept = frozenset({"error"} if least is LogLevel.ERROR else {"warning", "error"})
         self._keeps_all = least is None
         self._level = ""
@@ -149,9 +152,10 @@ class LevelFilter:
         return self._keeps_all or level in self._kept
 
     def leveled_lines(self, lines: Iterable[str]) -> list[tuple[str, str]]:
-        """Returns the lines that are kept, each with its level.
+        """Returns the selected lines, each with its level.
 
-        A line that begins with a blank, as those of a traceback, has the level of the line before.
+        A line that begins with white space, such as a line of a traceback, has the level of the
+        line before.
         """
         found = []
         for line in lines:
@@ -162,7 +166,7 @@ class LevelFilter:
         return found
 
     def kept_bytes(self, content: bytes) -> bytes:
-        """Returns the lines of whole lines that are kept."""
+        """Returns the selected lines of a block. The block must consist of complete lines."""
         if self._keeps_all:
             return content
         lines = content.decode(errors="surrogateescape").splitlines(keepends=True)
@@ -171,9 +175,9 @@ class LevelFilter:
 
 
 def last_leveled_lines(path: Path, count: int, least: LogLevel | None) -> tuple[bytes, int]:
-    """Returns the last lines of a file that have a level, and the end of the file.
+    """Returns the last `count` lines of a file with at least a level, and the end of the file.
 
-    A level is looked for in the last 16 MiB of the file.
+    If `least` is given, only the last 16 MiB of the file are searched.
     """
     if least is None:
         return last_lines(path, count)

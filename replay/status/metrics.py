@@ -1,7 +1,8 @@
-"""The metrics of `/metrics`, in the text form of serving/http. Pure.
+"""The metrics of `/metrics`, in the text format of serving/http. Pure.
 
-Lag has the name and labels of the exporters that boards are made for (`kafka_consumergroup_lag`),
-with a build as the group: Spark commits no offsets, so no tool that asks the broker shows the lag.
+The lag has the name and the labels that common exporters use and that dashboards expect
+(`kafka_consumergroup_lag`). The build is the consumer group. Spark commits no offsets to the
+broker, so a tool that asks the broker cannot show this lag.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from kappa.state.frontier import Frontier
 
 @dataclass(frozen=True, slots=True)
 class MetricFacts:
-    """The facts from which the metrics are made.
+    """The facts from which the metrics are computed.
 
-    `frontiers` are the newest two of each build, `rejects` counts the rejects of the builds
-    that serve by (pipeline, reason). `alerts` counts, by name, the messages that are delivered,
-    that wait, and that are dead letters. `sinks` are the sinks that are served, and the sinks
-    that have ended. `free_bytes` is the free space of the root's disk, or None if unknown. `claim`
-    is the host that has claimed a root in a bucket, and whether that is this host.
+    `frontiers` are the newest two of each build. `rejects` has the number of rejects of the serving
+    builds, by (pipeline, reason). `alerts` has, by name, the numbers of delivered messages, of
+    waiting messages, and of dead letters. `sinks` are the sinks that are served, and those that
+    have ended. `free_bytes` is the free space of the root's disk, or None if unknown. `claim` is
+    the host that has claimed a root in a bucket, and True if it is this host.
     """
 
     state: State
@@ -42,7 +43,7 @@ class MetricFacts:
 
 
 def metrics_text(seen: MetricFacts, now: datetime) -> str:
-    """Returns all metrics as text, each with help and type."""
+    """Returns all metrics as text, each with its help and type."""
     return "".join(family(*each) for each in _metric_families(seen, now))
 
 

@@ -1,6 +1,6 @@
-"""A dashboard for Grafana, and alert rules for Prometheus, over the metrics of `/metrics`. Pure.
+"""A dashboard for Grafana, and alert rules for Prometheus, for the metrics of `/metrics`. Pure.
 
-A test holds each expression to names and labels that the metrics have.
+A test checks that each expression uses only names and labels that the metrics have.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ _COLUMNS, _CHART_ROWS, _NUMBER_ROWS = 24, 8, 4
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel: the title, a PromQL expression, the legend of a series, and Grafana's unit.
+    """A panel of the dashboard: a title, a PromQL expression, a legend, and a unit of Grafana.
 
-    A panel without a legend is a number. `worst` is the value from which on it is red.
+    A panel without a legend shows a single number, and a panel with a legend shows a chart. From
+    the value `worst` on, the number is red.
     """
 
     title: str
@@ -63,9 +64,10 @@ PANELS = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An alert rule of Prometheus: a PromQL expression that is true `during` a duration.
+    """An alert rule of Prometheus, which fires if a PromQL expression holds for a duration.
 
-    `text` tells people what is wrong, with labels of the series as `{{ $labels.NAME }}`.
+    `during` is that duration. `text` says what is wrong; labels of the series are written as `{{
+    $labels.NAME }}`.
     """
 
     name: str
@@ -180,7 +182,7 @@ RULES = (
 
 
 def grafana_dashboard() -> str:
-    """Returns a dashboard as JSON for Grafana's import, with a line end at the end.
+    """Returns the dashboard as JSON for Grafana's import. The text ends with a line break.
 
     The person who imports the dashboard chooses the data source.
     """
@@ -215,7 +217,7 @@ def grafana_dashboard() -> str:
 
 
 def prometheus_rules() -> str:
-    """Returns the alert rules as a YAML file of Prometheus, with a line end at the end."""
+    """Returns the alert rules as a YAML file for Prometheus. The text ends with a line break."""
     lines = [
         "# Name this file in rule_files of prometheus.yml, and scrape /metrics of Kappa.",
         "groups:",

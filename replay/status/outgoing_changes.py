@@ -1,4 +1,4 @@
-"""The changes that sinks and alerts send at a switch, before and after the switch."""
+"""The changes that sinks and alerts send at a switch, computed before and after the switch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def sending_text(store: Store, state: State, rollout: Rollout, *, most: int) -> 
 
 
 def sends_at_switch(store: Store, state: State, rollout: Rollout, *, most: int) -> tuple[str, ...]:
-    """Lists the changes that a rollout's sinks and alerts send, or have sent, at the switch.
+    """Describes the changes that a rollout's sinks and alerts send, or have sent, at the switch.
 
-    The list is empty while the differences are unknown, and for a rollout that ended without a
-    switch.
+    There is one text per outlet. `most` is the setting `alerts.most`. The result is empty while the
+    differences are unknown, and for a rollout that ended without a switch.
     """
     if rollout.phase in {Phase.FAILED, Phase.ABANDONED} or (
         rollout.verified is None and not rollout.switch
@@ -46,7 +46,7 @@ def sends_at_switch(store: Store, state: State, rollout: Rollout, *, most: int) 
 
 
 def waiting_text(store: Store, state: State, *, most: int) -> str:
-    """Returns lines on each candidate that waits for a yes, and on the outgoing changes."""
+    """Returns lines about each candidate that waits for a yes, and what it would send."""
     return "".join(
         f"rollout {each.number} of pipeline {each.pipeline} waits for: kappa promote "
         f"{each.pipeline}\n{sending_text(store, state, each, most=most)}"
@@ -58,7 +58,7 @@ def waiting_text(store: Store, state: State, *, most: int) -> str:
 def sent_in(
     store: Store, state: State, generation: int, *, most: int
 ) -> Mapping[int, tuple[str, ...]]:
-    """Returns the changes that sinks and alerts sent as a generation was made, by rollout id."""
+    """Describes the changes that outlets sent when a generation was made, by the rollout's id."""
     switched = next(
         (
             record.event.switched
@@ -83,11 +83,11 @@ def _receipt_of(state: State, rollout: Rollout) -> Receipt | None:
 def outgoing_lines(
     after: Birth, differences: Iterable[Difference], *, before: Birth | None, most: int
 ) -> Iterator[str]:
-    """Yields a line for each outlet that sends something: `312 updates, 4 deletes to carriers`.
+    """Yields a line for each outlet that sends changes: `312 updates, 4 deletes to carriers`. Pure.
 
-    `before` is the build that serves until the switch. For an outlet that takes a part of a table,
-    the number is an upper bound. An alert sends at most `most` messages, and one more for the rest.
-    Pure.
+    `after` is the build that will serve, and `before` is the build that serves until the switch. If
+    an outlet takes only a part of a table, the number is an upper bound. An alert sends at most
+    `most` messages, and one more for the rest.
     """
     found = {each.table: each for each in differences}
     yield from _sink_lines(after.sinks, found, () if before is None else before.sinks)
@@ -137,7 +137,10 @@ def _change_counts(sink: SinkBirth, found: Difference) -> str:
 
 
 def _message_counts(alert: AlertBirth, found: Difference, most: int, *, is_most: bool) -> str:
-    """Returns the number of an alert's messages and rows in words, or "" without messages."""
+    """Describes the numbers of an alert's messages and rows, or returns "" if it sends none.
+
+    `is_most` is True if the numbers are upper bounds.
+    """
     if not found.compared:
         return f"at most {most + 1:,} messages"
     counted = {"insert": found.added, "update": _updated_rows(found), "delete": found.removed}
@@ -151,7 +154,10 @@ def _message_counts(alert: AlertBirth, found: Difference, most: int, *, is_most:
 
 
 def _updated_rows(found: Difference) -> int:
-    """Returns the number of rows that change: all of them, if the table has other columns."""
+    """Returns the number of rows that change.
+
+    If the columns differ between the two builds, all rows that are not new count as changed.
+    """
     if found.columns_gone or found.columns_new or found.columns_retyped:
         return (found.rows_after or 0) - found.added
     return found.changed

@@ -1,7 +1,8 @@
-"""The records that the supervisor and the HTTP server of a root write of themselves.
+"""The records that the supervisor and the HTTP server of a root write about themselves.
 
-A record outlives a process that was killed, so each record names the process. A record is copied
-with a root whose processes run, so each record names the folder, too: by device and inode.
+If a process is killed, its record stays, so each record names the process. If a root is copied
+while its processes run, the records are copied too, so each record also names the root's folder, by
+device and inode.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ DOOR = "run/http.door"
 
 
 class Running(Struct, frozen=True):
-    """The supervisor that runs now and is ready, and the address of Kafka for jobs.
+    """The supervisor that runs and is ready, and the address of Kafka for jobs.
 
-    `settings` are the settings of kappa.toml at the start, as `file_settings` returns them. The
-    record of an earlier Kappa has no settings.
+    `settings` are the settings of kappa.toml when the supervisor started, as `file_settings`
+    returns them. A record of an older Kappa has no settings.
     """
 
     pid: int
@@ -42,7 +43,7 @@ class Running(Struct, frozen=True):
 
 
 class RunningServer(Struct, frozen=True):
-    """The HTTP server that runs now, or the keeper of the socket, and the address."""
+    """The process that serves HTTP: the HTTP server or the keeper of its socket, and the URL."""
 
     pid: int
     born: str
@@ -63,17 +64,17 @@ _SERVED = Documents(RunningServer, derived=True, synced=False)
 
 
 def put_running(store: Store, running: Running) -> None:
-    """Puts the record of this supervisor, in place of the record of an earlier supervisor."""
+    """Puts the record of this supervisor. It replaces the record of an earlier supervisor."""
     _RUNNING.put(store.local, RUNNING, replace(running, folder=_folder_id(store)))
 
 
 def running(settings: Settings) -> Running | None:
-    """Returns the supervisor of the root of these settings. None if none is up and ready."""
+    """Returns the supervisor of these settings' root, or None if none is up and ready."""
     return running_at(open_store(settings))
 
 
 def running_at(store: Store) -> Running | None:
-    """Returns the supervisor of a root. None if none is up and ready."""
+    """Returns the supervisor of a root, or None if none is up and ready."""
     found = _RUNNING.get(store.local, RUNNING, "what the supervisor wrote of itself")
     # The record of an earlier Kappa names no folder, but its process has the lock of this root.
     if found is None or not (found.folder or is_held(store.local.path(LOCK))):
@@ -82,7 +83,7 @@ def running_at(store: Store) -> Running | None:
 
 
 def settings_since_start(settings: Settings) -> tuple[str, ...]:
-    """Lists the settings of kappa.toml that differ from those that the supervisor started with."""
+    """Lists the settings in kappa.toml that have changed since the supervisor started."""
     found = running(settings)
     if found is None or found.settings is None:
         return ()
@@ -90,7 +91,7 @@ def settings_since_start(settings: Settings) -> tuple[str, ...]:
 
 
 def restart_text(changed: Iterable[str]) -> str:
-    """Returns the sentence about settings that a running platform has not taken yet."""
+    """Returns a sentence about changed settings that a running platform does not use yet."""
     return (
         "kappa.toml changed since the start: restart with kappa down && kappa up -d: "
         f"{', '.join(changed)}"
@@ -98,20 +99,20 @@ def restart_text(changed: Iterable[str]) -> str:
 
 
 def ensure_served(store: Store, served: RunningServer) -> None:
-    """Puts the record of this HTTP server, in place of an earlier and different record."""
+    """Puts the record of this HTTP server, unless exactly this record is there already."""
     served = replace(served, folder=_folder_id(store))
     if _read_served(store) != served:
         _SERVED.put(store.local, SERVED, served)
 
 
 def ensure_unserved(store: Store, served: RunningServer) -> None:
-    """Deletes the record of this HTTP server, unless the record is of another server by now."""
+    """Deletes the record of this HTTP server, unless another server has replaced the record."""
     if _read_served(store) == replace(served, folder=_folder_id(store)):
         store.local.delete(SERVED)
 
 
 def served_at(store: Store) -> str | None:
-    """Returns the URL of the root's HTTP server. None if no server runs."""
+    """Returns the URL of the root's HTTP server, or None if no server runs."""
     found = _read_served(store)
     return found.url if found is not None and _is_alive(store, found) else None
 

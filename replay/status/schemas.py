@@ -14,7 +14,7 @@ from kappa.kafka.registry import RegistryClient
 
 @dataclass(frozen=True, slots=True)
 class CheckedTopic:
-    """A topic's declared schema beside the subject, and the verdict of the registry."""
+    """A topic's declared schema, the newest version of its subject, and the registry's verdict."""
 
     topic: str
     subject: str
@@ -25,10 +25,11 @@ class CheckedTopic:
 
 
 def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[CheckedTopic]:
-    """Yields the registry's verdict on each topic whose events are framed with a schema id.
+    """Yields the registry's verdict on each topic whose events carry a schema id.
 
-    Without a declared subject, the subject is the name that serializers give the topic's values
-    or keys. An event format without a schema in the registry is compatible with each subject.
+    The verdict says if the declared schema is compatible with the subject. If no subject is
+    declared, the subject has the name that serializers use for the topic's values or keys. Formats
+    without a schema in the registry are skipped.
     """
     known = {*client.subjects()}
     parts = [

@@ -1,9 +1,10 @@
-"""Looks at platform and broker that all clients of HTTP share, API and page alike.
+"""Observations of the platform and the broker that all HTTP clients share, API and page alike.
 
-A look is work for the broker and the disk, and many clients look at once. A look serves all
-requests of a second; a slow look serves all requests of ten times the duration, and of fifty times
-its work; a failed look does, too. A result that depends on a generation is looked up again for the
-next generation.
+An observation ("look") is work for the broker and the disk, and many clients request it at once. So
+the result of a look is returned to all requests of the next second. The result of a slow look is
+returned for ten times its duration, or for fifty times its CPU time, whichever is longer. The error
+of a failed look is returned in the same way, but for at most five seconds. A result that depends on
+a generation is computed again for the next generation.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ _MOST_LOOKS = 200
 
 @dataclass(slots=True)
 class _CachedLook:
-    """The result or the error of a look, and the time until which the result may be shown.
+    """The result or the error of a look, and the time until which it may be returned.
 
-    `is_renewed` is True while a thread looks again in the background.
+    `is_renewed` is True while a thread makes the look again in the background.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -66,7 +67,7 @@ class _CachedLook:
 
 
 class SharedLooks:
-    """The project, a client of the broker, and the results of recent looks."""
+    """The project, a Kafka client, and the results of recent looks."""
 
     def __init__(
         self,
@@ -77,8 +78,8 @@ class SharedLooks:
     ) -> None:
         """Makes an object without results.
 
-        `clock` gives seconds that only go forward; `connect` makes the broker's client,
-        once the address of the broker is known.
+        `clock` returns seconds that never move back. `connect` makes the Kafka client once the
+        address of the broker is known.
         """
         self.here = here
         self._connect = connect or partial(here.log, looks=True)
@@ -93,11 +94,11 @@ class SharedLooks:
 
     @cached_property
     def memory(self) -> ReadMemory:
-        """The records of the root that this process has read."""
+        """Returns the cache of the root's records that this process has read."""
         return ReadMemory(self.here.store)
 
     def log(self) -> Log | None:
-        """Returns the broker's client. None if no broker is known."""
+        """Returns the Kafka client, or None if no broker is known."""
         servers = self.here.bootstrap_servers
         if servers is None:
             return None
@@ -116,17 +117,20 @@ class SharedLooks:
         in_background: bool = False,
         client: Client | None = None,
     ) -> _Found:
-        """Returns or raises the result of `look`, or a recent result of the same name.
+        """Returns the result of `look`, or a recent result of the same name.
+
+        If the look raises an error, the error is raised again as long as a result would be
+        returned.
 
         Args:
-            what: The name of the look. Of each name one look runs at a time.
+            what: The name of the look. Only one look of each name runs at a time.
             look: Makes the result.
             generation: The generation on which the result depends, if any.
-            rest: A result is shown for so many times the duration of its look.
-            longest: A result is shown for so many seconds at most.
+            rest: A result is returned for this many times the duration of its look.
+            longest: A result is returned for at most this many seconds.
             in_background: In a project of many pipelines, an old result is returned once more, and
-                a thread looks again.
-            client: If this client leaves, ClientLeft is raised, and the next client looks.
+                a thread makes the look again.
+            client: If this client disconnects, ClientLeft is raised, and the next client looks.
         """
         known = self._cached_look(generation, what)
         found: _Found
@@ -151,7 +155,7 @@ class SharedLooks:
     def _renew(
         self, known: _CachedLook, look: Callable[[], object], rest: int, longest: float
     ) -> None:
-        """Looks, and keeps the result. The caller holds the lock of the look."""
+        """Makes a look and keeps the result. The caller holds the lock of the look."""
         begun, worked = self._clock(), time.thread_time()
         seen: object = None
         trouble: KappaError | None = None
@@ -200,7 +204,7 @@ class SharedLooks:
             return self._looks.setdefault((generation, what), _CachedLook())
 
     def status(self) -> Status:
-        """Returns the status that `kappa status` shows."""
+        """Returns the status, as `kappa status` shows it."""
         return self.shared_look("status", self._observe_status)
 
     def seen_status(self) -> Status | None:
@@ -209,9 +213,9 @@ class SharedLooks:
         return found if trouble is None else None
 
     def topics(self) -> Listing:
-        """Returns the rows of `kappa topics list`, without topics that are only declared.
+        """Returns the rows of `kappa topics list`, without topics that only a file declares.
 
-        Raises Unreachable if there is no broker.
+        Raises Unreachable if no broker is known or none answers.
         """
         log, wanted = self.must_reach_broker(), sorted(self.here.state().wanted_builds())
 
@@ -225,7 +229,7 @@ class SharedLooks:
         return self.shared_look(f"topics of {wanted}", look)
 
     def generation(self) -> int:
-        """Returns the generation that serves now, by the journal, or 0 if none serves."""
+        """Returns the newest generation in the journal, or 0 if nothing was ever served."""
         _, record = JournalView(self.here.store).last_served()
         return (
             record.event.generation
@@ -234,7 +238,7 @@ class SharedLooks:
         )
 
     def tables(self, generation: int, *, in_background: bool = False) -> tuple[ServedTable, ...]:
-        """Returns the tables that `kappa tables` shows, looked up since that generation serves.
+        """Returns the served tables, as `kappa tables` shows them, from a look in this generation.
 
         `in_background` is as in `shared_look`.
         """
@@ -248,14 +252,17 @@ class SharedLooks:
         )
 
     def look_ahead(self) -> None:
-        """Makes the looks of a project of many pipelines, so that the first page finds them."""
+        """Makes the slow looks in advance for a project of many pipelines.
+
+        Then the first page is fast.
+        """
         with suppress(KappaError):
             if self._has_many_pipelines():
                 self.status()
                 self.tables(self.generation())
 
     def counted_rejects(self, generation: int) -> Mapping[tuple[str, str], RejectCount]:
-        """Counts the rejects of the builds that serve, by pipeline and reason."""
+        """Returns the numbers of rejects of the builds that serve, by (pipeline, reason)."""
 
         def counted() -> dict[tuple[str, str], RejectCount]:
             try:
@@ -271,9 +278,9 @@ class SharedLooks:
         return self.shared_look("rejects", counted, generation=generation)
 
     def open_rejects(self, status: Status) -> Mapping[str, int]:
-        """Counts the rejects of each pipeline that no redriven record has corrected.
+        """Returns, for each pipeline, the number of rejects that no redriven record has corrected.
 
-        The tables are asked only if a build that serves has rejected anything.
+        The tables are queried only if a build that serves has rejected any record.
         """
         if not any(each.rejected for each in status.builds if each.role == "live"):
             return {}
@@ -283,7 +290,7 @@ class SharedLooks:
         return found
 
     def must_reach_broker(self) -> Log:
-        """Returns the broker's client. Raises Unreachable if no broker is known."""
+        """Returns the Kafka client. Raises Unreachable if no broker is known."""
         found = self.log()
         if found is None:
             raise Unreachable(
@@ -292,7 +299,7 @@ class SharedLooks:
         return found
 
     def change_marker(self) -> Hashable:
-        """Returns a value that changes whenever builds or the log have moved on."""
+        """Returns a value that changes whenever the builds, the log or the alerts have moved on."""
         status = self.status()
         return (
             tuple(map(moving_parts, status.builds)),
@@ -319,7 +326,10 @@ class SharedLooks:
         )
 
     def _slow_look(self, name: str, look: Callable[[], _Found], /) -> _Found:
-        """Makes a look at the served tables, which takes long where there are many."""
+        """Makes a look at the served tables, or reuses its result.
+
+        The look is slow if there are many tables.
+        """
         return self.shared_look(
             name,
             look,
@@ -331,9 +341,9 @@ class SharedLooks:
 
 
 def moving_parts(build: BuildStatus) -> Hashable:
-    """Returns the parts of a build's status that change without a record of the journal. Pure.
+    """Returns the parts of a build's status that can change without a record in the journal. Pure.
 
-    Records of the journal are events of their own.
+    A new record in the journal is noticed separately.
     """
     moving = (
         build.folded,

@@ -1,4 +1,4 @@
-"""The status: the builds, how far each build is, and how far behind the log.
+"""The status: the builds, how much each has folded, and its lag behind the log.
 
 This module only observes.
 """
@@ -52,22 +52,22 @@ _Found = TypeVar("_Found")
 
 
 class SlowLook(Protocol):
-    """Makes a look of a name, or returns a recent result of the same name."""
+    """A function that makes a slow observation, or returns a recent result of the same name."""
 
     def __call__(self, name: str, look: Callable[[], _Found], /) -> _Found:
-        """Returns or raises the result of `look`."""
+        """Returns the result of `look`, or raises its error."""
 
 
 def look_now(_name: str, look: Callable[[], _Found], /) -> _Found:
-    """Makes a look each time: a command looks once."""
+    """Calls `look` each time. Commands use this function, because they observe only once."""
     return look()
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """The offsets of a partition that an open transaction keeps from readers.
+    """The offsets of a partition that readers cannot read yet, because a transaction is open.
 
-    The transaction has begun at `offset`.
+    The transaction began at `offset`. `count` is the number of these offsets.
     """
 
     topic: str
@@ -78,7 +78,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A topic that matches a pattern of a pipeline, and that the pipeline does not read."""
+    """A topic that matches a pattern of a pipeline, but that the pipeline does not read."""
 
     pipeline: str
     pattern: str
@@ -86,7 +86,7 @@ class Unread:
 
     @property
     def text(self) -> str:
-        """A sentence for people, without the command that repairs the state."""
+        """Returns a sentence for display, without the command that resolves the state."""
         return (
             f"topic {self.topic} matches the pattern {self.pattern} of pipeline {self.pipeline}, "
             "and is not read"
@@ -94,13 +94,13 @@ class Unread:
 
     @property
     def mended_by(self) -> str:
-        """The command after which a deploy reads the topic."""
+        """Returns the command that joins the topic. After it, a deploy reads the topic."""
         return f"kappa topics join '{self.pattern}'"
 
 
 @dataclass(frozen=True, slots=True)
 class FailingOutlet:
-    """A sink or an alert that cannot send now: a sentence, and the command that shows more."""
+    """A sink or an alert that cannot send now, as a sentence, and the command that shows more."""
 
     text: str
     shown_by: str
@@ -172,21 +172,21 @@ class BuildStatus:
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """The offsets that the job has folded, and all offsets up to the log's end.
+        """Returns how many offsets the job has folded, and how many there are up to the log's end.
 
-        None if the end is unknown.
+        Returns None if the end of the log is unknown.
         """
         folded = self.folded - self.begun_with
         return None if self.lag is None else (folded, folded + self.lag)
 
     @property
     def views_by_cost(self) -> list[tuple[str, ViewCost]]:
-        """The maintained views with their last costs, the dearest views first."""
+        """Returns the maintained views with their last costs, the most expensive first."""
         return sorted(self.view_costs.items(), key=lambda each: -each[1].seconds)
 
     @property
     def reached(self) -> tuple[int, int] | None:
-        """The offsets of `read`, with the records read of a slice that is not folded yet."""
+        """Returns the numbers of `read`, but counts records that are read and not folded, too."""
         if self.read is None or self.slice is None:
             return self.read
         folded, total = self.read
@@ -194,19 +194,19 @@ class BuildStatus:
 
     @property
     def eta_seconds(self) -> float | None:
-        """The seconds that a candidate still reads at the current rate.
+        """Returns the seconds for which a candidate still reads at the current rate.
 
-        None if unknown, and once all records are read.
+        Returns None if this is unknown, or if all records have been read.
         """
         if self.rollout is None or self.reached is None:
             return None
         return seconds_left(*self.reached, self.rate) or None
 
     def age_seconds(self, now: datetime) -> float | None:
-        """Returns the age of readers' rows in seconds: 0 without lag, else the frontier's age.
+        """Returns the age of the rows that readers see, in seconds.
 
-        None if the build has no frontier. If the lag is unknown, the frontier's age is an
-        upper bound.
+        The age is 0 without lag, and otherwise the age of the frontier. If the lag is unknown, the
+        age of the frontier is an upper bound. Returns None if the build has no frontier.
         """
         if self.fresh_at is None:
             return None
@@ -218,12 +218,12 @@ class BuildStatus:
 class Status:
     """The generation that is served, and the wanted builds, by pipeline and role.
 
-    `broker_error` is the reason why lags are unknown; `end` is the log's end, if the broker was
-    asked. `disk` is the reason why jobs rest, if the disk is full. `unread` are the topics that
-    match a pattern of a build and have not joined the pattern. `damaged` has a sentence for
-    each record that cannot be read, with a hint: the other records are shown. `silent` is the
-    reason why nothing is sent, if so. `failing` are the sinks and alerts of the served builds
-    that cannot send now.
+    `broker_error` is the reason why lags are unknown. `end` is the log's end, or None if the broker
+    was not asked. `disk` is the reason why jobs rest, if the disk is full. `unread` are the topics
+    that match a pattern of a build and have not joined it. `damaged` has a sentence with a hint for
+    each record that cannot be read; the facts of all other records are shown. `silent` is the
+    reason why no outlet sends anything, if there is one. `failing` are the sinks and alerts of the
+    serving builds that cannot send now.
     """
 
     generation: int
@@ -248,19 +248,19 @@ def observe_status(
     slow: SlowLook = look_now,
     broken_in: Callable[[Store], Iterable[BrokenRelation]] | None = None,
 ) -> Status:
-    """Reads journal, frontiers and the log's end, and returns the status.
+    """Reads the journal, the frontiers and the log's end, and returns the status.
 
     Args:
         store: The root.
-        log: The broker's client; None if there is no broker. Without an answer, lags stay unknown.
+        log: The Kafka client, or None if there is no broker. Without an answer, lags stay unknown.
         soak_seconds: The duration of the soak of an idle build.
         underway: The supervisor's report, if there is one.
-        reserve: The bytes of the disk that the supervisor keeps.
-        memory: What a process that looks again and again has read before.
-        slow: Makes a look that opens the served tables, or returns a recent result.
-        broken_in: Lists the served relations that cannot be made; by default all are opened.
+        reserve: The number of bytes on the disk that the supervisor keeps free.
+        memory: The cache of a process that observes again and again.
+        slow: Makes an observation that opens the served tables, or returns a recent result.
+        broken_in: Lists the served relations that cannot be opened; by default all are opened.
 
-    The facts of a damaged record are left out.
+    The facts of damaged records are omitted.
     """
     state, why = readable_state(store)
     damaged = {} if why is None else {str(why): None}
@@ -302,7 +302,7 @@ def observe_status(
             failing += _failing_outlets(store, births[build]) if build in births else ()
 
     def unlike(build: str) -> tuple[str, ...]:
-        """Lists the views of a build that, by a check, differ from their texts."""
+        """Lists the views of a build that differ from their queries, as the last check found."""
         check = None
         with _note_damage(damaged):
             check = memory.beside_build(
@@ -336,10 +336,9 @@ def observe_status(
 
 
 def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
-    """Lists the offsets that open transactions hold back. Pure.
+    """Returns the offsets that open transactions hold back. Pure.
 
-    These are the offsets between the end for readers of committed records and the high
-    watermark.
+    These are the offsets between the end for readers of committed records and the high watermark.
     """
     return tuple(
         HeldBack(topic, partition, end.at(topic, partition), high - end.at(topic, partition))
@@ -349,9 +348,9 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
 
 
 def unread_topics(births: Iterable[Birth], log: Log) -> tuple[Unread, ...]:
-    """Lists topics that match a pattern of a pipeline, and that no build of the pipeline reads.
+    """Lists topics that match a pattern of a pipeline, but that no build of the pipeline reads.
 
-    `births` are the births of all wanted builds. The broker is asked only if there is a
+    `births` are the birth certificates of all wanted builds. The broker is asked only if there is a
     pattern.
     """
     known = tuple(births)
@@ -376,7 +375,7 @@ def unread_topics(births: Iterable[Birth], log: Log) -> tuple[Unread, ...]:
 
 @contextmanager
 def _note_damage(damaged: dict[str, None]) -> Iterator[None]:
-    """Notes a damaged record, and continues without the record."""
+    """Catches an error of Damaged in the block, and adds its text to `damaged`."""
     try:
         yield
     except Damaged as error:
@@ -393,7 +392,7 @@ def _status_or_damage(
     state: State,
     damaged: dict[str, None],
 ) -> BuildStatus:
-    """Returns the status of a build; of a damaged build, only the facts of the journal."""
+    """Returns the status of a build. If the build is damaged, only facts of the journal are set."""
     pipeline, name, build, rollout = role
     if build in births:
         with _note_damage(damaged):
@@ -416,7 +415,10 @@ def _broken_views(
     births: Mapping[str, Birth],
     broken_in: Callable[[Store], Iterable[BrokenRelation]] | None,
 ) -> dict[str, tuple[str, ...]]:
-    """Lists the relations that cannot be made, by pipeline. Looks only if views serve."""
+    """Returns the relations that cannot be opened, by pipeline.
+
+    Does nothing if no view is served.
+    """
     if not any(births[build].views for build in state.serving.values() if build in births):
         return {}
     # The import loads DuckDB, which most looks do without.
@@ -453,7 +455,10 @@ def _failing_outlets(store: Store, birth: Birth) -> Iterator[FailingOutlet]:
 def _count_overflows(
     store: Store, state: State, births: Mapping[str, Birth]
 ) -> tuple[Overflow, ...]:
-    """Counts the values that do not fit now; only if a served table may have such values."""
+    """Counts the served values that do not fit their type now.
+
+    Does nothing if no served table can have such values.
+    """
     # The import loads DuckDB, which most looks do without.
     from kappa.serving.query.overflows import count_overflows, overflow_marks  # noqa: PLC0415  # as said above
 
@@ -471,7 +476,7 @@ def _count_overflows(
 def _with_state(
     build: BuildStatus, state: State, underway: SupervisorReport, soak_seconds: float
 ) -> BuildStatus:
-    """Adds the supervisor's report, and the facts of the journal on the pipeline."""
+    """Adds facts of the supervisor's report and of the journal to a build's status."""
     waiting = underway.rollouts.get(0 if build.rollout is None else build.rollout.id, RolloutWait())
     serves = build.role == "live"
     return replace(
@@ -491,7 +496,10 @@ def _with_state(
 
 
 def _build_roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
-    """Yields (pipeline, role, build, rollout). A build that is switched back keeps the role."""
+    """Yields (pipeline, role, build, rollout) for each wanted build.
+
+    An idle build that a rollout lets serve again keeps the role idle.
+    """
     active = {rollout.build: rollout for rollout in state.active_rollouts}
     for pipeline, build in state.serving.items():
         yield pipeline, "live", build, None
@@ -556,7 +564,7 @@ def _build_status(
 def _documents_beside(
     store: Store, birth: Birth
 ) -> tuple[Stopped | None, Mapping[str, ViewCost], tuple[Drift, ...], StepTimes | None]:
-    """Reads the documents that the job of a build has put beside the birth certificate."""
+    """Reads the documents that a build's job has put next to the birth certificate."""
     build = birth.folded_by
     has_views = any(table.view is not None for table in birth.tables)
     return (
@@ -585,7 +593,7 @@ def _beyond_limit(birth: Birth, frontier: Frontier | None) -> str:
 
 
 def _sum_tally(frontier: Frontier | None) -> Tally:
-    """Sums the tallies of all offsets of a build."""
+    """Returns the sum of a build's tallies over all partitions."""
     return (
         Tally()
         if frontier is None

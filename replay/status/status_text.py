@@ -1,4 +1,4 @@
-"""The status as rows, as the document of `-o json`, and as lines for people. Pure."""
+"""The status as rows, as the JSON of `-o json`, and as lines for display. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN_VIEWS = 3
 
 
 def status_listing(status: Status, now: datetime) -> Listing:
-    """Makes a row of each wanted build."""
+    """Returns a listing with a row per wanted build."""
     machines = (
         *("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds"),
         *("trouble", "verdict", "checks", "libraries", "late", "duplicate", "broken"),
@@ -51,7 +51,11 @@ def status_listing(status: Status, now: datetime) -> Listing:
 def status_document(
     status: Status, running: Running | None, broker: str | None, http: str | None, now: datetime
 ) -> dict[str, Any]:
-    """Returns supervisor, broker and HTTP, the generation, and a row for each wanted build."""
+    """Returns the whole status as a JSON document.
+
+    It has the supervisor, the broker, HTTP, the generation, warnings, and an object per wanted
+    build.
+    """
     return {
         "generation": status.generation,
         "supervisor": None if running is None else {"pid": running.pid, "started": running.started},
@@ -69,10 +73,10 @@ def status_document(
 def status_heading(
     status: Status, running: Running | None, broker: str | None, http: str | None = None
 ) -> str:
-    """Returns supervisor, broker and HTTP, a line each, and warnings.
+    """Returns one line each for supervisor, broker and HTTP, and then the warnings.
 
-    `http` is the URL at which HTTP is served, even while no supervisor runs. `broker` is the
-    address of Kafka, if known.
+    `http` is the URL of the HTTP server, even while no supervisor runs. `broker` is the address of
+    Kafka, if known.
     """
     supervisor = (
         "kappa is not up: kappa up -d starts it"
@@ -110,9 +114,10 @@ def status_heading(
 
 
 def lag_listing(status: Status, topics: Iterable[str]) -> Listing:
-    """Makes a row of each build and partition that the build reads, of some topics or of all.
+    """Returns a listing with a row per build and partition that the build reads.
 
-    An end is null if the broker did not answer, or no longer has the topic.
+    `topics` selects the topics; if it is empty, all are listed. An end is null if the broker did
+    not answer, or no longer has the topic.
     """
     only = frozenset(topics)
     rows = []
@@ -167,7 +172,7 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
 
 
 def _slice_document(slice_: SliceProgress) -> dict[str, Any]:
-    """Returns the progress of a job in the slice, counted from 1."""
+    """Returns the progress of a job in a slice as a JSON document. Slices are numbered from 1."""
     return {
         "number": slice_.slice + 1,
         "of": slice_.of,
@@ -179,7 +184,7 @@ def _slice_document(slice_: SliceProgress) -> dict[str, Any]:
 
 
 def _build_note(build: BuildStatus) -> str:
-    """Returns the facts of a build that a person should know, the worst first."""
+    """Returns the facts about a build that a person should know, the worst first, in one line."""
     if build.stopped is not None:
         return build.stopped.text
     parts = [
@@ -231,7 +236,7 @@ def _build_note(build: BuildStatus) -> str:
 
 
 def _drift_text(build: BuildStatus) -> str:
-    """Returns the newest drift of a build, and how many others there are; "" without drift."""
+    """Describes the newest drift of a build and the number of others, or returns ""."""
     if not build.drifts:
         return ""
     *others, newest = build.drifts
@@ -241,7 +246,7 @@ def _drift_text(build: BuildStatus) -> str:
 
 
 def _views_text(build: BuildStatus) -> str:
-    """Returns the time of the last slice for each maintained view, the dearest views first."""
+    """Describes the time that the last slice took per maintained view, the longest first."""
     by_cost = build.views_by_cost
     told = [
         f"{view} {cost.seconds * 1000:,.0f} ms {cost.way}" for view, cost in by_cost[:_SHOWN_VIEWS]

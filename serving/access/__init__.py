@@ -1,12 +1,12 @@
-"""Access: who asks over the network, and what each may do.
+"""Access: the clients on the network, and their rights.
 
-Every door of the network asks this package, and decides nothing itself. The package knows no
-route. Read in this order:
+Every server on the network uses this package, and decides nothing itself. The package does not
+depend on routes. Read in this order:
 
-- roles.py: acts, roles, identities, and `may`, the one function that decides
-- tokens.py: tokens by name, hashed at rest, in a file that commands change; the least length of a
-  token that somebody chose
-- oidc.py: people, by the tokens of an issuer (OpenID Connect)
+- roles.py: acts, roles, identities, and `may`, the only function that decides
+- tokens.py: named tokens, stored as hashes in a file that commands change; the least length of a
+  token that somebody has chosen
+- oidc.py: people, identified by the tokens of an issuer (OpenID Connect)
 - accounts.py: all clients that a server knows
 """
 

@@ -1,7 +1,8 @@
-"""All that may ask a server: who has a token or the word of an issuer, and who asks without.
+"""All clients of a server: with a token, from an issuer, and from this machine.
 
-A server that knows no token answers this machine alone, which may do all. A server that has known a
-token asks each client for one until it ends, even if the last token was removed meanwhile.
+A server that knows no tokens answers only this machine, which may do everything. A server that has
+known a token requires a token from each client until the server ends, even if the last token is
+removed meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OWNER = Identity("the server's token", frozenset({Role.ADMIN}))
 
 
 class Accounts:
-    """The clients that a server knows. Threads may share it."""
+    """The clients that a server knows. Usable from any thread."""
 
     def __init__(
         self,
@@ -41,10 +42,10 @@ class Accounts:
         issuer: Issuer | None = None,
         key_file: Path | None = None,
     ) -> None:
-        """Takes the token of the settings, tokens by name, and the issuer of people's tokens.
+        """Takes the server's own token, the named tokens, and the issuer that identifies people.
 
-        `key_file` keeps the key that signs the cookies of browsers; without one, the key is of
-        this process alone.
+        `key_file` keeps the key that signs the cookies of browsers. Without `key_file`, each
+        process has its own key.
         """
         self.token = token
         self.issuer = issuer
@@ -57,9 +58,10 @@ class Accounts:
 
     @classmethod
     def of(cls, settings: Settings, local: Path, *, token: str | None = None) -> Self:
-        """Returns the clients of a project, whose root keeps files of this host in `local`.
+        """Returns the clients of a project.
 
-        `token` replaces `serve.token`. Raises SettingsError if the settings cannot be meant.
+        `local` is the folder of this host for the project's root. `token` replaces `serve.token`.
+        Raises SettingsError if the settings contradict each other.
         """
         access = settings.access
         given = []
@@ -81,7 +83,7 @@ class Accounts:
 
     @property
     def is_guarded(self) -> bool:
-        """Returns True if each client must say who it is."""
+        """Returns True if each client must identify itself."""
         self._was_guarded = (
             self._was_guarded
             or self.token is not None
@@ -91,15 +93,15 @@ class Accounts:
         return self._was_guarded
 
     def named_tokens(self) -> tuple[NamedToken, ...]:
-        """Returns the tokens that have a name, as they are now. Raises as `TokenFile.tokens`."""
+        """Returns the present named tokens. Raises the errors of `TokenFile.tokens`."""
         return (*self._given, *(() if self._file is None else self._file.tokens()))
 
     def named(self, name: str) -> NamedToken | None:
-        """Returns the current token of a name; None if there is no such token."""
+        """Returns the present token with a name, or None if there is none."""
         return next((each for each in self.named_tokens() if each.name == name), None)
 
     def takes_events(self) -> bool:
-        """Returns True if a token of a name was made for sending events."""
+        """Returns True if a named token allows a client to send events."""
         stored = () if self._file is None else self._file.tokens()
         if self._takes is None or self._takes[0] is not stored:
             # Each event asks, and tokens seldom change.
@@ -108,7 +110,7 @@ class Accounts:
         return self._takes[1]
 
     def known(self, token: str) -> Identity | None:
-        """Returns the client that has a token of Kappa; None if nobody has."""
+        """Returns the client with a token of Kappa, or None if the token is not known."""
         if self.token is not None and hmac.compare_digest(
             token.encode(errors="surrogateescape"), self.token.encode()
         ):
@@ -117,9 +119,10 @@ class Accounts:
         return None if found is None else found.identity
 
     async def identity(self, bearer: str) -> Identity | None:
-        """Returns the client that has a token of Kappa or of the issuer; None if nobody has.
+        """Returns the client with a token of Kappa or of the issuer, or None if it is not known.
 
-        Raises TokenRefused if the issuer's token is wrong, and Unreachable if the issuer is away.
+        Raises TokenRefused if the issuer's token is wrong, and Unreachable if the issuer does not
+        answer.
         """
         found = self.known(bearer)
         if found is not None or self.issuer is None or bearer.count(".") != 2:
@@ -127,16 +130,16 @@ class Accounts:
         return await asyncio.to_thread(self.issuer.identity, bearer)
 
     def page_key(self) -> bytes:
-        """Returns the secret that signs the cookies of browsers: made once, and kept."""
+        """Returns the secret key that signs browsers' cookies. It is generated once and kept."""
         if not self._key:
             self._key = self._kept_key()
         return self._key
 
     def salt_of(self, user: str) -> bytes:
-        """Returns the 16 bytes of salt for a user without a token of its own.
+        """Returns the 16 bytes of salt for a user name that is not the name of a token.
 
-        The salt of a user is the same each time, as that of a user with a token is. So a stranger
-        cannot tell from a salt which users have tokens.
+        The salt of a name is always the same, as for the name of a token. So a stranger cannot find
+        out from a salt which names have tokens.
         """
         name = user.encode(errors="surrogateescape")
         return hmac.digest(self.page_key(), b"salt of user " + name, "sha256")[:16]
@@ -159,5 +162,8 @@ class Accounts:
 
 
 def token_file(settings: Settings, local: Path) -> TokenFile:
-    """Returns the file of a project's named tokens; `local` is as in `Accounts.of`."""
+    """Returns the file of a project's named tokens.
+
+    `local` has the same meaning as in `Accounts.of`.
+    """
     return TokenFile(settings.access.file or local / TOKENS)

@@ -1,15 +1,16 @@
-"""People by OpenID Connect: a bearer token, checked by issuer, audience, time and signature.
+"""People by OpenID Connect: bearer tokens, checked by issuer, audience, time and signature.
 
-The keys of the issuer are fetched at the first token and kept. A token of an unknown key makes the
-keys be fetched again, but not more often than each few seconds, so that made-up tokens cost the
-issuer nothing. Keys are fetched again each hour, so that a withdrawn key ends. While the issuer is
-away, the keys are used for a day.
+The keys of the issuer are fetched for the first token, and kept. If a token has an unknown key, the
+keys are fetched again, but at most once every few seconds, so that forged tokens do not burden the
+issuer. The keys are fetched again each hour, so that a withdrawn key becomes invalid. While the
+issuer does not answer, the keys are used for up to a day.
 
-Only signatures by a public key count. A token without a signature, or with a signature by a shared
-secret, is refused whatever its header says.
+Only signatures by a private key are accepted. A token without a signature, or signed with a shared
+secret, is refused, whatever its header says.
 
-On the page people sign in at the issuer, by a code that this server exchanges for their token
+On the page, people sign in at the issuer, with a code that this server exchanges for a token
 (authorization code flow, with PKCE).
+
 Sources: OpenID Connect Core 1.0, 3.1; OpenID Connect Discovery 1.0; RFC 7519; RFC 7636; RFC 8725.
 """
 
@@ -47,13 +48,13 @@ _MOST_CHARACTERS = 1 << 14
 
 
 class TokenRefused(KappaError):
-    """A token of an issuer that does not let its bearer in."""
+    """The error for a token of an issuer that is refused."""
 
     status = 401
 
 
 class Issuer:
-    """The issuer whose tokens identify people. Threads may share it."""
+    """The issuer whose tokens identify people. Usable from any thread."""
 
     def __init__(
         self,
@@ -62,10 +63,10 @@ class Issuer:
         clock: Callable[[], float] = time.time,
         fetch: Callable[[str], Any] | None = None,
     ) -> None:
-        """Takes the issuer, and the grants of people and groups.
+        """Takes the settings of the issuer, and the grants of people and groups.
 
-        `fetch` returns the JSON document at a URL. Raises SettingsError if the settings cannot be
-        meant.
+        `fetch` returns the JSON document at a URL. Raises SettingsError if the settings are not
+        valid.
         """
         self._settings, self._oidc = settings, settings.oidc
         self._clock, self._fetch = clock, fetch or _fetched_json
@@ -77,25 +78,25 @@ class Issuer:
 
     @property
     def name(self) -> str:
-        """Returns the issuer and the audience, as one text."""
+        """Returns the issuer and the audience as one text."""
         return f"{self._oidc.issuer} {self._oidc.audience}"
 
     @property
     def host(self) -> str:
-        """Returns the host of the issuer, as people know it."""
+        """Returns the host name of the issuer, for display."""
         return urlsplit(self._oidc.issuer).netloc
 
     def identity(self, bearer: str) -> Identity:
-        """Returns the person of a token. Blocks while keys are fetched.
+        """Returns the person whom a token identifies. Blocks while keys are fetched.
 
-        Raises TokenRefused if the token is wrong, and Unreachable if the issuer is away.
+        Raises TokenRefused if the token is wrong, and Unreachable if the issuer does not answer.
         """
         return self.identity_by_claims(self.claims(bearer))
 
     def claims(self, bearer: str, audience: str | None = None) -> Mapping[str, Any]:
-        """Returns the claims of a token, which are the issuer's own, and of this moment.
+        """Checks a token, and returns its claims. Blocks while keys are fetched.
 
-        Raises as `identity` does.
+        `audience` replaces the audience in the settings. Raises the errors of `identity`.
         """
         from joserfc import jwt  # noqa: PLC0415  # only a server that has an issuer needs it
         from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError  # noqa: PLC0415
@@ -131,14 +132,14 @@ class Issuer:
 
     @property
     def signs_people_in(self) -> bool:
-        """Returns True if people can sign in at the issuer, on a page of this server."""
+        """Returns True if people can sign in at the issuer from a page of this server."""
         return bool(self._oidc.client)
 
     def sign_in_url(self, back: str, *, state: str, nonce: str, verifier: str) -> str:
-        """Returns the issuer's URL at which a person signs in. Blocks while the issuer is asked.
+        """Returns the issuer's URL at which a person signs in. May block until the issuer answers.
 
-        The issuer sends the person to the URL `back`, with `state` and a code. `verifier` is the
-        secret of PKCE. Raises Unreachable if the issuer is away.
+        The issuer redirects the person to the URL `back`, with `state` and a code. `verifier` is
+        the secret of PKCE. Raises Unreachable if the issuer does not answer.
         """
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
         asked = {
@@ -157,10 +158,10 @@ class Issuer:
     def claims_of_code(
         self, code: str, back: str, *, nonce: str, verifier: str
     ) -> Mapping[str, Any]:
-        """Exchanges the code of a person who has signed in. Blocks while the issuer is asked.
+        """Exchanges the code of a person who has signed in for the claims of a token.
 
-        Raises TokenRefused if the code or the token is wrong, and Unreachable if the issuer is
-        away.
+        Blocks until the issuer answers. Raises TokenRefused if the code or the token is wrong, and
+        Unreachable if the issuer does not answer.
         """
         form = {
             "grant_type": "authorization_code",
@@ -190,13 +191,16 @@ class Issuer:
         return claims
 
     def identity_by_claims(self, claims: Mapping[str, Any]) -> Identity:
-        """Returns the person of claims that were checked. Raises TokenRefused without a name."""
+        """Returns the person whom checked claims identify.
+
+        Raises TokenRefused if the claims have no valid name.
+        """
         return self.identity_of_person(*self.person(claims))
 
     def person(self, claims: Mapping[str, Any]) -> tuple[str, list[str]]:
-        """Returns the name and the groups in claims that were checked.
+        """Returns the name and the groups in checked claims.
 
-        Raises TokenRefused without a name.
+        Raises TokenRefused if the claims have no valid name.
         """
         name = claims.get(self._oidc.name)
         if not isinstance(name, str) or not name.isprintable() or not name.strip():
@@ -210,13 +214,13 @@ class Issuer:
         return name, [each for each in groups if isinstance(each, str)] if _is_list(groups) else []
 
     def identity_of_person(self, name: str, groups: Iterable[str]) -> Identity:
-        """Returns a person with the grants that the settings have now."""
+        """Returns the identity of a person, with the present grants in the settings."""
         mine = (self._settings.groups.get(each) for each in groups)
         grants = [each for each in (self._settings.people.get(name), *mine) if each is not None]
         return _joined_identity(name, grants)
 
     def _issuer_keys(self, *, anew: bool = False) -> KeySet:
-        """Returns the keys of the issuer, which are fetched if they are old, or `anew`."""
+        """Returns the keys of the issuer, fetched again if they are old or `anew` is True."""
         keys, age = self._keys, self._clock() - self._fetched_at
         if keys is not None and age <= _FRESH_SECONDS and not anew:
             return keys
@@ -261,7 +265,10 @@ class Issuer:
         return found
 
     def _endpoint(self, name: str) -> str:
-        """Returns an endpoint of the issuer. Raises Unreachable if the issuer names none."""
+        """Returns the URL of an endpoint of the issuer.
+
+        Raises Unreachable if the issuer does not answer, or does not name the endpoint.
+        """
         try:
             url = str((self._known_document or self._document())[name])
             _ensure_private(url)
@@ -297,7 +304,7 @@ class Issuer:
 
 
 def _joined_identity(name: str, grants: Iterable[GrantSettings]) -> Identity:
-    """Joins grants: a person may do what any of them allows. Pure."""
+    """Joins grants: a person may do everything that any of the grants allows. Pure."""
     grants = tuple(grants)
     roles = {role for each in grants for role in each.roles}
     reading = [each.tables for each in grants if Role.READ in each.roles]
@@ -323,7 +330,7 @@ def _wrong(why: str) -> TokenRefused:
 
 
 def _part_of(error: Exception) -> str:
-    """Names the part of a token that an error is about."""
+    """Names the part of a token that has caused an error."""
     claim = getattr(error, "claim", None)
     if isinstance(claim, str):
         return f"claim {claim}"
@@ -333,7 +340,10 @@ def _part_of(error: Exception) -> str:
 
 
 def _ensure_private(url: str) -> None:
-    """Raises ValueError unless nobody between can change what a URL gives."""
+    """Raises ValueError if a third party could change what is fetched from a URL.
+
+    The URL must begin with https://, or lead to this machine.
+    """
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return
@@ -343,7 +353,10 @@ def _ensure_private(url: str) -> None:
 
 
 def _fetched_json(asked: str | urllib.request.Request) -> Any:
-    """Returns the JSON document that is the answer to a request. Raises OSError or ValueError."""
+    """Sends a request, and returns the answer as a JSON value.
+
+    Raises OSError if the request fails, and ValueError if the answer is too long or not JSON.
+    """
     request = urllib.request.Request(asked) if isinstance(asked, str) else asked  # noqa: S310  # see _ensure_private
     request.add_header("Accept", "application/json")
     with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310

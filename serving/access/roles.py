@@ -1,11 +1,11 @@
-"""Acts, roles and identities, and the one function that decides who may do what. Pure.
+"""Acts, roles and identities, and the only function that decides about rights. Pure.
 
-Each route names its act, and `may` decides before the route runs: for HTTP, the page, the
-collector, and every other door of the network. docs/reference/roles.md has the same table.
+Each route names its act, and `may` decides before the route runs. This holds for HTTP, the page,
+the collector, and every other server on the network. docs/reference/roles.md has the same table.
 
-A role that may do more includes the roles below it: `admin` > `operate` > `stage` > `read`.
-`collect` stands beside them, and only `admin` includes `collect`. A `read` of named tables is
-narrower: it reads these tables, and sees nothing else of the platform.
+A stronger role includes the weaker roles: `admin` > `operate` > `stage` > `read`. `collect` is
+separate, and only `admin` includes it. A `read` that names tables is narrower: its client can read
+these tables, and see nothing else of the platform.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kappa.declare.options import REJECTS
 
 
 class Act(StrEnum):
-    """Something that a client can ask for."""
+    """An act that a client can request."""
 
     # Of a table, which is the object.
     READ = "read"
@@ -73,17 +73,17 @@ _INCLUDED: Mapping[Role, frozenset[Role]] = {
 
 
 class Forbidden(KappaError):
-    """An act that the client's roles do not include."""
+    """The error for an act that the client's roles do not allow."""
 
     status = 403
 
 
 @dataclass(frozen=True, slots=True)
 class TableGrant:
-    """The tables that a client may read; `names` is None for all tables.
+    """The tables that a client may read. `names` is None for all tables.
 
-    A name is that of a table or view. `PIPELINE.rejects` means the rejects of one pipeline, and
-    `rejects` those of all pipelines.
+    A name belongs to a table or a view. `PIPELINE.rejects` means the rejects of one pipeline, and
+    `rejects` means the rejects of all pipelines.
     """
 
     names: frozenset[str] | None = None
@@ -98,7 +98,7 @@ class TableGrant:
         return self.has(table_object(pipeline, table))
 
     def has(self, table: str) -> bool:
-        """Returns True if a table may be read, by its name as `table_object` makes it."""
+        """Returns True if a table may be read. The name is in the form of `table_object`."""
         if self.names is None or table in self.names:
             return True
         return table.endswith(f".{REJECTS}") and REJECTS in self.names
@@ -108,7 +108,11 @@ ALL_TABLES = TableGrant()
 
 
 def table_object(pipeline: str, table: str) -> str:
-    """Returns the name of a table as an object of `may`: names of tables are unique but one."""
+    """Returns the name of a table as an object of `may`.
+
+    Only the name `rejects` occurs in several pipelines, so only this name gets the pipeline as a
+    prefix.
+    """
     return f"{pipeline}.{table}" if table == REJECTS else table
 
 
@@ -116,7 +120,7 @@ def table_object(pipeline: str, table: str) -> str:
 class Identity:
     """A known client: its name in the journal, and its rights.
 
-    `topics` are the topics that it may send events to; None means all topics.
+    `topics` has the topics to which the client may send events, or is None for all topics.
     """
 
     name: str
@@ -126,14 +130,14 @@ class Identity:
 
     @property
     def may_read_all(self) -> bool:
-        """Returns True if the client reads all tables and sees the platform."""
+        """Returns True if the client may read all tables and see the platform."""
         return self.tables.is_all and may(self, Act.READ)
 
 
 def identity_of(
     name: str, roles: Iterable[Role], tables: Iterable[str] = (), topics: Iterable[str] = ()
 ) -> Identity:
-    """Makes an identity from a grant. A grant without tables or topics stands for all of them."""
+    """Creates an identity from a grant. A grant without tables or topics allows all of them."""
     roles, tables, topics = frozenset(roles), frozenset(tables), frozenset(topics)
     return Identity(name, roles, TableGrant(tables or None), topics or None)
 
@@ -143,10 +147,10 @@ THIS_MACHINE = Identity("this machine", frozenset({Role.ADMIN}))
 
 
 def may(identity: Identity, act: Act, object_: str = "") -> bool:
-    """Returns True if a client may do an act, to an object.
+    """Returns True if a client may do an act on an object.
 
-    `object_` is a table (`table_object`) for `read`, and a topic for `collect`. An empty one asks
-    whether the client may do the act to any object at all.
+    `object_` is a table (`table_object`) for the act `read`, and a topic for the act `collect`. If
+    `object_` is empty, returns True if the client may do the act on some object.
     """
     included = frozenset[Role]().union(*(_INCLUDED[role] for role in identity.roles))
     if LEAST_ROLE[act] not in included:
@@ -163,13 +167,13 @@ def may(identity: Identity, act: Act, object_: str = "") -> bool:
 
 
 def ensure_may(identity: Identity, act: Act, object_: str = "") -> None:
-    """Raises Forbidden unless a client may do an act, to an object."""
+    """Raises Forbidden unless a client may do an act on an object."""
     if not may(identity, act, object_):
         raise refusal(identity, act, object_)
 
 
 def refusal(identity: Identity, act: Act, object_: str = "") -> Forbidden:
-    """Returns the error for an act that a client may not do: who, what, why, and what to do."""
+    """Creates the error for an act that a client may not do, with the reason and a hint."""
     if may(identity, act):
         names = identity.topics if act is Act.COLLECT else identity.tables.names
         what = f"send to {object_}" if act is Act.COLLECT else f"read {object_}"
@@ -192,7 +196,10 @@ def refusal(identity: Identity, act: Act, object_: str = "") -> Forbidden:
 
 @contextmanager
 def naming_no_others(identity: Identity) -> Iterator[None]:
-    """Replaces the hint of an error, which may name any table, for a reader of some tables."""
+    """Replaces the hint of an error in the block if the client may read only some tables.
+
+    The hint could name other tables.
+    """
     try:
         yield
     except KappaError as error:
@@ -208,7 +215,7 @@ def naming_no_others(identity: Identity) -> Iterator[None]:
 def ensure_grant(
     where: str, roles: Iterable[Role], tables: Iterable[str], topics: Iterable[str]
 ) -> None:
-    """Raises SettingsError if a grant cannot be meant; `where` names the grant."""
+    """Raises SettingsError if a grant contradicts itself. `where` names the grant in messages."""
     roles, tables, topics = frozenset(roles), tuple(tables), tuple(topics)
     if not roles:
         raise SettingsError(

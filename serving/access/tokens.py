@@ -1,8 +1,8 @@
-"""Tokens by name: made once, hashed at rest, and read again when their file changes.
+"""Named tokens: created once, stored as hashes, and read again when their file changes.
 
-A token has 256 random bits, so that a plain SHA-256 hides it: nobody finds such a token by trying.
-The record also has the verifier of SCRAM-SHA-256 (RFC 5802, RFC 7677), in PostgreSQL's own form.
-With it, a Postgres client proves that it knows the token.
+A token has 256 random bits, so a plain SHA-256 is enough to hide the token: nobody can find it by
+trying. The record of a token also has the verifier of SCRAM-SHA-256 (RFC 5802, RFC 7677), in
+PostgreSQL's own form. With the verifier, a Postgres client can prove that it knows the token.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ _SCRAM_ROUNDS = 4096
 
 
 class NamedToken(Struct, frozen=True):
-    """A token as stored: everything except the token itself.
+    """The stored record of a token, without the token itself.
 
-    No table and no topic stands for all. `sha256` is in hexadecimal digits. `made_at` and `made_by`
-    are as in the journal; empty for a token of the environment.
+    If `tables` or `topics` is empty, all are allowed. `sha256` is in hexadecimal digits. `made_at`
+    and `made_by` have the same form as in the journal, and are empty for a token from the
+    environment.
     """
 
     name: str
@@ -54,12 +55,15 @@ class NamedToken(Struct, frozen=True):
 
     @property
     def identity(self) -> Identity:
-        """Returns the client that has the token."""
+        """Returns the client that uses the token."""
         return identity_of(f"token {self.name}", self.roles, self.tables, self.topics)
 
 
 class _Stored(Struct, frozen=True):
-    """The content of the file, which is sealed: one bit could give a token all tables."""
+    """The content of the token file.
+
+    The file is sealed, because a single changed bit could give a token the right to all tables.
+    """
 
     format: int
     tokens: tuple[NamedToken, ...]
@@ -74,7 +78,10 @@ def named_token(
     *,
     made_by: str = "",
 ) -> NamedToken:
-    """Makes the record of a token. Raises UsageError if the name or the grant is not valid."""
+    """Creates the record of a token.
+
+    Raises UsageError if the name is not valid, and SettingsError if the grant is not valid.
+    """
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name[:80]!r} is not a name for a token",
@@ -99,9 +106,9 @@ def sha256_of(token: str) -> str:
 
 
 def find_token(tokens: Sequence[NamedToken], given: str) -> NamedToken | None:
-    """Returns the record of a token; None if no record is of that token.
+    """Returns the record of a token, or None if the token is not known.
 
-    All records are compared, so that the time shows nothing.
+    The token is compared with all records, so that the time taken reveals nothing.
     """
     digest, found = sha256_of(given), None
     for each in tokens:
@@ -111,7 +118,7 @@ def find_token(tokens: Sequence[NamedToken], given: str) -> NamedToken | None:
 
 
 def _scram_verifier(token: str) -> str:
-    """Returns the verifier of SCRAM-SHA-256 as PostgreSQL writes it (pg_authid.rolpassword)."""
+    """Creates the SCRAM-SHA-256 verifier in PostgreSQL's form (pg_authid.rolpassword)."""
     salt = secrets.token_bytes(16)
     # Clients prepare a password so (SASLprep, RFC 4013); tokens that are made here stay unchanged.
     prepared = unicodedata.normalize("NFKC", token).encode(errors="surrogateescape")
@@ -125,18 +132,19 @@ def _scram_verifier(token: str) -> str:
 
 
 class TokenFile:
-    """The file of the named tokens, which processes read while commands change it."""
+    """The file of the named tokens. Commands change the file while other processes read it."""
 
     def __init__(self, path: Path) -> None:
-        """Takes the path of the file, which need not exist."""
+        """Takes the path of the file. The file need not exist."""
         self.path = path
         # The file that was read, and its tokens: one value, since threads share it.
         self._read: tuple[tuple[int, int, int] | None, tuple[NamedToken, ...]] = (None, ())
 
     def tokens(self) -> tuple[NamedToken, ...]:
-        """Returns the tokens as they are now; none without a file.
+        """Returns the present tokens, or no tokens if there is no file.
 
-        Raises Damaged if the file is not as it was written, and KappaError if it cannot be read.
+        Raises Damaged if the file is not as it was written, and KappaError if the file cannot be
+        read.
         """
         try:
             found = self.path.stat()
@@ -161,9 +169,10 @@ class TokenFile:
         *,
         made_by: str,
     ) -> str:
-        """Makes a token and returns it: only its hash is kept.
+        """Creates a token and returns it. Only its hash is stored.
 
-        Raises UsageError if the name or the grant is not valid, and Conflict if the name is taken.
+        Raises UsageError if the name is not valid, SettingsError if the grant is not valid, and
+        Conflict if the name is taken.
         """
         token = f"{_PREFIX}{secrets.token_urlsafe(_RANDOM_BYTES)}"
         record = named_token(name, token, roles, tables, topics, made_by=made_by)
@@ -179,7 +188,10 @@ class TokenFile:
         return token
 
     def remove_token(self, name: str) -> NamedToken:
-        """Removes a token: no request with it passes from now on. Raises UsageError without one."""
+        """Removes a token, so that requests with the token are refused from now on.
+
+        Raises UsageError if there is no token with the name.
+        """
         with self._changed_alone():
             there = self.tokens()
             found = next((each for each in there if each.name == name), None)
@@ -202,7 +214,7 @@ class TokenFile:
 
     @contextmanager
     def _changed_alone(self) -> Iterator[None]:
-        """Keeps other processes from changing the file meanwhile."""
+        """Locks the file against changes by other processes, for the duration of the block."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -246,7 +258,10 @@ _SHORTEST_TOKEN = 16
 
 
 def ensure_long(token: str, where: str = "the token") -> None:
-    """Raises SettingsError if a token is so short that it can be guessed; `where` names it."""
+    """Raises SettingsError if a token is so short that it could be guessed.
+
+    `where` names the token in the message.
+    """
     if len(token) < _SHORTEST_TOKEN:
         raise SettingsError(
             f"{where} has {len(token)} characters, and a short one can be guessed",

@@ -1,21 +1,21 @@
-"""The addresses of the collector, as an ASGI application without a framework.
+"""The paths of the collector, as an ASGI application without a framework.
 
     POST /collect/TOPIC            one event as JSON, or one per line as application/x-ndjson
     GET  /collect/TOPIC            as a websocket: one event per message
-    GET  /collect/TOPIC/pixel.gif  ?event=JSON: an event of a page, which gets no answer
+    GET  /collect/TOPIC/pixel.gif  ?event=JSON: an event of a page, without an answer
     GET  /collect/pulls            the states of the sources that are pulled
-    GET  /collect/requests/ID      the outcome of a request that was answered 202
-    GET  /healthz, /readyz         the process runs; events are acknowledged
+    GET  /collect/requests/ID      the outcome of a request that was answered with 202
+    GET  /healthz, /readyz         whether the process runs; whether events are acknowledged
     GET  /metrics                  the counts of the process
 
-A request is read only if its caller is admitted and there is room for the request.
+A request is read only if its caller is allowed and there is room for the request.
 
-Messages of a websocket are acknowledged cumulatively: `{"acknowledged": 12, "token":
-"visits:0=41"}` says that the first twelve need not be sent again: each is in the log, or was
-answered with `{"line": 7, "reason": ..., "detail": ...}`. With too many unacknowledged messages, or
-without room, nothing is read, and TCP slows the client. If the broker does not acknowledge, the
-connection ends with code 1013, and a client sends again all messages after the last
-acknowledgement. Source: https://asgi.readthedocs.io/en/latest/specs/www.html.
+Messages of a websocket are acknowledged cumulatively. `{"acknowledged": 12, "token":
+"visits:0=41"}` means that the first twelve messages need not be sent again: each is in the log, or
+was answered with `{"line": 7, "reason": ..., "detail": ...}`. If there are too many unacknowledged
+messages, or if there is no room, nothing is read, and TCP slows the client down. If the broker does
+not acknowledge, the connection ends with code 1013, and the client must send all messages after the
+last acknowledgement again. Source: https://asgi.readthedocs.io/en/latest/specs/www.html.
 """
 
 from __future__ import annotations
@@ -74,12 +74,15 @@ _ASKED_SECONDS = "600"
 
 
 class CollectorApp:
-    """The application of a collector."""
+    """The ASGI application of a collector."""
 
     def __init__(
         self, stand: CollectorStand, bounds: Bounds, datagrams: socket.socket | None
     ) -> None:
-        """Takes the socket for datagrams, or None."""
+        """Takes the shared objects and the limits.
+
+        `datagrams` is the socket for datagrams, or None.
+        """
         self._stand = stand
         self._datagrams = datagrams
         most = parse_memory(stand.settings.body_bytes)
@@ -213,7 +216,7 @@ class CollectorApp:
     async def _stream(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
-        """Takes events by a websocket, or answers the handshake with an error."""
+        """Receives events by a websocket, or answers its handshake with an error."""
         try:
             ensure_room(connection_of(scope), self._bounds)
             self._stand.callers.origin(headers)
@@ -272,7 +275,7 @@ class CollectorApp:
 
 
 class _HeldRoom:
-    """The room in the queue for a request's body."""
+    """The room in the queue that a request's body occupies."""
 
     def __init__(self, stand: CollectorStand) -> None:
         self._intake = stand.intake
@@ -284,7 +287,7 @@ class _HeldRoom:
         self._size += size
 
     def handed_over(self) -> Callable[[], None]:
-        """Keeps the room beyond the request. Returns the function that releases the room."""
+        """Keeps the room after the request ends. Returns a function that releases the room."""
         size, self._size = self._size, 0
         return lambda: self._intake.release(size)
 
@@ -294,7 +297,7 @@ class _HeldRoom:
 
 
 def _asked(scope: Scope) -> dict[str, str]:
-    """Returns the parameters of an address; the first value of a repeated parameter."""
+    """Returns the parameters of a request's query. A repeated parameter has its first value."""
     query = scope["query_string"].decode("latin-1")
     return {name: values[0] for name, values in parse_qs(query).items()} if query else {}
 
@@ -315,7 +318,7 @@ _TRY_AGAIN = 1013
 
 
 class EventsIn:
-    """A websocket that brings events."""
+    """A websocket on which a client sends events."""
 
     def __init__(
         self,
@@ -338,7 +341,7 @@ class EventsIn:
         self._ends: dict[int, int] = {}
 
     async def run(self) -> None:
-        """Reads events until the client leaves or the broker does not acknowledge."""
+        """Reads events until the client leaves or the broker does not acknowledge an event."""
         await self._receive()
         await self._send({"type": "websocket.accept"})
         self._stand.counts.request("stream", 101)
@@ -420,7 +423,7 @@ class EventsIn:
             await self._told(before)
 
     async def _told(self, before: int) -> None:
-        """Sends the number of settled messages, if there are more than before."""
+        """Sends the number of settled messages, if it is larger than `before`."""
         if self._settled > before:
             token = written_offsets(Offsets({self._topic.name: self._ends}))
             await self._tell({"acknowledged": self._settled, "token": token or None})

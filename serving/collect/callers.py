@@ -1,10 +1,10 @@
 """The programs and pages that may send events: by token, by site, and by rate.
 
-Without sources, only this machine may send: the collector listens at a loopback address, and a page
-of another site that is open on this machine is refused. With sources, or with a token of the role
-`collect` (kappa token), each request brings a token. A browser's image, beacon or websocket cannot
-set a header, so the token may be in the address; everybody who sees the page knows such a token, so
-it should belong to a separate source with a rate.
+Without sources, only this machine may send: the collector listens at a loopback address, and
+refuses pages of other sites that are open on this machine. With sources, or with a token of the
+role `collect` (kappa token), each request must have a token. A browser's image, beacon or websocket
+cannot set a header, so the token may be in the URL. Everybody who sees the page then knows the
+token, so it should belong to a separate source with a rate.
 """
 
 from __future__ import annotations
@@ -32,19 +32,23 @@ _NO_OTHER_SITE = frozenset({"none", "same-origin"})
 
 
 class Rate:
-    """A number of events per second; the events of one second may be taken at once. Pure.
+    """A limit on the number of events per second. Pure.
 
-    The next taker waits for events that were taken beyond the rate.
+    The events of one second may be sent at once. A request that exceeds the rate is allowed, and
+    the next request must wait for it.
     """
 
     def __init__(self, per_second: int) -> None:
-        """Sets the rate; 0 allows any number."""
+        """Sets the rate. 0 means no limit."""
         self._per_second = per_second
         self._left = float(per_second)
         self._at = 0.0
 
     def take(self, count: int, now: float) -> float:
-        """Takes some events. Returns 0.0, or the seconds to wait until events may be taken."""
+        """Counts events, or returns the seconds to wait until events are allowed again.
+
+        Returns 0.0 if the events are allowed.
+        """
         if not self._per_second:
             return 0.0
         earned = max(0.0, now - self._at) * self._per_second
@@ -57,14 +61,14 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A program or page that may send events to some topics."""
+    """A program or page that may send events to some topics, with a rate."""
 
     identity: Identity
     rate: Rate
 
     @property
     def name(self) -> str:
-        """Returns the caller's name, by which the answers to its keys are remembered."""
+        """Returns the caller's name. The remembered answers of a caller are found by its name."""
         return self.identity.name
 
     def ensure_may(self, topic: str) -> None:
@@ -76,7 +80,7 @@ class Caller:
         return frozenset(each for each in collected if may(self.identity, Act.COLLECT, each))
 
     def ensure_rate(self, count: int, now: float) -> None:
-        """Raises HttpError if the caller has sent too many events a second."""
+        """Raises HttpError if the caller sends more events per second than allowed."""
         seconds = self.rate.take(count, now)
         if seconds:
             raise HttpError(
@@ -93,9 +97,9 @@ class Callers:
     def __init__(
         self, settings: CollectSettings, host: str, wrong: WaitingLine, accounts: Accounts
     ) -> None:
-        """Raises SettingsError if a source has no good token, or other machines may send freely.
+        """Raises SettingsError if a source's token is not valid or other machines need no token.
 
-        `wrong` is the queue of requests with wrong tokens. `accounts` has the tokens by name.
+        `wrong` is the queue of requests with wrong tokens. `accounts` has the named tokens.
         """
         self._wrong = wrong
         self._accounts = accounts
@@ -125,7 +129,11 @@ class Callers:
                 )
 
     async def admitted(self, headers: Mapping[str, str], token_in_address: str | None) -> Caller:
-        """Returns the caller of a request. Raises HttpError if the request has no caller."""
+        """Returns the caller of a request.
+
+        `token_in_address` is the token in the request's URL, or None. Raises HttpError if the
+        request does not come from a caller.
+        """
         if not self.asks_for_tokens:
             host = _host_of(headers.get("host", ""))
             if host not in _LOCAL:
@@ -148,13 +156,19 @@ class Callers:
         return caller
 
     def admitted_at_once(self, headers: Mapping[str, str]) -> Caller | None:
-        """Returns a request's caller, or None. Raises HttpError if the host is not a valid host."""
+        """Returns the caller of a request without waiting, or None.
+
+        Raises HttpError if the `Host` header is not valid.
+        """
         if not self.asks_for_tokens:
             return self._anybody if _host_of(headers.get("host", "")) in _LOCAL else None
         return self.known(_token_of(headers) or "")
 
     def known(self, token: str) -> Caller | None:
-        """Returns the caller of a token, or the only caller if nobody needs a token."""
+        """Returns the caller with a token, or None.
+
+        If no tokens are needed, all requests have the same caller.
+        """
         if not self.asks_for_tokens:
             return self._anybody
         given, found = token.encode(), None
@@ -168,17 +182,17 @@ class Callers:
 
     @property
     def asks_for_tokens(self) -> bool:
-        """Returns True if each request must bring a token.
+        """Returns True if each request must have a token.
 
-        Even after the last token is removed, requests need a token until the collector ends.
+        If the last token is removed, requests still need a token until the collector ends.
         """
         self._had_tokens = self._had_tokens or bool(self._by_token) or self._accounts.takes_events()
         return self._had_tokens
 
     def origin(self, headers: Mapping[str, str]) -> str:
-        """Returns the site whose page sends, if a page does.
+        """Returns the site of the page that sends the request, or "" if no page does.
 
-        Raises HttpError if the site may not send.
+        Raises HttpError if the site may not send events.
         """
         origin = headers.get("origin", "") or _site_of_image(headers)
         if not origin or origin in self._origins:
@@ -198,7 +212,7 @@ def _host_of(header: str) -> str | None:
 
 
 def _site_of_image(headers: Mapping[str, str]) -> str:
-    """Returns the site whose page asks for an image, a request without `Origin`."""
+    """Returns the site of the page that requests an image. Such a request has no `Origin`."""
     if headers.get("sec-fetch-site", "none") in _NO_OTHER_SITE:
         return ""
     found = urlsplit(headers.get("referer", ""))
@@ -231,7 +245,10 @@ _LONGEST = 64
 
 
 def ensure_name(section: str, name: str) -> None:
-    """Raises SettingsError if a section's name cannot be part of its secrets' names."""
+    """Raises SettingsError if the name of a section cannot be part of an environment variable.
+
+    Environment variables set the secrets of the section.
+    """
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST:
         raise SettingsError(
             f"{section}.{name[:_LONGEST]} is not a valid source name, since no variable of the "

@@ -1,10 +1,10 @@
-"""The collector: a process without a JVM that takes events over the network.
+"""The collector: a process without a JVM that receives events over the network.
 
     python -m kappa.serving.collect.collector --project DIR --root ROOT --bootstrap HOST:PORT
 
-The collector answers once the broker has acknowledged. `kappa up` runs the collector if `[collect]`
-names topics, `kappa collect` runs the collector alone. Acknowledged events are in the log, whenever
-the process is killed. Exit code 130: asked to stop (SIGTERM).
+The collector answers when the broker has acknowledged. `kappa up` runs the collector if `[collect]`
+names topics, and `kappa collect` runs only the collector. Acknowledged events are in the log, even
+if the process is killed. The exit code is 130 if the collector was asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -58,11 +58,12 @@ def collect(
     listen: str | None = None,
     say: Callable[[str], None],
 ) -> None:
-    """Takes events until this process is asked to end.
+    """Receives events until this process is asked to stop.
 
-    Raises UsageError if no topic is to be collected or a topic is not declared, SettingsError if
-    other machines could send without a token or a source cannot be pulled, and Conflict if the port
-    is taken or another collector of this root runs.
+    `listen` replaces the address in the settings, and `say` gets messages for the operator. Raises
+    UsageError if no topic is to be collected, or if a topic is not declared. Raises SettingsError
+    if other machines could send events without a token, or if a source cannot be pulled. Raises
+    Conflict if the port is taken, or if another collector of this root runs.
     """
     chosen = settings.collect
     if not chosen.topics:
@@ -148,7 +149,7 @@ def _from_whom(settings: Settings, accounts: Accounts) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program, whose output is the log. Returns the exit code."""
+    """Runs the program, and returns the exit code. The output of the program is its log."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)

@@ -9,9 +9,9 @@ from kappa.serving.http.exposition import family
 
 
 class CollectorCounts:
-    """The counts of events by topic, way in and outcome, and of requests by status.
+    """The counts of events by topic, way of arrival and outcome, and of requests by status.
 
-    All counts begin with the process.
+    All counts start at zero when the process starts.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class CollectorCounts:
         self._requests: Counter[tuple[str, int]] = Counter()
 
     def events(self, topic: str, way: str, tally: Mapping[str, int]) -> None:
-        """Counts events by outcome."""
+        """Counts events. `tally` has the number of events by outcome."""
         for outcome, count in tally.items():
             if count:
                 self._events[topic, way, outcome] += count
@@ -29,7 +29,7 @@ class CollectorCounts:
         self._requests[way, status] += 1
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
-        """Writes all counts as metrics, with `gauges` by name, help and value."""
+        """Formats all counts as metrics. `gauges` has further metrics as name, help and value."""
         return "".join(self._families(gauges))
 
     def _families(self, gauges: Iterable[tuple[str, str, float]]) -> Iterator[str]:

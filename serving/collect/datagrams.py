@@ -1,6 +1,7 @@
-"""Events by UDP, one per datagram: `TOPIC EVENT`, or `TOPIC TOKEN EVENT` if tokens are needed.
+"""Events by UDP, one per datagram.
 
-Datagrams get no answer. A datagram that is not an event of a caller is counted.
+A datagram is `TOPIC EVENT`, or `TOPIC TOKEN EVENT` if tokens are needed. Datagrams get no answer. A
+datagram that is not a valid event of a caller is only counted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LONGEST_WORD = 512
 
 
 def datagrams_at(address: HttpAddress) -> socket.socket:
-    """Opens the socket. Raises Conflict if the port is taken."""
+    """Opens the socket for datagrams. Raises Conflict if the port is taken."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_DGRAM)
     try:
@@ -41,14 +42,14 @@ def datagrams_at(address: HttpAddress) -> socket.socket:
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """The receiver of datagrams."""
+    """A receiver of datagrams that contain events."""
 
     def __init__(self, stand: CollectorStand, one_way: OneWay) -> None:
         self._stand = stand
         self._one_way = one_way
 
     def datagram_received(self, data: bytes, _address: Any) -> None:
-        """Takes the event of a datagram."""
+        """Handles a datagram: accepts its event, or counts the refusal."""
         name, _, event = data.partition(b" ")
         token = b""
         if self._stand.callers.asks_for_tokens:

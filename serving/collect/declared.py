@@ -1,8 +1,9 @@
-"""The topics that events are taken for, as the project's files declare the topics now.
+"""The topics for which events are collected, as the project's files declare them now.
 
-An event is valid here exactly if it is valid in a slice: the reader of records decides both. If
-these files change, or files that they name, all files are loaded again. If files cannot be loaded,
-the declarations stay as they were, so saving a mistake stops no events.
+An event is valid here exactly if it is valid in a slice, because the same code reads both. If the
+project's files, or files that they name, change, all files are loaded again. If they cannot be
+loaded, the previous declarations stay valid, so a saved mistake does not stop the collection of
+events.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from kappa.records.record import RecordReader
 
 
 class CollectedTopic:
-    """A topic that events are taken for; `partitions` is the broker's number, or None."""
+    """A topic for which events are collected.
+
+    `partitions` is the broker's number of partitions, or None if it is not known yet.
+    """
 
     def __init__(self, topic: Topic) -> None:
         self.name = topic.name
@@ -43,7 +47,7 @@ class CollectedTopic:
 
     @property
     def needs_partitions(self) -> bool:
-        """Returns True if the number of partitions is needed to place an event, but not known."""
+        """Returns True if the number of partitions is needed to place an event but is not known."""
         return self._identity is not None and self.partitions is None
 
     def record(self, event: bytes, headers: Headers = ()) -> ProducedRecord:
@@ -69,10 +73,11 @@ class DeclaredTopics:
         pull: Mapping[str, PullSettings] | None = None,
         load: Callable[[Path], Mapping[str, Topic]] | None = None,
     ) -> None:
-        """Loads the topics; `pull` are the sources whose fields the topics must have.
+        """Loads the topics `names` from the project.
 
-        Raises UsageError if a topic is not declared, and the errors of loading. `say` gets messages
-        for the operator.
+        `pull` has the sources, and a topic must have the fields that its source fills. `say` gets
+        messages for the operator. `load` replaces the function that loads the project, for tests.
+        Raises UsageError if a topic is not declared, and the errors of loading.
         """
         self._project = project
         self._names = names
@@ -111,7 +116,7 @@ class DeclaredTopics:
 
 
 def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> None:
-    """Raises UsageError if a topic of `collect.topics` is not declared or not collected."""
+    """Raises UsageError if a topic of `collect.topics` is not declared or cannot be collected."""
     for name in names:
         if name not in declared:
             raise UsageError(
@@ -140,7 +145,10 @@ def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> N
 
 
 def ensure_topic_fields(pull: Mapping[str, PullSettings], declared: Mapping[str, Topic]) -> None:
-    """Raises UsageError if a topic lacks the field that gets the name of an MQTT topic."""
+    """Raises UsageError if a topic does not have the field for the name of the MQTT topic.
+
+    The field is the `topic_field` of a source.
+    """
     for name, each in pull.items():
         topic = declared.get(each.topic)
         if not each.topic_field or topic is None:
@@ -161,10 +169,11 @@ def ensure_topic_fields(pull: Mapping[str, PullSettings], declared: Mapping[str,
 
 
 def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic]:
-    """Returns the topics that a project's pipelines read, by name, `collect.topics` included.
+    """Returns the topics that a project's pipelines read, by name.
 
-    Raises UsageError if one of these `names` is a sink's, and the error of a file that cannot be
-    loaded if no other file declares the topic.
+    `names` are the topics of `collect.topics`. Raises UsageError if a sink writes one of them. If
+    one of them is not declared in any file that could be loaded, raises the error of a file that
+    could not.
     """
     found = load_files(project)
     topics = {
@@ -177,7 +186,10 @@ def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic
 
 
 def ensure_no_sink(names: Iterable[str], pipelines: Iterable[Pipeline]) -> None:
-    """Raises UsageError if a topic of `collect.topics` is a sink's, whose records are rows."""
+    """Raises UsageError if a sink writes a topic of `collect.topics`.
+
+    The topic of a sink has only rows of a table.
+    """
     sinks = {sink.name: sink for pipeline in pipelines for sink in pipeline.sinks}
     for name in names:
         if name in sinks:

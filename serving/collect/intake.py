@@ -1,6 +1,7 @@
-"""The events between arrival and the broker's acknowledgement: a bounded queue.
+"""The bounded queue of events between their arrival and the broker's acknowledgement.
 
-Room is asked for before anything is read or sent, so events without room are refused at once.
+The queue is asked for room before a body is read or sent, so events without room are refused at
+once.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _WELL_SECONDS = 5.0
 
 
 class Intake:
-    """The queue of a process, for the thread of the process's loop alone."""
+    """The queue of a process. Used only by the thread of the process's event loop."""
 
     def __init__(self, settings: CollectSettings, options: Options) -> None:
-        """Makes the queue, within a running loop."""
+        """Creates the queue. An event loop must be running."""
         self.most_events = settings.queue_events
         self.most_bytes = parse_memory(settings.queue_bytes)
         self.events = 0
@@ -48,16 +49,16 @@ class Intake:
 
     @property
     def is_away(self) -> bool:
-        """Returns True if the broker could not be reached, and has not answered since."""
+        """Returns True if the broker could not be reached, and has not answered since then."""
         return self._producer.is_away
 
     def broker_answers(self) -> None:
-        """Notes that the broker is reachable again, although no event has shown this."""
+        """Records that the broker can be reached again, before an event is acknowledged."""
         self._producer.is_away = False
 
     @property
     def trouble(self) -> str:
-        """Returns the reason why events are not acknowledged now; an empty text if they are."""
+        """Returns why events are not acknowledged now, or an empty text if they are."""
         if self.is_away:
             return "no Kafka broker answers"
         if self._waiting:
@@ -69,32 +70,32 @@ class Intake:
 
     @property
     def fatal(self) -> str:
-        """Returns the error after which nothing can be sent any more; an empty text if none."""
+        """Returns the error after which nothing more can be sent, or an empty text."""
         return self._producer.fatal
 
     async def until_room(self, size: int, events: int = 1) -> None:
-        """Waits until there is room for some more events and bytes."""
+        """Waits until there is room for a number of further events with `size` bytes."""
         while not self.has_room(events) or self.bytes + size > self.most_bytes:
             self._freed.clear()
             await self._freed.wait()
 
     def hold(self, size: int) -> None:
-        """Takes room for bytes that arrive. Raises HttpError if there is no room."""
+        """Reserves room for bytes that arrive. Raises HttpError if there is no room."""
         if self.bytes + size > self.most_bytes:
             raise self._full()
         self.bytes += size
 
     def release(self, size: int) -> None:
-        """Gives room back."""
+        """Releases reserved room."""
         self.bytes -= size
         self._freed.set()
 
     def has_room(self, events: int) -> bool:
-        """Returns True if a number of events can be sent now."""
+        """Returns True if `events` further events can be sent now."""
         return self.events + events <= self.most_events and self.bytes < self.most_bytes
 
     def ensure_room(self, events: int) -> None:
-        """Raises HttpError if a number of events cannot be sent now."""
+        """Raises HttpError if `events` further events cannot be sent, now or in any request."""
         if events > self.most_events:
             raise HttpError(
                 413,
@@ -105,9 +106,9 @@ class Intake:
             raise self._full()
 
     async def send(self, topic: str, records: Sequence[ProducedRecord]) -> SentRecords:
-        """Sends records all at once, and returns their outcomes.
+        """Sends records, waits for the broker, and returns their outcomes.
 
-        Raises HttpError as above.
+        Raises HttpError if there is no room for all records.
         """
         self.ensure_room(len(records))
         if not records:
@@ -116,7 +117,10 @@ class Intake:
         return await asyncio.shield(self.post(topic, records))
 
     def post(self, topic: str, records: Sequence[ProducedRecord]) -> asyncio.Future[SentRecords]:
-        """Sends records, for which there is room, and does not wait."""
+        """Sends records without waiting, and returns a future with their outcomes.
+
+        The caller must have made sure that there is room.
+        """
         done: asyncio.Future[SentRecords] = self._loop.create_future()
 
         def settled(sent: SentRecords) -> None:
@@ -129,12 +133,15 @@ class Intake:
     def begin(
         self, topic: str, records: Sequence[ProducedRecord], settled: Callable[[SentRecords], None]
     ) -> None:
-        """Sends records, for which there is room. `settled` gets the outcomes."""
+        """Sends records without waiting, and calls `settled` with their outcomes.
+
+        The caller must have made sure that there is room.
+        """
         self.events += len(records)
         self._waiting[self._producer.send(topic, records)] = settled, time.monotonic()
 
     async def close(self, patience_seconds: float) -> None:
-        """Waits for events that are being sent, but no longer than the given time."""
+        """Waits for events that are being sent, for at most `patience_seconds`."""
         await asyncio.to_thread(self._producer.close, patience_seconds)
 
     def _settle(self, finished: Sequence[SentRecords]) -> None:

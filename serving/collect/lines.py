@@ -1,7 +1,7 @@
-"""The events of a request, the outcome of each, and the answer with the outcomes.
+"""The events of a request, the outcome of each event, and the answer with all outcomes.
 
-Each line is judged by itself: the answer gives the reason for an invalid line, and the other lines
-are sent.
+Each line is validated separately: the answer has the reason for each invalid line, and the other
+lines are sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOO_LARGE = "too_large"
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """An event that was not sent: the reason as a word for machines, and a sentence."""
+    """An event that was not sent, with the reason as a word for machines and as a sentence."""
 
     reason: str
     detail: str
@@ -47,9 +47,9 @@ Outcome = ProducedRecord | Invalid | Placed | Undelivered
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The events of a request for a topic.
+    """The events of a request for one topic, with their outcomes.
 
-    `numbers` are the lines of the events; a single event has line 1.
+    `numbers` has the line number of each event. A single event has the line number 1.
     """
 
     topic: str
@@ -58,23 +58,23 @@ class Lines:
     is_batch: bool
 
     def unsent(self) -> list[int]:
-        """Returns the places of the events that are still to be sent."""
+        """Returns the places of the events that have not been sent yet."""
         return [
             place for place, each in enumerate(self.outcomes) if isinstance(each, ProducedRecord)
         ]
 
     def records(self, places: Sequence[int]) -> list[ProducedRecord]:
-        """Returns the records at some places."""
+        """Returns the records at the given places."""
         found = (self.outcomes[place] for place in places)
         return [each for each in found if isinstance(each, ProducedRecord)]
 
     @property
     def is_settled(self) -> bool:
-        """Returns True if a repeat would change nothing: each event is in the log, or invalid."""
+        """Returns True if each event is in the log or invalid: sending again is needless."""
         return not any(isinstance(each, Undelivered) for each in self.outcomes)
 
     def tally(self) -> Mapping[str, int]:
-        """Returns the numbers of events that were acknowledged, are invalid, and have failed."""
+        """Returns the number of events that were acknowledged, are invalid, or have failed."""
         placed = sum(isinstance(each, Placed) for each in self.outcomes)
         invalid = sum(isinstance(each, Invalid) for each in self.outcomes)
         return {
@@ -85,12 +85,16 @@ class Lines:
 
 
 def is_batch(content_type: str | None) -> bool:
-    """Returns True if a body of a media type has an event on each line."""
+    """Returns True if a body with this media type has one event per line."""
     return (content_type or JSON).partition(";")[0].strip().lower() in _LINES
 
 
 async def read_lines(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
-    """Reads a body with an event on each line; blank lines are skipped."""
+    """Reads a body with one event per line, and skips blank lines.
+
+    `key` is the request's Idempotency-Key, or "". `most` is the largest number of bytes of an
+    event.
+    """
     numbers: list[int] = []
     outcomes: list[Outcome] = []
     for number, line in enumerate(body.split(b"\n"), start=1):
@@ -120,7 +124,10 @@ def read_one(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
 def read_event(
     topic: CollectedTopic, event: bytes, headers: Headers, most: int
 ) -> ProducedRecord | Invalid:
-    """Returns the record of an event of at most `most` bytes, or the refusal's reason."""
+    """Returns the record of an event, or the reason why the event is refused.
+
+    An event of more than `most` bytes is refused.
+    """
     if len(event) > most:
         return Invalid(TOO_LARGE, f"it has {len(event):,} bytes, and a record at most {most:,}")
     try:
@@ -158,7 +165,7 @@ def reply_of(lines: Lines) -> HttpReply:
 
 
 def document_of(lines: Lines, tally: Mapping[str, int]) -> Mapping[str, Any]:
-    """Returns the document of a batch, with a part for each event."""
+    """Returns the JSON document for a request with several lines, with a part for each event."""
     return {
         "topic": lines.topic,
         **tally,
@@ -171,7 +178,7 @@ def document_of(lines: Lines, tally: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 def token_of(lines: Lines) -> str | None:
-    """Returns the write token of acknowledged events, as `kappa produce` prints it."""
+    """Returns the write token of the acknowledged events, as `kappa produce` prints it, or None."""
     ends: dict[int, int] = {}
     for each in lines.outcomes:
         if isinstance(each, Placed) and each.offset >= ends.get(each.partition, 0):
@@ -226,7 +233,7 @@ def _reply_to_one(topic: str, outcome: Outcome) -> HttpReply:
 
 
 def problem_reply(error: KappaError, **more: str) -> HttpReply:
-    """Returns an error as a problem document."""
+    """Returns the answer that reports an error as a problem document."""
     problem = problem_of(error)
     return HttpReply(
         problem.status,

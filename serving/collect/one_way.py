@@ -1,9 +1,9 @@
-"""Events whose sender gets no answer. They are counted, and nobody waits for them.
+"""Events whose sender gets no answer. They are counted, and no one waits for them.
 
 Each event goes through the spool (spool.py), in order. So no event is lost if the process is
-killed, or if the broker is away, until the spool is full. If the process is killed between an
-event's acknowledgement and the writing of the position, the event is sent twice: with an
-`identity`, the topic leaves the repeat out.
+killed, or while the broker cannot be reached, unless the spool is full. If the process is killed
+after an event was acknowledged and before the position is written, the event is sent twice. A topic
+with an `identity` then ignores the repeated event.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Found = TypeVar("_Found")
 
 
 class OneWay:
-    """The spool of a collector, and the two tasks that write and send events."""
+    """The spool of a collector, a task that writes events to it, and a task that sends them."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class OneWay:
         most: int,
         say: Callable[[str], None],
     ) -> None:
-        """Sets the spool and the delivery; a record has at most `most` bytes.
+        """Takes the spool and the delivery. A record may have at most `most` bytes.
 
         `say` gets messages for the operator.
         """
@@ -62,7 +62,7 @@ class OneWay:
         self._sending = asyncio.create_task(self._send())
 
     def take(self, topic: CollectedTopic, event: bytes, way: str) -> None:
-        """Takes an event, or counts the refusal, and never waits."""
+        """Accepts an event, or counts its refusal, without waiting."""
         if isinstance(read_event(topic, event, (), self._most), Invalid):
             self._counts.events(topic.name, way, {"invalid": 1})
         elif (
@@ -77,7 +77,7 @@ class OneWay:
             self._arrived.set()
 
     async def close(self) -> None:
-        """Writes all arrived events, and ends; the next collector sends the events."""
+        """Stops sending, and writes all arrived events. The next collector sends them."""
         self._sending.cancel()
         with suppress(asyncio.CancelledError):
             await self._sending
@@ -125,7 +125,10 @@ class OneWay:
             await self._in_turn(self._keep_position)
 
     async def _in_turn(self, do: Callable[[], _Found]) -> _Found:
-        """Uses the spool in a thread; the turn ends with this use, whoever is waiting."""
+        """Runs a function that uses the spool in a thread, one at a time.
+
+        The spool stays reserved until the function has ended, even if the caller no longer waits.
+        """
         await self._turn.acquire()
         done = asyncio.ensure_future(asyncio.to_thread(do))
         done.add_done_callback(lambda _: self._turn.release())

@@ -31,7 +31,7 @@ _PLACED = frozenset({200, 207})
 
 @dataclass(slots=True)
 class _Entry:
-    """A request's body, the work on the request, and the events once that work has ended."""
+    """A request: the digest of its body, the task that processes it, and its events at the end."""
 
     digest: bytes
     lines: Lines | None
@@ -39,7 +39,7 @@ class _Entry:
 
 
 class Remembered:
-    """The latest requests by source, topic and key, up to a number of events."""
+    """The latest requests by source, topic and key, limited by their number of events."""
 
     def __init__(self, most_events: int) -> None:
         self._most = most_events
@@ -52,10 +52,11 @@ class Remembered:
         body: bytes,
         work: Callable[[Lines | None], Awaitable[Lines]],
     ) -> Lines:
-        """Works on a request unless it was settled before, and returns the events.
+        """Processes a request unless it was already settled, and returns its events.
 
-        `name` is source, topic and key. `work` gets the events of an earlier attempt that was
-        partly acknowledged. Raises HttpError if the key was used with another body.
+        `name` is the source, the topic and the key. `work` processes the request, and gets the
+        events of an earlier attempt that was acknowledged only in part. Raises HttpError if the key
+        was used with another body.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
         entry = self._entries.get(name)
@@ -114,7 +115,10 @@ def _lines_weight(lines: Lines | None) -> int:
 
 
 def key_of(header: str | None) -> str:
-    """Returns the key of an `Idempotency-Key`, or an empty text. Raises HttpError."""
+    """Returns the key in an `Idempotency-Key` header, or an empty text without the header.
+
+    Raises HttpError if the key is not valid.
+    """
     if header is None:
         return ""
     # The draft of the header defines a quoted string; most clients send the key without quotes.
@@ -129,7 +133,10 @@ def key_of(header: str | None) -> str:
 
 
 def go_on(lines: Lines, before: Lines | None) -> None:
-    """Leaves out events that an earlier attempt of the same request sent successfully."""
+    """Takes over the outcomes of the events that an earlier attempt has placed in the log.
+
+    These events are not sent again. `before` has the events of the earlier attempt, or is None.
+    """
     if before is None:
         return
     for place, outcome in enumerate(before.outcomes):
@@ -151,9 +158,9 @@ class LaterRequests:
     def begin(
         self, work: Coroutine[None, None, HttpReply], at_end: Callable[[], None]
     ) -> HttpReply:
-        """Begins to work on a request, and returns the immediate answer.
+        """Starts to process a request, and returns the immediate answer.
 
-        Raises HttpError if too many requests wait.
+        `at_end` is called when the request has ended. Raises HttpError if too many requests wait.
         """
         self._forget()
         if len(self._tasks) >= self._most:
@@ -172,7 +179,10 @@ class LaterRequests:
         return HttpReply(202, msgspec.json.encode(body), headers={"Location": url})
 
     def reply(self, name: str) -> HttpReply:
-        """Returns the reply to a request. Raises HttpError if the id is not known (any more)."""
+        """Returns the state of a request, with its answer if it has ended.
+
+        Raises HttpError if the id is not known, or no longer known.
+        """
         task = self._tasks.get(name)
         if task is None:
             raise HttpError(

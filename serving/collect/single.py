@@ -1,8 +1,9 @@
-"""Single events whose requests arrive whole: each event is taken without a task of the loop.
+"""Requests with a single event that arrive complete, handled without a task of the event loop.
 
-A request is taken here only if its event is sure to be sent. All other requests go through app.py,
-which also answers invalid and refused events. So both ways give the same answers. Several requests
-of a connection may be on their way; the answers are in the order of the requests.
+A request is handled here only if its event can certainly be sent. All other requests go through
+app.py, which also answers invalid and refused events. So the answers are the same in both cases.
+Several requests of a connection may be processed at the same time; the answers have the order of
+the requests.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _Headers = Iterable[tuple[bytes, bytes]]
 
 
 class SingleEvents:
-    """The way of a single event to the broker."""
+    """Sends single events to the broker."""
 
     def __init__(self, stand: CollectorStand, body_bytes: int) -> None:
         self._stand = stand
         self._body_bytes = body_bytes
 
     def topic(self, url: bytes) -> CollectedTopic | None:
-        """Returns the topic that a request's address names, if events can be sent to the topic."""
+        """Returns the topic that a request's path names, or None if it cannot take events now."""
         try:
             return self._stand.topic(url[len(_PREFIX) :].decode("latin-1"))
         except HttpError:
@@ -60,7 +61,10 @@ class SingleEvents:
         body: bytes,
         answer: Callable[[HttpReply], None],
     ) -> bool:
-        """Sends an event; the request is answered later. Returns False if nothing was done."""
+        """Sends an event, and later calls `answer` with the reply.
+
+        Returns False if nothing was done, because the request must be passed on to app.py.
+        """
         stand, intake, size = self._stand, self._stand.intake, len(body)
         read = _read_headers(headers)
         if read is None or is_batch(read.get("content-type")) or size > self._body_bytes:
@@ -96,7 +100,7 @@ class SingleEvents:
 
 
 class _Open:
-    """A request that is not answered yet, in the form that uvicorn's protocol reads."""
+    """A request that is not answered yet, with the attributes that uvicorn's protocol uses."""
 
     __slots__ = ("disconnected", "keep_alive", "reply", "response_complete")
     # Nobody waits for this event.
@@ -110,7 +114,7 @@ class _Open:
 
 
 class EventProtocol(PatientProtocol):
-    """An HTTP/1.1 protocol that takes single events without a task."""
+    """An HTTP/1.1 protocol that handles single events without a task."""
 
     single: ClassVar[SingleEvents]
     # The topic and body of a request that may be taken this way, until the request is whole.
@@ -122,13 +126,16 @@ class EventProtocol(PatientProtocol):
         self._open: deque[_Open] = deque()
 
     def data_received(self, data: bytes) -> None:
-        """Sends a request that is not complete the other way."""
+        """Parses received data. A request that is not complete then is passed on to app.py."""
         super().data_received(data)
         if self._topic is not None:
             self._begin_as_usual()
 
     def on_message_begin(self) -> None:
-        """Begins a request. State for the other way is made only if the request goes there."""
+        """Handles the start of a request.
+
+        The state that app.py needs is created only if the request is passed on.
+        """
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def _take_body(self, body: bytes) -> None:
@@ -138,7 +145,7 @@ class EventProtocol(PatientProtocol):
             self._body += body
 
     def on_message_complete(self) -> None:
-        """Takes an event that may be taken."""
+        """Handles the end of a request: sends its event, or passes the request on to app.py."""
         topic = self._topic
         if topic is None:
             super().on_message_complete()
@@ -196,7 +203,7 @@ class EventProtocol(PatientProtocol):
             super().on_body(body)
 
     def _answer(self, waiting: _Open, reply: HttpReply) -> None:
-        """Writes an answer once the earlier answers are written."""
+        """Writes an answer as soon as all earlier answers have been written."""
         waiting.reply = reply
         while self._open and (found := self._open[0].reply) is not None:
             last = self._open.popleft()
@@ -211,7 +218,7 @@ class EventProtocol(PatientProtocol):
 
 
 def _read_headers(headers: _Headers) -> dict[str, str] | None:
-    """Returns the headers that this way reads, or None if other headers matter."""
+    """Returns the headers that are needed, or None if app.py must handle the request."""
     found: dict[str, str] = {}
     for raw, value in headers:
         if raw in _READ:

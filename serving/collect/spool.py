@@ -1,11 +1,11 @@
-"""Events on the local disk that wait for the broker, in order, of a bounded size.
+"""Events on the local disk that wait for the broker, in order and of limited total size.
 
-The events survive the death of the process, but not a power loss, since nothing is synced. A
-process appends to its own file of the spool; the next process begins another file. A record that a
-kill has cut short ends its file, and is left out. The position is after the last event that need
-not be sent again.
+The events are kept if the process is killed, but not after a power loss, because nothing is synced.
+A process appends to its own file of the spool, and the next process starts another file. If a kill
+has cut a record short, that record is ignored, and nothing follows it in its file. The position is
+after the last event that need not be sent again.
 
-Only one thread at a time may use the spool.
+The spool may be used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Spool:
     """The spool in a folder."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """Continues with the files of an earlier process. Raises OSError."""
+        """Continues with the files of an earlier process.
+
+        Raises OSError if the folder is not usable.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._most = most_bytes
@@ -53,13 +56,13 @@ class Spool:
 
     @property
     def bytes(self) -> int:
-        """Returns the number of bytes on the disk, including events that were sent."""
+        """Returns the number of bytes on the disk, including events that were already sent."""
         return sum(self._sizes.values())
 
     def append(self, events: Sequence[ArrivedEvent]) -> int:
-        """Appends events while there is room, and returns their number.
+        """Appends events while there is room, and returns the number of appended events.
 
-        Raises OSError if no event was appended.
+        Raises OSError if writing fails; then no event was appended.
         """
         frames, size = [], 0
         for event in events:
@@ -87,7 +90,7 @@ class Spool:
         return len(frames)
 
     def read(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:
-        """Returns the events after the last events that were read, or [] if none have arrived."""
+        """Returns the next events after those that were read before, or [] if there are none."""
         while True:
             found = self._read_file(most_events, most_bytes)
             later = [number for number in self._numbers if number > self._next.file]
@@ -96,14 +99,17 @@ class Spool:
             self._next = _Position(later[0], 0)
 
     def keep_position(self) -> None:
-        """Writes down that events read so far need not be sent again. Raises OSError."""
+        """Stores the position after the events read so far, which need not be sent again.
+
+        Raises OSError if the position cannot be written.
+        """
         self._position = self._next
         content, _ = sealed(msgspec.to_builtins(self._position))
         put_file(self._folder / _POSITION, content, synced=False)
         self._forget_sent()
 
     def close(self) -> None:
-        """Closes the file that events are appended to."""
+        """Closes the file to which events are appended."""
         self._close()
 
     def _read_file(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:

@@ -1,4 +1,4 @@
-"""The objects that all ways in share: topics, callers, the queue, and the tasks beside."""
+"""The objects that all ways to receive events share: topics, callers, the queue, and tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CollectorMeans:
-    """The parts of a collector that the project gives."""
+    """The parts of a collector that follow from the project and its settings."""
 
     settings: CollectSettings
     log: Log
@@ -48,7 +48,7 @@ class CollectorMeans:
 
 
 class CollectorStand:
-    """The objects that the ways in share, once opened within a running loop."""
+    """The objects that all ways to receive events share. They are opened within an event loop."""
 
     intake: Intake
     one_way: OneWay
@@ -70,7 +70,7 @@ class CollectorStand:
         self._asked_at = 0.0
 
     def open(self) -> None:
-        """Opens the queue to the broker, and begins to look after topics and sources."""
+        """Opens the queue to the broker, and starts to watch topics and to visit sources."""
         means, most = self._means, self.largest_record
         self.intake = Intake(self.settings, means.log.options)
         delivery = UntilAcknowledged(self.intake, self.counts, self._topic_now, most=most)
@@ -83,14 +83,14 @@ class CollectorStand:
         ]
 
     async def close(self) -> None:
-        """Waits some seconds for events on their way, and ends."""
+        """Stops the tasks, waits some seconds for events being sent, and closes the queue."""
         for task in self._beside:
             task.cancel()
         await self.one_way.close()
         await self.intake.close(_CLOSE_SECONDS)
 
     def topic(self, name: str) -> CollectedTopic:
-        """Returns a topic that events can be sent to. Raises HttpError for any other."""
+        """Returns a topic by name. Raises HttpError if events cannot be sent to it now."""
         topic = self._means.declared.topics.get(name)
         if topic is None:
             raise HttpError(
@@ -125,7 +125,7 @@ class CollectorStand:
             self._fail(f"{type(error).__name__}: {error}")
 
     def _fail(self, why: str) -> None:
-        """Ends this process, so that a new process starts."""
+        """Ends this process with an error, so that a new process is started."""
         self.failure = why
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,6 +1,7 @@
 """Events that are sent until the broker acknowledges each event, or refuses the event itself.
 
-If a refusal can end, as for a missing rule, the process waits for its end: nothing is lost.
+If the broker refuses for a reason that can pass, such as a missing permission, the events wait
+until the reason has passed. So no event is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _AGAIN_SECONDS, _REFUSED_SECONDS = 0.5, 2.0
 
 
 class ArrivedEvent(Struct, frozen=True, array_like=True):
-    """An event at its arrival; the time is in milliseconds since 1970."""
+    """An event with the time of its arrival, in milliseconds since 1970."""
 
     topic: str
     event: bytes
@@ -31,7 +32,7 @@ class ArrivedEvent(Struct, frozen=True, array_like=True):
 
 
 class UntilAcknowledged:
-    """The way to the broker of events for which nobody waits."""
+    """Sends events for which no sender waits."""
 
     def __init__(
         self,
@@ -41,10 +42,11 @@ class UntilAcknowledged:
         *,
         most: int,
     ) -> None:
-        """Sets the bounds of a batch. `topic` returns a collected topic by name.
+        """Sets the limits of a batch.
 
-        A record has at most `most` bytes. A batch leaves room in the queue for requests, and never
-        waits for more room than the queue has.
+        `topic` returns a collected topic by name, or None. A record may have at most `most` bytes.
+        A batch takes at most half of the queue, so that there is room for requests, and so that a
+        batch always fits.
         """
         self._intake = intake
         self._counts = counts
@@ -56,9 +58,9 @@ class UntilAcknowledged:
     async def deliver(
         self, batch: Sequence[ArrivedEvent], way: str, refused: Callable[[str], None]
     ) -> Mapping[str, int]:
-        """Sends a batch, as long as it takes. Returns the number of events by outcome.
+        """Sends a batch, however long this takes. Returns the number of events by outcome.
 
-        `refused` gets the reason whenever the broker has refused some events.
+        `refused` is called with the reason whenever the broker has refused some events.
         """
         tally: Counter[str] = Counter()
         left = list(batch)
@@ -94,9 +96,10 @@ class UntilAcknowledged:
         way: str,
         tally: Counter[str],
     ) -> tuple[list[ArrivedEvent], str]:
-        """Sends events of a topic. Returns the events to send again, and a refusal's reason.
+        """Sends events of a topic. Returns the events to send again, and the reason of a refusal.
 
-        The reason is empty if the broker could merely not be reached.
+        The reason is empty if the broker has refused nothing, for example if it could not be
+        reached.
         """
         size = sum(len(each.event) for each, _ in found)
         await self._intake.until_room(size, len(found))
@@ -131,7 +134,7 @@ class UntilAcknowledged:
 
 
 def _record_at(record: ProducedRecord, event: ArrivedEvent) -> ProducedRecord:
-    """Returns a record with the time at which the event arrived."""
+    """Returns a record whose time is the arrival of the event."""
     return ProducedRecord(
         record.value, record.key, event.arrived_ms, record.headers, record.partition
     )

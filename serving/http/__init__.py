@@ -1,18 +1,18 @@
 """The HTTP server: the gate, the errors, and the routes for queries and snapshots.
 
-The server knows nothing of rollouts: other packages give the server their routes as routers. Read
-the modules in this order:
+The server does not depend on rollouts: other packages pass their routes to the server as routers.
+Read the modules in this order:
 
 - http.py: the application behind the gate.
-- address.py: the address, and its guard and socket.
+- address.py: the address of the server, and its guard and socket.
 - stand.py: the objects that all routes share, and looks that many requests share.
 - problem.py: errors as RFC 9457 documents.
-- bounds.py: the bounds of a server, of requests and of connections.
+- bounds.py: the limits of a server, of requests and of connections.
 - gate.py: the checks that each request passes first.
 - rights.py: the act of each route, and whether a request's client may do the act.
-- token.py: the browser's cookie for the token, and the line of wrong tokens.
+- token.py: the browser's cookie for the token, and the queue of requests with wrong tokens.
 - headers.py: a request's headers, and the site that sent the request.
-- patience.py: the bounds of connections: time for the head, and places for strangers.
+- patience.py: the limits of connections: time for the head, and places for unauthenticated clients.
 - login.py: the form that gives a browser the cookie.
 - queries.py: the routes for queries, which may wait for the client's own writes.
 - snapshots.py: snapshots pinned by name for many requests.

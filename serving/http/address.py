@@ -1,7 +1,7 @@
-"""The address at which HTTP is served: read, guarded by a token, and opened as a socket.
+"""The address of the HTTP server: parsed, guarded by a token, and opened as a socket.
 
-The keeper of the socket needs this module, and is small: the module imports only the standard
-library and errors.
+The process that keeps the socket open needs this module and must be small, so the module imports
+only the standard library and errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAITING = 512
 
 @dataclass(frozen=True, slots=True)
 class HttpAddress:
-    """A host and a port to listen at; port 0 is any free port."""
+    """A host and a port to listen at. Port 0 means any free port."""
 
     host: str
     port: int
@@ -31,9 +31,9 @@ class HttpAddress:
 
 
 def guarded_address(listen: str, token: str | None, *, named: bool = False) -> HttpAddress:
-    """Reads HOST:PORT, as in `serve.listen`.
+    """Parses HOST:PORT, as in `serve.listen`.
 
-    Raises SettingsError if the text is not an address, or the address is not guarded
+    Raises SettingsError if the text is not an address, or if the address is not guarded
     (`ensure_guarded`).
     """
     host, colon, port = listen.rpartition(":")
@@ -50,7 +50,7 @@ def guarded_address(listen: str, token: str | None, *, named: bool = False) -> H
 def ensure_guarded(host: str, token: str | None, *, named: bool = False) -> None:
     """Raises SettingsError unless the host is local or a long token guards the address.
 
-    `named` means that other tokens, or an issuer's tokens, guard the address.
+    `named` is True if named tokens, or an issuer's tokens, guard the address.
     """
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -67,9 +67,9 @@ def ensure_guarded(host: str, token: str | None, *, named: bool = False) -> None
 
 
 def listening_at(address: HttpAddress, *, command: str = "kappa serve") -> socket.socket:
-    """Opens the socket. Raises Conflict if the port is taken.
+    """Opens a listening socket. Raises Conflict if the port is taken.
 
-    The error's hint is `command` with another port.
+    The hint of the error is `command` with another port.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:

@@ -1,4 +1,4 @@
-"""The bounds of a server: of requests, of their steps, and of connections."""
+"""The limits of a server: of requests, of the steps of a request, and of connections."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _IDENTITY = "kappa_identity"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most bytes of a request, the most seconds of each step, and the most connections.
+    """The largest request in bytes, the longest time of each step, and the most connections.
 
-    The steps are reading a request's head (patience.py), reading the body, and sending a piece of
-    the answer. A wrong token costs `wrong_seconds`. At most `strangers` of all `connections` belong
-    to strangers.
+    The steps are reading a request's head (patience.py), reading its body, and sending a piece of
+    the answer. A request with a wrong token is delayed by `wrong_seconds`. At most `strangers` of
+    all `connections` may belong to unauthenticated clients.
     """
 
     connections: int = 1024
@@ -44,8 +44,9 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A request's connection: `welcome` marks a known client, `cut` ends the connection.
+    """The connection of a request.
 
+    `welcome` marks the client as authenticated, and `cut` ends the connection at once.
     `is_too_many` is True if the server was full when the connection was made (patience.py).
     """
 
@@ -61,9 +62,9 @@ def connection_of(scope: Scope) -> Connection:
 
 
 def put_client(scope: Scope, client: Client, identity: Identity | None) -> None:
-    """Puts a request's client and the client's identity where the request's route finds both.
+    """Stores a request's client and the client's identity in the request's scope.
 
-    `identity` is None for anybody.
+    `identity` is None for an unauthenticated client.
     """
     scope.setdefault("state", {}).update({_CLIENT: client, _IDENTITY: identity})
 
@@ -75,13 +76,16 @@ def client_of(scope: Scope) -> Client:
 
 
 def identity_in(scope: Scope) -> Identity | None:
-    """Returns who asks, or None for anybody, who may only use open routes."""
+    """Returns the identity of a request's client.
+
+    Returns None for an unauthenticated client, who may use only open routes.
+    """
     found: Identity | None = scope.get("state", {}).get(_IDENTITY)
     return found
 
 
 def ensure_room(connection: Connection, bounds: Bounds) -> None:
-    """Raises HttpError if a connection exceeds the server's number."""
+    """Raises HttpError if the server was full when the connection was made."""
     if connection.is_too_many:
         raise HttpError(
             503,

@@ -1,10 +1,10 @@
 """The changes of a table over HTTP: as server-sent events, and as messages of a websocket.
 
 Both have the same messages: `begin` with the head of a change set, `rows` with an array of changes,
-and `commit`, whose id is the cursor. A browser's EventSource sends the last cursor back when the
-browser reconnects (`Last-Event-ID`); so all messages received after that cursor are sent again. A
-client holds the rows back until their commit. The signal of some tables has counts, and no rows.
-Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+and `commit`, whose id is the cursor. When a browser reconnects, its EventSource sends the last
+cursor back (`Last-Event-ID`), so all messages after that cursor are sent again. A client should use
+the rows only when their commit has arrived. A further stream signals that tables have changed, with
+counts and without rows. Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ async def changes(
 ) -> StreamingResponse:
     """Streams a served table: first its rows, then each net change, across promotes and undos.
 
-    Each change set begins with an event `begin` and ends with `commit`, whose id is its cursor. The
-    kind `reset` means that the cursor is no longer kept: the rows are then the whole table.
+    Each change set begins with an event `begin` and ends with an event `commit`, whose id is the
+    cursor. The kind `reset` means that the cursor is no longer kept; the rows are then the whole
+    table.
     """
     client = client_of(request.scope)
     reading = _reading_of(request, client, table, last_event_id or since, where, columns)
@@ -92,7 +93,7 @@ async def changes_by_websocket(
     where: Where = None,
     columns: Columns = None,
 ) -> None:
-    """Sends the same as messages of JSON: `{"event": ..., "data": ...}`."""
+    """Sends the same messages by websocket, as JSON: `{"event": ..., "data": ...}`."""
     client = Client()
     try:
         reading = _reading_of(websocket, client, table, since, where, columns)
@@ -193,7 +194,7 @@ async def moves(
 ) -> StreamingResponse:
     """Streams an event `changed` for each change set of some tables, without its rows.
 
-    It begins with the present rows.
+    The first event is for the first change after the request.
     """
     woken = asyncio.Event()
     readings = [_woken_reader(request, name, woken) for name in dict.fromkeys(table)]
@@ -216,7 +217,7 @@ def _woken_reader(request: Request, table: str, woken: asyncio.Event) -> HttpRea
 
 
 async def _served_readers(readings: Sequence[HttpReader]) -> list[HttpReader]:
-    """Lets readers begin, and returns the readers whose table is served.
+    """Starts the readers, and returns the readers of served tables.
 
     Raises HttpError if none of the tables is served.
     """
@@ -229,7 +230,7 @@ async def _served_readers(readings: Sequence[HttpReader]) -> list[HttpReader]:
 
 
 async def _begins(reading: HttpReader) -> bool:
-    """Lets a reader begin. Returns False if the reader's table is not served."""
+    """Starts a reader. Returns False if the reader's table is not served."""
     try:
         await reading.begin()
     except NotServed:
@@ -264,7 +265,7 @@ _BEGINNINGS = 2
 
 
 class EventStream(EndingResponse):
-    """The stream of readers who are counted from their beginning until the stream ends."""
+    """A stream of events for some readers. The readers are counted until the stream ends."""
 
     def __init__(self, readings: Sequence[HttpReader], events: AsyncIterator[str]) -> None:
         super().__init__(
@@ -284,7 +285,7 @@ class EventStream(EndingResponse):
 
 
 class HttpReader:
-    """A reader of the hub, for the server's loop."""
+    """A reader of the hub, for use in the server's event loop."""
 
     def __init__(
         self,
@@ -294,7 +295,7 @@ class HttpReader:
         *,
         asker: Identity,
     ) -> None:
-        """Counts the reader, which `reader` makes for the client `asker`.
+        """Counts the reader, which the function `reader` creates for the client `asker`.
 
         Raises HttpError if there are too many readers. `woken` is set when something waits for the
         reader.
@@ -319,9 +320,9 @@ class HttpReader:
         self._all.add(self)
 
     async def begin(self) -> RecordedChanges | None:
-        """Joins the table's readers; returns the reader's first change set.
+        """Joins the readers of the table, and returns the reader's first change set, if any.
 
-        On an error the reader leaves.
+        If an error is raised, the reader leaves.
         """
         try:
             with naming_no_others(self._asker):
@@ -333,14 +334,17 @@ class HttpReader:
             raise
 
     def leave(self) -> None:
-        """Leaves the table's readers, which ends the messages."""
+        """Leaves the readers of the table. This ends the messages."""
         self._left.set()
         self._woken.set()
         self._all.discard(self)
         self._hub.remove_reader(self._reader)
 
     async def news(self) -> AsyncIterator[RecordedChanges]:
-        """Yields the waiting change sets. Raises KappaError if the changes have ended."""
+        """Yields the waiting change sets.
+
+        Raises KappaError if the changes have ended with an error.
+        """
         if self._reader.late:
             await self.begin()
         while (recorded := self._take_changes()) is not None:
@@ -349,7 +353,10 @@ class HttpReader:
     async def messages(
         self, first: RecordedChanges | None
     ) -> AsyncGenerator[ChangeMessage | None, None]:
-        """Yields the messages, and None after a silence. Raises KappaError if the messages end."""
+        """Yields the messages, and None whenever there was no message for some time.
+
+        Raises KappaError if the changes end with an error.
+        """
         recorded = first
         while not self._left.is_set():
             if recorded is None:
@@ -376,7 +383,10 @@ class HttpReader:
 
 
 def _shared_state(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter]:
-    """Returns the hub, the readers and the limit that all readers of a server share."""
+    """Returns the hub, the set of readers, and the limit on readers that start at the same time.
+
+    All readers of a server share these objects.
+    """
     state = app.state
     if not hasattr(state, "change_readers"):
         state.change_readers = set(), anyio.CapacityLimiter(_BEGINNINGS)
@@ -385,6 +395,6 @@ def _shared_state(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityL
 
 
 def error_event(error: KappaError) -> str:
-    """Returns the event that ends a stream."""
+    """Returns the event that ends a stream with an error."""
     document = json.dumps(dict(problem_of(error).document), ensure_ascii=False)
     return f"event: error\ndata: {document}\n\n"

@@ -1,9 +1,9 @@
-"""The journal as server-sent events: each record once, in order, with the number as id.
+"""The journal as server-sent events: each record once, in order, with its number as the id.
 
-A client that reconnects sends the id of the last event received (`Last-Event-ID`), and gets all
-later events. With `progress`, the client also gets an event without an id after other changes, and
-has to look up itself which values changed.
-Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+A client that reconnects sends the id of the last event that it received (`Last-Event-ID`), and gets
+all later events. With `progress`, the client also gets an event without an id when other things
+have changed; the client must then find out which. Source:
+https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ async def events(
         Query(description="tell too, by an event without id, that builds or the log have moved on"),
     ] = False,
 ) -> StreamingResponse:
-    """Streams each record of the journal as it is appended.
+    """Streams each record of the journal when it is appended.
 
-    Records are the requests, decisions and observations of rollouts. `rollout` is the number of the
-    record's rollout.
+    The records are the requests, decisions and observations of rollouts. `rollout` is the number of
+    the record's rollout.
     """
     if last_event_id is not None and not _ID.fullmatch(last_event_id):
         raise HttpError(
@@ -91,7 +91,7 @@ async def events(
 
 
 class _Listener(EndingResponse):
-    """The stream of a listener, who is counted from here until the stream ends."""
+    """The stream of one listener. The listener is counted until the stream ends."""
 
     def __init__(self, listening: _Listening, start: int, *, progress: bool) -> None:
         # The count and the check are a single step: nothing waits between the two.
@@ -119,7 +119,7 @@ class _Listener(EndingResponse):
 
 
 class _Listening:
-    """The listeners, and the looks that all listeners share."""
+    """The listeners, and the looks at the journal that all listeners share."""
 
     def __init__(self, store: Store, pulse: Pulse | None) -> None:
         journal = Journal(store)
@@ -140,7 +140,7 @@ def _listening(request: Request) -> _Listening:
 
 
 def _end_of(journal: Journal) -> Callable[[], int]:
-    """Returns a look for the number of the last record; the look reads each record once."""
+    """Returns a function that finds the number of the last record, and reads each record once."""
     last: int | None = None
 
     def look() -> int:
@@ -183,7 +183,7 @@ async def _event_stream(
 
 
 def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tuple[int, ...]]:
-    """Returns the next records, and the numbers of the records that began a rollout."""
+    """Returns the next records, and the numbers of all records that began a rollout."""
     records = list(view.records(after=number)[:_AT_ONCE])
     return records, view.folded(begun_after, ())
 

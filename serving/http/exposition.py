@@ -1,4 +1,4 @@
-"""A metric in Prometheus's text format. Pure.
+"""Metrics in Prometheus's text format. Pure.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/.
 """
@@ -13,7 +13,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def family(
     name: str, kind: str, what: str, samples: Iterable[tuple[Mapping[str, str], float]]
 ) -> str:
-    """Writes a metric: the help, the type, and each sample by labels."""
+    """Formats a metric: its help text, its type, and its samples, each with labels and a value."""
     lines = [
         f"# HELP {name} {what}",
         f"# TYPE {name} {kind}",

@@ -1,18 +1,18 @@
-"""The gate: the checks that each request passes before the application handles it.
+"""The gate: the checks that each request must pass before the application handles it.
 
 - If the server knows clients, a request passes only if it has a client's token in a header, or a
-  browser's cookie for it (login.py). A request with a wrong token waits in line to be refused. The
-  route decides what the client may do (rights.py).
-- Without a client the server listens on this machine alone. Pages of other sites that are open on
-  this machine are refused: by the host name of the request (DNS rebinding), and by their site.
+  browser's cookie for the token (login.py). A request with a wrong token waits in a queue to be
+  refused. The route decides what the client may do (rights.py).
+- If the server knows no client, it listens only on this machine. Pages of other sites that are open
+  on this machine are refused, by the host name of the request (DNS rebinding) and by their site.
 - A body has a limit of bytes and of time. A body that announces more bytes is not read.
 - The answer ends if the client reads too slowly.
-- Work for a client ends when the client leaves: a wait, a stream, a query. A thread at work is not
-  stopped midway, but stops when the thread itself asks (`Client`).
+- Work for a client ends when the client leaves: a wait, a stream, a query. A running thread is not
+  interrupted, but stops when it next checks the client (`Client`).
 
-The gate is an ASGI application around another
-(https://asgi.readthedocs.io/en/latest/specs/www.html), and depends on no framework but anyio, whose
-scopes end the work inside.
+The gate is an ASGI application around another application
+(https://asgi.readthedocs.io/en/latest/specs/www.html). It depends on no framework but anyio, whose
+cancel scopes end the work of the inner application.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ _LOOK_SECONDS = 5.0
 
 
 class _Left(Exception):
-    """The end of an answer that the client no longer reads, or may no longer have."""
+    """Signals that the client no longer reads the answer, or may no longer receive it."""
 
 
 class Gate:
-    """An application that passes allowed requests to the application inside."""
+    """An ASGI application that passes allowed requests to the application `inside`."""
 
     def __init__(
         self, inside: Application, *, accounts: Accounts, bounds: Bounds, wrong: WaitingLine
     ) -> None:
-        """Sets the clients, the bounds, and `wrong`, the queue of requests with wrong tokens.
+        """Sets the known clients, the limits, and `wrong`, the queue of requests with wrong tokens.
 
         If `accounts` knows no client, only requests that name this machine pass.
         """
@@ -87,9 +87,9 @@ class Gate:
         self._wrong = wrong
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes on an allowed request, and the server's own startup and shutdown.
+        """Passes allowed requests on, and also the server's startup and shutdown.
 
-        A websocket is a request that passes the same checks, and has no body.
+        A websocket must pass the same checks as a request, and has no body.
         """
         if scope["type"] == "lifespan":
             await self._inside(scope, receive, send)
@@ -154,7 +154,7 @@ class Gate:
     async def _websocket(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
-        """Passes a websocket on, or answers the handshake with an error."""
+        """Passes a websocket on, or answers its handshake with an error."""
         connection = connection_of(scope)
         try:
             # A page of another site may open a websocket with a browser's cookie, so the method is
@@ -178,7 +178,10 @@ class Gate:
             await _cut_connection(connection)
 
     async def _admitted(self, scope: Scope, headers: dict[str, str]) -> Identity | None:
-        """Returns who sends a request that is let in, or None if anybody may send the request."""
+        """Returns the client of an allowed request, or None if anybody may send the request.
+
+        Raises KappaError if the request is refused.
+        """
         connection = connection_of(scope)
         ensure_room(connection, self._bounds)
         self._ensure_short(scope)
@@ -188,7 +191,7 @@ class Gate:
         return identity
 
     async def _known_by(self, headers: dict[str, str]) -> Identity | None:
-        """Returns the client of a request that was let in; None if it is no longer known."""
+        """Returns the client of a request that was allowed, or None if it is no longer known."""
         try:
             if not self._accounts.is_guarded:
                 return THIS_MACHINE
@@ -220,9 +223,9 @@ class Gate:
             )
 
     async def _identity(self, scope: Scope, headers: dict[str, str]) -> Identity | None:
-        """Returns who sends a request, or None if anybody may send the request.
+        """Returns the client of a request, or None if anybody may send the request.
 
-        Raises KappaError if the request may do nothing.
+        Raises KappaError if the request is refused.
         """
         path, host, origin = (
             scope["path"],
@@ -274,10 +277,10 @@ class Gate:
 
 
 class _StillKnown:
-    """Looks whether the client of a long answer may still have the answer.
+    """Checks regularly whether the client of a long answer may still receive it.
 
-    A token may be removed, expire or get other roles during a stream. Then the connection is cut,
-    and the client is judged again when it comes back.
+    During a stream, a token may be removed, expire or get other roles. The connection is then cut,
+    and the client is checked again when it reconnects.
     """
 
     def __init__(
@@ -292,7 +295,7 @@ class _StillKnown:
         self._looked_at = time.monotonic()
 
     async def ensure(self) -> None:
-        """Raises _Left if the client is no longer the client that was let in."""
+        """Raises _Left if the client is no longer known with the same identity."""
         if self._identity is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
@@ -311,10 +314,11 @@ async def read_body(
     bounds: Bounds,
     on_piece: Callable[[int], None] = lambda _size: None,
 ) -> bytes | None:
-    """Reads a request's body within the bounds.
+    """Reads the body of a request, within the limits of bytes and time.
 
-    Returns None if the client left before the body's end. `on_piece` gets the size of each piece
-    that arrives, and may raise.
+    Returns None if the client leaves before the end of the body. Raises HttpError if the body is
+    too large or too slow. `on_piece` gets the size of each piece that arrives, and may raise an
+    error.
     """
     most = bounds.body_bytes
     length = headers.get("content-length", "0")

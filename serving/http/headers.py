@@ -1,4 +1,4 @@
-"""Headers of a request: joined by name, our cookies, and the site of a page. Pure."""
+"""Reads headers of a request: joined by name, Kappa's cookies, and a page's site. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def has_body(headers: dict[str, str]) -> bool:
 
 
 def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Returns headers by name, in lower case; values of a repeated header are joined. Pure.
+    """Returns the headers by name, in lower case. The values of a repeated header are joined. Pure.
 
     Source: RFC 9110, 5.3; RFC 9113, 8.2.3.
     """
@@ -32,9 +32,10 @@ def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def cookies(headers: dict[str, str]) -> Iterator[str]:
-    """Yields the values of our cookies, parsed by hand.
+    """Yields the values of Kappa's cookies.
 
-    Other cookies of the same host may have any form, and a strict parser would return none.
+    Other cookies of the same host may have any form, and a strict parser would then find no
+    cookies.
     """
     for each in headers.get("cookie", "").split(";"):
         name, _, value = each.strip().partition("=")
@@ -43,13 +44,13 @@ def cookies(headers: dict[str, str]) -> Iterator[str]:
 
 
 def bearer_of(headers: Mapping[str, str]) -> str:
-    """Returns the token of a request's `Authorization`, or "" without one (RFC 6750, 2.1)."""
+    """Returns the token in a request's `Authorization` header, or "" (RFC 6750, 2.1)."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def place_of(headers: dict[str, str], name: str) -> SplitResult:
-    """Returns the address in a header. Raises HttpError if the header has no address."""
+    """Parses the address in a header. Raises HttpError if it is not an address."""
     value = headers.get(name, "")
     try:
         found = urlsplit(value if name == "origin" else f"//{value}")
@@ -64,10 +65,10 @@ def place_of(headers: dict[str, str], name: str) -> SplitResult:
 
 
 def is_from_here(headers: dict[str, str]) -> bool:
-    """Returns True if the request is from a page of this server.
+    """Returns True if a page of this server has sent the request.
 
-    Browsers report the site (https://www.w3.org/TR/fetch-metadata/). Older browsers send only the
-    name of the site, which a proxy may have renamed.
+    Browsers send the relation of the sites (https://www.w3.org/TR/fetch-metadata/). Older browsers
+    send only the name of the page's site, and a proxy may have changed the name of the server.
     """
     return headers.get("sec-fetch-site") == "same-origin" or (
         "origin" in headers and place_of(headers, "origin").netloc == headers.get("host")

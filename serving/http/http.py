@@ -1,6 +1,7 @@
-"""The HTTP server's application behind the gate: routes, errors, OpenAPI description.
+"""The HTTP server's application behind the gate: routes, errors, and OpenAPI description.
 
-Routes that need rollouts are passed in as routers, by a package that may import both.
+Routes that need rollouts are passed in as routers by another package, because this package must not
+import rollouts.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ router = APIRouter()
 
 
 class MountedApp(Protocol):
-    """An application at a path, behind the gate, and the context that it runs in."""
+    """An application at a path behind the gate, and the context in which it runs."""
 
     @property
     def path(self) -> str:
-        """The path of all its requests."""
+        """The path of all requests to the application."""
 
     @property
     def app(self) -> Callable[..., Awaitable[None]]:
-        """The application, in the form that ASGI calls."""
+        """The application as an ASGI callable."""
 
     @property
     def running(self) -> Callable[[], AbstractAsyncContextManager[None]]:
-        """Makes the context, once."""
+        """Creates the context of the application. Called once."""
 
 
 def make_app(
@@ -64,12 +65,12 @@ def make_app(
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
-    """Makes the application behind the gate.
+    """Creates the application behind the gate.
 
-    `routers` come from other packages, with `state` for their routes. `accounts` are the clients
-    that the server knows. `mounted` is an application of another kind beside the routes, which
-    checks what its clients may do by itself. `beside` are servers that run in the same loop, for
-    as long as the application does.
+    `routers` come from other packages, and `state` has the objects that their routes need.
+    `accounts` has the clients that the server knows. `mounted` is an application of another kind,
+    which checks the rights of its clients itself. `beside` are servers that run in the same event
+    loop for as long as the application runs.
     """
 
     @asynccontextmanager
@@ -113,7 +114,7 @@ def make_app(
 
 
 class _Described(FastAPI):
-    """An application whose OpenAPI description names the token, if the server asks for one."""
+    """An application whose OpenAPI description requires the token, if the server does."""
 
     def openapi(self) -> dict[str, Any]:
         """Returns the OpenAPI description."""
@@ -136,7 +137,7 @@ class _Described(FastAPI):
 @router.get("/healthz", tags=["health"])
 @open_to_all
 async def healthz() -> dict[str, str]:
-    """Answers while the process runs."""
+    """Returns 200 while the process runs."""
     return {"status": "ok"}
 
 
@@ -147,7 +148,7 @@ async def healthz() -> dict[str, str]:
 )
 @open_to_all
 async def readyz(request: Request) -> JSONResponse:
-    """Answers 200 if queries can be answered, else 503 with what is missing."""
+    """Returns 200 if queries can be answered, and otherwise 503 with the missing parts."""
     missing = await anyio.to_thread.run_sync(stand_of(request).unready)
     return JSONResponse(
         {"status": "not ready" if missing else "ready", "missing": list(missing)},
@@ -156,9 +157,10 @@ async def readyz(request: Request) -> JSONResponse:
 
 
 async def _answer_error(request: Any, error: Exception) -> Any:
-    """Answers an error as a problem document, or to a browser as a page with its own hint.
+    """Answers an error as a problem document, or for a browser as a page.
 
-    For a request, it returns the answer. The handshake of a websocket is answered at once.
+    Returns the answer to a request. For the handshake of a websocket, the answer is sent at once,
+    and None is returned.
     """
     if isinstance(request, WebSocket):
         told = error if isinstance(error, KappaError) else HttpError(400, "the request is wrong")

@@ -1,11 +1,12 @@
 """The login of a browser: a form for the token, or the issuer's page, and then a cookie.
 
-A person who signs in at the issuer comes back with a code. The server must then know a state, a
-nonce and the secret of PKCE again. They are in a signed cookie for ten minutes, which browsers send
-when another site leads here. The cookie of the session itself is only sent by pages of this server,
-so the way back ends with a page that continues by itself.
+A user who signs in at the issuer returns with a code. The server then needs the state, the nonce
+and the PKCE secret with which the sign-in began. They are kept for ten minutes in a signed cookie,
+which browsers also send when another site links to this server. The cookie of the session is sent
+only by pages of this server, so the sign-in ends with a page of this server that continues by
+itself.
 
-No script can read the cookie, and no other site's page can make a browser send the cookie.
+No script can read the session cookie, and no other site's page can make a browser send it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ router = APIRouter(include_in_schema=False)
 @router.get(LOGIN)
 @open_to_all
 async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002
-    """Answers with the form, or redirects if the server asks nobody for a token."""
+    """Returns the login form, or redirects to the overview if the server requires no token."""
     if not _accounts_of(request).is_guarded:
         return _sent_to("/")
     return _login_form(request, next, wrong=False)
@@ -56,7 +57,7 @@ async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002
 @router.post(LOGIN)
 @open_to_all
 async def login(request: Request) -> Response:
-    """Sets the cookie if the token is right."""
+    """Sets the session cookie if the token in the form is right."""
     accounts = _accounts_of(request)
     if not accounts.is_guarded:
         return _sent_to("/")
@@ -74,7 +75,7 @@ async def login(request: Request) -> Response:
 @router.get(SIGN_IN)
 @open_to_all
 def sign_in(request: Request, next: str = "/") -> Response:  # noqa: A002
-    """Redirects to the issuer, at which the person signs in."""
+    """Redirects to the issuer, where the user signs in."""
     accounts, issuer = _accounts_of(request), _issuer_of(request)
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     begun = SignIn(state, nonce, verifier, _local_place(next))
@@ -95,7 +96,7 @@ def sign_in(request: Request, next: str = "/") -> Response:  # noqa: A002
 @router.get(f"{SIGN_IN}/back")
 @open_to_all
 async def come_back(request: Request, code: str = "", state: str = "", error: str = "") -> Response:
-    """Sets the cookie of a person who has signed in at the issuer."""
+    """Sets the session cookie of a user who has signed in at the issuer."""
     accounts, issuer = _accounts_of(request), _issuer_of(request)
     begun = begun_sign_in(accounts, request.cookies.get(SIGN_IN_COOKIE, ""), time.time())
     try:
@@ -121,7 +122,10 @@ async def come_back(request: Request, code: str = "", state: str = "", error: st
 
 
 def _ensure_begun(begun: SignIn | None, code: str, state: str, error: str) -> SignIn:
-    """Returns the sign-in that a person ends. Raises TokenRefused if it was not begun here."""
+    """Returns the sign-in that the user completes.
+
+    Raises TokenRefused if the sign-in was not begun here, or if the issuer has refused it.
+    """
     if error:
         raise TokenRefused(
             f"the issuer let nobody in: {error[:80]}", hint="sign in again, or ask who runs it"
@@ -137,7 +141,7 @@ def _ensure_begun(begun: SignIn | None, code: str, state: str, error: str) -> Si
 @router.post(LOGOUT)
 @open_to_all
 async def logout() -> Response:
-    """Deletes the cookie."""
+    """Deletes the session cookie."""
     answer = _sent_to(LOGIN)
     answer.delete_cookie(COOKIE)
     return answer
@@ -157,7 +161,10 @@ def _set_session(request: Request, answer: Response, cookie: str) -> None:
 
 
 def _way_back(request: Request) -> str:
-    """Returns the URL to which the issuer sends a person: the issuer knows it beforehand."""
+    """Returns the URL to which the issuer redirects a user.
+
+    The URL must be registered with the issuer.
+    """
     return str(request.base_url).rstrip("/") + f"{SIGN_IN}/back"
 
 
@@ -194,7 +201,7 @@ def _sent_to(place: str) -> Response:
 
 
 def _local_place(place: str) -> str:
-    """Returns the place, or `/` if the place could be on another server."""
+    """Returns the path, or `/` if the path could lead to another server."""
     return (
         quote(place, safe="/?&=%+,:;@!$'()*~")
         if place.startswith("/") and not place.startswith(("//", "/\\"))

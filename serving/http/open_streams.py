@@ -1,4 +1,7 @@
-"""The open streams of a server, which end with the server: no client ends them earlier."""
+"""The open streams of a server. They end when the server ends.
+
+The server must end them, because a client may listen without an end.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,21 @@ from fastapi.responses import StreamingResponse
 
 
 class OpenStreams:
-    """The open streams of a server, for use in the server's loop."""
+    """The open streams of a server, for use in the server's event loop."""
 
     def __init__(self) -> None:
         self._scopes: set[anyio.CancelScope] = set()
         self._has_ended = False
 
     def end(self) -> None:
-        """Ends all streams, and also streams that begin later."""
+        """Ends all streams. Streams that begin later end at once."""
         self._has_ended = True
         for each in self._scopes:
             each.cancel()
 
     @contextmanager
     def until_end(self) -> Iterator[anyio.CancelScope]:
-        """Runs a stream; if the server ends first, only cancels the block."""
+        """Cancels only the block if the server ends before the block does."""
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             if self._has_ended:
@@ -38,7 +41,7 @@ class OpenStreams:
 
 
 class EndingResponse(StreamingResponse):
-    """A stream that ends like other answers if the server ends; a client comes back later."""
+    """A stream that ends normally if the server ends, so that the client reconnects later."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Sends the stream until it ends, the client leaves, or the server ends."""

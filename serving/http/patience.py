@@ -1,17 +1,18 @@
-"""The bounds of connections: an HTTP protocol of uvicorn's that strangers cannot fill.
+"""Limits of connections: an HTTP protocol for uvicorn that unauthenticated clients cannot exhaust.
 
-uvicorn times the pause between requests, and gate.py times bodies and answers. Neither times a head
-between its first byte and its end, so a client could send a head drop by drop. This module's timer
-runs from the connection's beginning, or the end of the last request, until a head is complete.
+uvicorn limits the pause between requests, and gate.py limits the time of bodies and answers.
+Neither limits the time between the first byte of a head and its end, so a client could send a head
+very slowly. The timer of this module runs from the start of the connection, or from the end of the
+last request, until a head is complete.
 
-uvicorn stops reading from a client whose next request waits behind an answer, or whose body waits
-for a slow reader. So nobody would see the client leave, and the client's query would keep a place:
-the kernel is asked whether the client has left.
+uvicorn stops reading from a client whose next request waits for an answer to finish, or whose body
+waits for a slow reader. So the server would not notice that the client has left, and the client's
+query would keep its place. Therefore, this module asks the kernel whether the client has left.
 
-A connection is a stranger's until the gate lets a request of that connection in by the token.
-Strangers have a part of all connections; if that part is full, the oldest connection makes room. So
-clients with the token are served however many others connect, since the heads of such clients
-arrive at once.
+A connection belongs to a stranger until the gate accepts a token in one of its requests. Strangers
+may have only a part of all connections; if that part is full, the oldest of their connections is
+closed. So clients with a token are served, however many others connect, because the heads of their
+requests arrive at once.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ _OTHER_FILES = 256
 def uvicorn_settings(
     bounds: Bounds, protocol: type[PatientProtocol] | None = None
 ) -> dict[str, Any]:
-    """Returns the settings of uvicorn that keep a server, of a protocol, within bounds."""
+    """Returns the settings for uvicorn that enforce the limits.
+
+    `protocol` is the class of the connections, by default PatientProtocol.
+    """
     return {
         "http": type(
             "Patient", (protocol or PatientProtocol,), {"bounds": bounds, "strangers": {}}
@@ -66,10 +70,10 @@ def uvicorn_settings(
 
 
 def fitting(bounds: Bounds) -> Bounds:
-    """Returns the bounds, with no more connections than this process may have files.
+    """Returns the limits, with no more connections than the process may have open files.
 
-    First, the limit of the machine's user is raised as far as possible. Without a file for a
-    connection, the loop would only fail to accept that connection, again and again.
+    First, the limit on open files is raised as far as the machine allows. If no file were left for
+    a connection, the event loop would fail to accept the connection again and again.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = bounds.connections + _OTHER_FILES
@@ -83,10 +87,10 @@ def fitting(bounds: Bounds) -> Bounds:
 
 
 class PatientServer(uvicorn.Server):
-    """uvicorn's server, whose connections wait in the kernel while others are accepted.
+    """A uvicorn server that lets new connections wait in the kernel while it accepts others.
 
-    `end_streams` is called when the server begins to end, because listeners do not end streams
-    themselves.
+    `end_streams` is called when the server begins to shut down, because listeners do not end
+    streams themselves.
     """
 
     def __init__(
@@ -96,7 +100,7 @@ class PatientServer(uvicorn.Server):
         self._end_streams = end_streams
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to listen."""
+        """Starts to listen."""
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(WAITING)
@@ -104,8 +108,8 @@ class PatientServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the open streams, and waits for the other answers.
 
-        A client that has connected just now may still send a request. Later connections wait for
-        the next server, if the socket is shared with another process.
+        A client that has only just connected may still send a request. If the socket is shared with
+        another process, later connections wait for the next server.
         """
         self._end_streams()
         for each in self.servers:
@@ -121,10 +125,10 @@ class PatientServer(uvicorn.Server):
 
 
 class OfferParser(httptools.HttpRequestParser):
-    """httptools' parser, which also reads requests that offer to change the protocol.
+    """A parser of httptools that also accepts requests which offer to change the protocol.
 
-    httptools itself takes the bytes after such a head for the other protocol, so the body would be
-    lost. Clients offer HTTP/2 this way: Java's by default, curl with `--http2`.
+    httptools itself treats the bytes after such a head as the other protocol, so the body would be
+    lost. Some clients offer HTTP/2 in this way: Java's client by default, and curl with `--http2`.
     """
 
     def __init__(self, protocol: PatientProtocol) -> None:
@@ -133,7 +137,7 @@ class OfferParser(httptools.HttpRequestParser):
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: Any) -> None:
-        """Parses data that has arrived; reads a head with an offer again, without the offer."""
+        """Parses received data. A head with an offer is parsed again without the offer."""
         try:
             super().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -143,7 +147,7 @@ class OfferParser(httptools.HttpRequestParser):
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with limits for a request's head, and for strangers' connections."""
+    """uvicorn's HTTP/1.1 protocol with limits for heads of requests and for strangers."""
 
     bounds: ClassVar[Bounds]
     # The strangers in the order of arrival.
@@ -161,7 +165,7 @@ class PatientProtocol(HttpToolsProtocol):
         self.parser = OfferParser(self)
 
     def connection_made(self, transport: Any) -> None:
-        """Starts the timer: a client that connects must send a request."""
+        """Registers the connection, and starts the timer for the head of its first request."""
         super().connection_made(transport)
         is_too_many = len(self.connections) > self.bounds.connections
         me = Connection(self._welcome, transport.abort, is_too_many)
@@ -172,7 +176,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._look()
 
     def data_received(self, data: bytes) -> None:
-        """Keeps the timer running until the head is complete."""
+        """Parses received data, and keeps the timer running until a head is complete."""
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > self.bounds.head_bytes:
@@ -186,7 +190,10 @@ class PatientProtocol(HttpToolsProtocol):
         return not self.transport.is_closing() and self.cycle is None
 
     def is_offer(self) -> bool:
-        """Returns True if a request offers a protocol other than websockets; no offer is taken."""
+        """Returns True if the request offers another protocol than websockets.
+
+        Offers are not accepted.
+        """
         return (
             self.parser.should_upgrade()
             and self.parser.get_method() != b"CONNECT"
@@ -194,7 +201,7 @@ class PatientProtocol(HttpToolsProtocol):
         )
 
     def read_without_offer(self, rest: bytes) -> None:
-        """Reads the head again as a head without an offer, and then the bytes after the head."""
+        """Parses the head again without its offer, and then the bytes after the head."""
         lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
         for name, value in self.headers:
             if name == b"connection":
@@ -207,12 +214,12 @@ class PatientProtocol(HttpToolsProtocol):
             self.parser.feed_data(rest)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Takes a header; ignores the trailers of a body."""
+        """Handles a header. The trailers of a body are ignored."""
         if not self._is_in_body:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Ends the head, and begins to answer."""
+        """Handles the end of a head, and starts to answer."""
         self._head_bytes, self._is_in_body = 0, True
         if not self.is_offer():
             self._begin_request()
@@ -221,7 +228,7 @@ class PatientProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Takes a piece of a body."""
+        """Handles a piece of a body."""
         self._head_bytes = 0
         self._take_body(body)
 
@@ -229,20 +236,20 @@ class PatientProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Ends the body."""
+        """Handles the end of a request."""
         if not self.is_offer():
             self._is_in_body = False
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses bytes that are not HTTP, but never within another request's answer."""
+        """Refuses bytes that are not HTTP, but never in the middle of an answer."""
         if self.cycle is None or self.cycle.response_complete:
             super().send_400_response(msg)
         else:
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timers, and tells all waiting requests that their client is gone."""
+        """Stops the timers, and tells all waiting requests that their client has left."""
         self._stop()
         if self._left_due is not None:
             self._left_due.cancel()
@@ -255,7 +262,7 @@ class PatientProtocol(HttpToolsProtocol):
                 cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
-        """Gives the connection to the websocket protocol, where the gate decides."""
+        """Hands the connection to the websocket protocol, where the gate checks the request."""
         # No further head is waited for here.
         self._is_in_body = True
         self._stop()
@@ -281,7 +288,7 @@ class PatientProtocol(HttpToolsProtocol):
         self.strangers.pop(self, None)
 
     def make_room(self) -> None:
-        """Ends this connection, since newer strangers need the place."""
+        """Closes this connection, because newer strangers need its place."""
         self.strangers.pop(self, None)
         if self._waits():
             self._leave(b"503 Service Unavailable")
@@ -296,7 +303,7 @@ class PatientProtocol(HttpToolsProtocol):
         )
 
     def _has_late_body(self) -> bool:
-        """Returns True if the body of an answered request has not ended."""
+        """Returns True if a request was answered before its body had ended."""
         return self._is_in_body and self.cycle is not None and self.cycle.response_complete
 
     def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""Errors as problem documents of RFC 9457; a document's `hint` names the next step."""
+"""Errors as problem documents of RFC 9457. The `hint` of a document names the next step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STATUSES: tuple[tuple[type[KappaError], int], ...] = (
 
 
 class HttpError(KappaError):
-    """An error of the request, in HTTP's own terms."""
+    """An error of a request, with an HTTP status and headers."""
 
     def __init__(
         self, status: int, message: str, *, hint: str = "", headers: Mapping[str, str] | None = None
@@ -57,7 +57,7 @@ class Problem:
 
 
 def problem_of(error: KappaError) -> Problem:
-    """Returns the problem that reports an error."""
+    """Returns the problem for an error."""
     if isinstance(error, HttpError):
         return _problem(error.status, "request", error, error.headers)
     # Some errors of queries have a status of their own: TooMuch and Busy.
@@ -93,7 +93,7 @@ async def refuse_websocket(error: KappaError, send: Send) -> None:
 async def refuse(error: KappaError, send: Send, *, last: bool, kind: str = "http.response") -> None:
     """Answers with an error.
 
-    With `last` the connection ends, since nobody reads on from the connection.
+    With `last`, the connection is closed, because the rest of the request will not be read.
     """
     problem = problem_of(error)
     content = json.dumps(problem.document).encode()

@@ -1,10 +1,10 @@
 """Routes for queries: the sandbox answers untrusted SQL over the live builds.
 
-The headers of an answer name the builds, offsets and versions that the answer was read from. A
+The headers of an answer name the builds, offsets and versions from which the answer was read. A
 request with `X-Kappa-Snapshot: new` pins a snapshot. The answer has the snapshot's name in the same
-header, for the next requests to send. `Kappa-After: TOKEN` waits for a write before the snapshot is
-pinned. Requests that wait take no thread, and no place of queries. All of them share a look at the
-offsets that readers see, and each request compares these offsets with its own write token.
+header, and later requests send that name. `Kappa-After: TOKEN` waits for a write before the
+snapshot is pinned. Waiting requests use no threads, and no places for queries. They share a look at
+the offsets that readers see, and each request compares these offsets with its write token.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ router = APIRouter()
 
 
 class Query(BaseModel):
-    """One query."""
+    """A request with one query."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -128,9 +128,9 @@ async def query(
 ) -> Response:
     """Answers one query from the live builds, or from the snapshot that the request names.
 
-    The body is JSON, or the SQL itself (`application/sql`, `text/plain`). The answer is JSON, JSON
-    lines, CSV, an Arrow stream or Parquet, by `Accept`. The answer's headers report whether the
-    answer was cut; JSON also reports this in `truncated`.
+    The body is JSON, or the SQL itself (`application/sql`, `text/plain`). The format of the answer
+    follows `Accept`: JSON, JSON lines, CSV, an Arrow stream or Parquet. A header of the answer
+    tells whether rows were left out; JSON also has this in `truncated`.
     """
     stand = stand_of(request)
     form, media_type = _format_of(accept)
@@ -188,7 +188,7 @@ class _Answer(StreamingResponse):
         self._reply = reply
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Sends the answer, and deletes the answer's bytes even if sending fails."""
+        """Sends the answer, and then deletes its bytes, even if sending fails."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -201,7 +201,10 @@ class _Answer(StreamingResponse):
 
 
 def _headers(reply: Reply, more: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the headers of an answer, which name the builds that were read."""
+    """Returns the headers of an answer, which name the builds that were read.
+
+    A header that would be too long is left out.
+    """
     head = head_of(reply.snapshot)
     builds = head["builds"]
     headers = {
@@ -229,7 +232,10 @@ def _compact_json(document: object) -> str:
 
 
 def _format_of(accept: str) -> tuple[Format, str]:
-    """Returns the known format with the highest weight in `Accept` (RFC 9110, 12.5.1)."""
+    """Returns the supported format with the highest weight in `Accept` (RFC 9110, 12.5.1).
+
+    Raises HttpError if no format in `Accept` is supported.
+    """
     asked = []
     for place, each in enumerate(accept.split(",")):
         kind, *parameters = (part.strip().lower() for part in each.split(";"))
@@ -297,7 +303,7 @@ MOST_WAITING = 256
 
 
 class _Line:
-    """The requests that wait, and the look that these requests share."""
+    """The requests that wait for writes, and the look at the offsets that they share."""
 
     def __init__(self, look: ServedLook) -> None:
         self.length = 0
@@ -309,8 +315,9 @@ class _Line:
 async def ensure_covered(request: Request, token: str, seconds: float | None) -> None:
     """Waits until readers see the offsets of a write token.
 
-    The wait lasts at most `seconds`, or as long as the server allows. Raises TimedOut and
-    UsageError as kappa.serving.query.pin.write_token does, and HttpError if too many requests wait.
+    The wait lasts at most `seconds`, and never longer than the server allows. Raises TimedOut and
+    UsageError in the same cases as kappa.serving.query.pin.write_token, and HttpError if too many
+    requests wait.
     """
     stand, line, offsets = stand_of(request), _line_of(request), parse_offsets(token)
     most = stand.sandbox.allowance.wait_seconds

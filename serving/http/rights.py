@@ -1,7 +1,8 @@
-"""The act of each route, and the one place where a request's right to the act is checked.
+"""The act of each route, and the only place where the right of a request to the act is checked.
 
-A route names its act by `needs`, below the route's own decorator. A route that anybody may use says
-so by `open_to_all`. A route without either is refused, since nobody has decided who may use it.
+`needs` names the act of a route, and is written below the route's own decorator. `open_to_all`
+marks a route that anybody may use. A route with neither is refused, because nobody has decided who
+may use it.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ _MARK = "kappa_needs"
 
 @dataclass(frozen=True, slots=True)
 class RouteNeed:
-    """The act that a route needs, to each of the objects of a request; no act if it is open."""
+    """The act that a route needs, for each object of a request.
+
+    `act` is None if the route is open. `objects` lists the objects of a request.
+    """
 
     act: Act | None
     objects: Objects
 
 
 def needs(act: Act, objects: Objects = lambda _: ()) -> Callable[[_Route], _Route]:
-    """Marks a route: its requests need an act, to each of the objects that they name."""
+    """Marks a route: a request needs the right to an act on each object that it names."""
 
     def marked(route: _Route) -> _Route:
         setattr(route, _MARK, RouteNeed(act, objects))
@@ -54,13 +58,13 @@ def open_to_all(route: _Route) -> _Route:
 
 
 def need_of(route: object) -> RouteNeed | None:
-    """Returns what a route needs, or None if the route does not say."""
+    """Returns the need of a route, or None if the route is not marked."""
     found: RouteNeed | None = getattr(route, _MARK, None)
     return found
 
 
 def tables_in_path(connection: HTTPConnection) -> Iterable[str]:
-    """Returns the table that the address of a request names."""
+    """Returns the table that the path of a request names."""
     asked = connection.path_params
     if "table" in asked:
         return (asked["table"],)
@@ -68,13 +72,13 @@ def tables_in_path(connection: HTTPConnection) -> Iterable[str]:
 
 
 def rejects_asked(connection: HTTPConnection) -> Iterable[str]:
-    """Returns the rejects that a request asks for: those of a pipeline, or of all pipelines."""
+    """Returns the rejects that a request concerns: those of one pipeline, or of all pipelines."""
     pipeline = connection.query_params.get("pipeline", "")
     return (table_object(pipeline, REJECTS) if pipeline else REJECTS,)
 
 
 async def ensure_route_allowed(connection: HTTPConnection) -> None:
-    """Raises Forbidden unless the client of a request may use the route of the request."""
+    """Raises Forbidden unless the client of a request may use the request's route."""
     need = need_of(connection.scope.get("endpoint"))
     if need is None:
         raise Forbidden(
@@ -92,7 +96,7 @@ async def ensure_route_allowed(connection: HTTPConnection) -> None:
 
 
 def asker(connection: HTTPConnection | Request | WebSocket) -> Identity:
-    """Returns the client of a request that the gate has let in."""
+    """Returns the client of a request that the gate has accepted."""
     found = identity_in(connection.scope)
     assert found is not None, "a route that needs an act has let the request in"
     return found

@@ -1,4 +1,4 @@
-"""Snapshots pinned for many requests: each has a name, and is kept while in use."""
+"""Snapshots that are pinned under a name for many requests, and kept while they are used."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ NEW = "new"
 
 @dataclass(slots=True)
 class _Held:
-    """A client's pinned snapshot; `used` counts the requests that read from the snapshot now.
+    """A client's pinned snapshot.
 
-    The snapshot expires at `until` if no request uses it.
+    `used` is the number of requests that read from the snapshot now. If there are none, the
+    snapshot expires at `until`, on the monotonic clock.
     """
 
     client: str
@@ -33,7 +34,7 @@ class _Held:
 
 
 class Snapshots:
-    """The snapshots that are pinned by name, for use by any thread."""
+    """The snapshots that are pinned under a name. Usable from any thread."""
 
     def __init__(
         self,
@@ -43,9 +44,9 @@ class Snapshots:
         idle_seconds: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keeps a snapshot until it is unused for `idle_seconds`.
+        """Keeps each snapshot until it has not been used for `idle_seconds`.
 
-        The next call of `held`, or `close`, then releases the snapshot.
+        The next call of `held` or `close` then releases the snapshot.
         """
         self._store = store
         self._lease_seconds = lease_seconds
@@ -57,9 +58,10 @@ class Snapshots:
 
     @contextmanager
     def held(self, name: str, client: str) -> Iterator[tuple[str, PinnedSnapshot]]:
-        """Yields the name and the snapshot of that name, or a client's new one for the name `NEW`.
+        """Yields the snapshot with a name, or a new snapshot of the client if the name is `NEW`.
 
-        Raises HttpError if the snapshot is no longer kept, or if there is no place for the client.
+        The name of the snapshot is the first value. Raises HttpError if the snapshot is no longer
+        kept, or if there is no place for the client.
         """
         found, held = self._borrowed(name, client)
         try:
@@ -70,7 +72,7 @@ class Snapshots:
                 held.until = self._clock() + self._idle_seconds
 
     def let_go(self, name: str) -> None:
-        """Releases the snapshot of that name, unless released before."""
+        """Releases the snapshot with a name, if it is still held."""
         with self._lock:
             held = self._held.pop(name, None)
         if held is not None:

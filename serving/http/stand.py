@@ -1,4 +1,7 @@
-"""The objects that routes share: store, sandbox, snapshots, wrong tokens, and looks."""
+"""The objects that routes share: store, sandbox, snapshots, wrong tokens, and looks.
+
+A look is a function that reads some state; many requests share its result.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ PROBLEM: dict[str, Any] = {
 
 
 def json_answer(schema: Mapping[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """Returns the description of a route's JSON, for the routes' `responses`."""
+    """Returns a value for the parameter `responses` of a route that answers with JSON."""
     return {200: {"content": {"application/json": {"schema": schema}}}}
 
 
@@ -49,7 +52,10 @@ ROWS: dict[str, Any] = {"type": "array", "items": OBJECT}
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """The objects that all routes share; `unready` lists missing parts as sentences."""
+    """The objects that all routes share.
+
+    `unready` lists, as sentences, what the server lacks to answer queries.
+    """
 
     store: Store
     sandbox: Sandbox
@@ -73,16 +79,16 @@ def stand_of(request: Request) -> Stand:
 
 
 def place_of(request: Request) -> ProjectPlace | None:
-    """Returns the project that the server serves, or None if the server was not told."""
+    """Returns the project that the server serves, or None if it is not set."""
     place = request.app.state.place
     assert place is None or isinstance(place, ProjectPlace), "who made the app has put it"
     return place
 
 
 class SharedLook(Generic[_Seen]):
-    """A look that all requests of a kind share, made at most once in `seconds`.
+    """A look whose result all requests of a kind share. The look runs at most once per `seconds`.
 
-    The look runs in a thread of its own, and takes no thread from the answers to other requests.
+    The look runs in a separate thread, so it takes no thread from the answers to other requests.
     """
 
     def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:
@@ -93,7 +99,7 @@ class SharedLook(Generic[_Seen]):
         self._last: tuple[float, _Seen] | None = None
 
     async def seen(self) -> _Seen:
-        """Returns the result of a look that is less than `seconds` old."""
+        """Returns the result of the last look, or of a new look if that is older than `seconds`."""
         async with self._turn:
             now = asyncio.get_running_loop().time()
             if self._last is None or now - self._last[0] >= self._seconds:

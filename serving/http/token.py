@@ -1,8 +1,9 @@
-"""The browser's cookie in a token's place, and the queue of requests with wrong tokens.
+"""The browser's cookie that replaces a token, and the queue of requests with wrong tokens.
 
 The cookie for the server's own token is signed by that token. Any other cookie names a client, and
-is signed with a key of the server's. The hash of a token is stored, so it is not a secret to sign
-with. A cookie ends with the token that it stands for, and its client has the roles of this moment.
+is signed with a key of the server: only the hash of a client's token is stored, and a stored hash
+is no secret to sign with. A cookie becomes invalid with the token that it replaces, and its client
+always has its present roles.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ _LONGEST_LINE = 256
 
 
 def cookie_of(token: str, issued: float) -> str:
-    """Returns the cookie that replaces the token in a browser.
+    """Returns the cookie that replaces the server's own token in a browser.
 
-    `issued` is in seconds since 1970. The cookie allows the same requests until it expires, and
-    does not reveal the token.
+    `issued` is in seconds since 1970. Until it expires, the cookie allows the same requests as the
+    token. The cookie does not reveal the token.
     """
     at = str(int(issued))
     signed = hmac.new(token.encode(), f"kappa page {at}".encode(), hashlib.sha256).hexdigest()
@@ -43,7 +44,7 @@ def cookie_of(token: str, issued: float) -> str:
 
 
 def is_cookie_of(token: str, cookie: str, now: float) -> bool:
-    """Returns True if the cookie was issued for this token, and is not too old. Pure."""
+    """Returns True if a cookie was issued for this token and has not expired. Pure."""
     issued = cookie.partition(".")[0]
     if not (issued.isascii() and issued.isdecimal() and len(issued) < 16):
         return False
@@ -54,7 +55,7 @@ def is_cookie_of(token: str, cookie: str, now: float) -> bool:
 
 
 class _Session(Struct, frozen=True, omit_defaults=True):
-    """Whom a cookie names: a token by its name, or a person with groups."""
+    """The client that a cookie names: a token by its name, or a person with groups."""
 
     token: str = ""
     person: str = ""
@@ -62,7 +63,7 @@ class _Session(Struct, frozen=True, omit_defaults=True):
 
 
 def session_of_token(accounts: Accounts, token: str, issued: float) -> str | None:
-    """Returns the cookie that replaces a token of Kappa, or None if the token is wrong."""
+    """Returns the cookie that replaces a token in a browser, or None if the token is wrong."""
     if accounts.known(token) is OWNER:
         return cookie_of(token, issued)
     found = find_token(accounts.named_tokens(), token)
@@ -72,13 +73,13 @@ def session_of_token(accounts: Accounts, token: str, issued: float) -> str | Non
 
 
 def session_of_person(accounts: Accounts, name: str, groups: Sequence[str], issued: float) -> str:
-    """Returns the cookie of a person whose issuer has vouched for name and groups."""
+    """Returns the cookie of a person whose name and groups the issuer has confirmed."""
     session = _Session(person=name, groups=tuple(groups))
     return _signed_session(accounts, session, issued, _issuer_of(accounts))
 
 
 def identity_of_cookie(accounts: Accounts, cookie: str, now: float) -> Identity | None:
-    """Returns the client that a cookie stands for, or None if it stands for nobody any more."""
+    """Returns the client that a cookie names, or None if the cookie is not or no longer valid."""
     if accounts.token is not None and is_cookie_of(accounts.token, cookie, now):
         return OWNER
     at, _, rest = cookie.partition(".")
@@ -119,7 +120,7 @@ def _issuer_of(accounts: Accounts) -> str:
 
 
 class SignIn(Struct, frozen=True):
-    """A sign-in at the issuer that was begun: the secrets that its end must bring or match."""
+    """A sign-in that was begun at the issuer, with the values that are checked when it ends."""
 
     state: str
     nonce: str
@@ -128,7 +129,7 @@ class SignIn(Struct, frozen=True):
 
 
 def signed_sign_in(accounts: Accounts, begun: SignIn, at: float) -> str:
-    """Returns the cookie of a sign-in that was begun now."""
+    """Returns the signed cookie of a sign-in that begins at the time `at`."""
     content = base64.urlsafe_b64encode(msgspec.json.encode(begun)).decode()
     text = f"kappa sign-in {int(at)} {content}"
     signed = hmac.new(accounts.page_key(), text.encode(), hashlib.sha256).hexdigest()
@@ -136,7 +137,10 @@ def signed_sign_in(accounts: Accounts, begun: SignIn, at: float) -> str:
 
 
 def begun_sign_in(accounts: Accounts, cookie: str, now: float) -> SignIn | None:
-    """Returns the sign-in of a cookie, or None if it was not begun here, or too long ago."""
+    """Returns the sign-in in a cookie.
+
+    Returns None if the sign-in was not begun here, or was begun too long ago.
+    """
     at, _, rest = cookie.partition(".")
     if not (at.isascii() and at.isdecimal() and len(at) < 16):
         return None
@@ -151,21 +155,21 @@ def begun_sign_in(accounts: Accounts, cookie: str, now: float) -> SignIn | None:
 
 
 class WaitingLine:
-    """The line of requests with a wrong token, which are refused singly.
+    """The queue of requests with a wrong token, which are refused one at a time.
 
-    The line slows a program that repeats an old token. A request with the right token never waits.
-    The line does not protect the token, since a guesser need not wait for the refusal: the token's
-    length protects the token (serving/http/address.py).
+    The queue slows down a program that repeats an old token. A request with the right token never
+    waits. The queue does not protect the token from guessing, because a guesser need not wait for
+    the refusal; the length of the token protects it (serving/http/address.py).
     """
 
     def __init__(self, seconds: float) -> None:
-        """Makes each refusal take `seconds`."""
+        """Sets the time that each refusal takes."""
         self._seconds = seconds
         self._turn = asyncio.Lock()
         self._waiting = 0
 
     async def wait(self) -> None:
-        """Waits for the caller's turn. Raises HttpError if the line is too long."""
+        """Waits for the caller's turn. Raises HttpError if too many requests wait."""
         if self._waiting >= _LONGEST_LINE:
             raise HttpError(
                 429,

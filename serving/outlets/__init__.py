@@ -1,13 +1,13 @@
-"""The outlets of served tables: change sets, sinks, alerts.
+"""The outlets of served tables: sinks and alerts, and the change sets that they read.
 
-An outlet sends what serves, so candidates are mute. In reading order:
+An outlet sends only what serves, so candidates send nothing. Read in this order:
 
 - changes/: the changes of a served table: a snapshot, then net change sets
 - export/: copies of served tables in a folder, for other engines
-- outlet.py: the seam between the courier and the sinks and alerts that serving builds declare
+- outlet.py: the interface between the courier and the sinks and alerts of serving builds
 - alerts/: a message for each changed row, delivered at least once
 - sinks/: a compacted topic that always has the rows of a served table
-- courier.py: the program that runs all sinks and alerts: a thread for each
+- courier.py: the program that runs all sinks and alerts, each in a thread
 """
 
 __all__ = ["outlet"]

@@ -2,9 +2,10 @@
 
 python -m kappa.serving.outlets.courier --project DIR --root ROOT --bootstrap HOST:PORT
 
-The courier knows sinks and alerts by the journal and birth certificates, and runs no user's code.
-Each outlet has a thread of its own, so an outlet that waits does not delay another outlet. After a
-kill, the courier continues from the position in each topic. Exit code 130: asked to stop (SIGTERM).
+The courier finds sinks and alerts in the journal and in birth certificates, and runs no user code.
+Each outlet has its own thread, so an outlet that waits does not delay other outlets. After a kill,
+the next courier continues from the stored positions and documents. The exit code is 130 if the
+courier was asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -42,14 +43,15 @@ class Courier:
     def __init__(self, store: Store, makers: Sequence[MakeOutlet]) -> None:
         """Takes the makers of outlets.
 
-        The first maker that knows a part makes the outlet of that part.
+        For each part, such as `sink carrier-delays`, the first maker that knows the part makes the
+        outlet.
         """
         self._store = store
         self._makers = makers
         self._threads: dict[str, threading.Thread] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Runs outlets until asked to stop, and waits for their threads."""
+        """Runs outlets until `stop` is set, and then waits for their threads."""
         told = ""
         while not stop.is_set():
             try:
@@ -64,7 +66,7 @@ class Courier:
             thread.join(_PATIENCE_SECONDS)
 
     def start_outlets(self, stop: threading.Event) -> None:
-        """Starts the served outlets that do not run."""
+        """Starts the served outlets that are not running."""
         for part in served_outlets(self._store):
             thread = self._threads.get(part)
             if thread is None or not thread.is_alive():
@@ -86,7 +88,7 @@ class Courier:
 
 
 def outlet_makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence[MakeOutlet]:
-    """Returns the maker of each kind of outlet."""
+    """Returns the makers of outlets, one for each kind."""
     root = own_root(store)
     means = SinkContext(
         store,
@@ -109,7 +111,7 @@ def outlet_makers(settings: Settings, store: Store, bootstrap_servers: str) -> S
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns the exit code."""
+    """Runs the program, and returns the exit code."""
     stop = set_by_sigterm()
 
     def run_courier(given: argparse.Namespace) -> ExitCode:

@@ -1,7 +1,4 @@
-"""A running outlet: a sink or an alert that the courier runs.
-
-This module is the seam between the courier and the outlets.
-"""
+"""The interface between the courier and the outlets (sinks and alerts) that the courier runs."""
 
 from __future__ import annotations
 
@@ -24,13 +21,12 @@ OutletBirth = SinkBirth | AlertBirth
 
 
 class Outlet(Protocol):
-    """A running sink or alert, in a thread of its own."""
+    """A running sink or alert, in its own thread."""
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers until asked to stop.
+        """Delivers until `stop` is set, or until no serving build has this outlet.
 
-        Ends when no serving build has this outlet any more. The outlet handles or shows its own
-        errors.
+        The outlet handles or reports its own errors.
         """
 
 
@@ -40,7 +36,7 @@ MakeOutlet = Callable[[str], Outlet | None]
 
 @dataclass
 class _ServingWatch:
-    """The builds that serve, as of the last look of this process."""
+    """The builds that serve, as of this process's last look at the journal."""
 
     news: MarkerWatch
     serving: tuple[str, ...] = ()
@@ -54,7 +50,7 @@ _WATCHES: WeakKeyDictionary[Store, _ServingWatch] = WeakKeyDictionary()
 def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
     """Returns the sinks and alerts of a build, by part.
 
-    A part is a name among the parts of a version, such as `sink carrier-delays`.
+    A part is the name of an outlet among the parts of a version, such as `sink carrier-delays`.
     """
     return {
         **{f"sink {sink.topic}": sink for sink in birth.sinks},
@@ -63,7 +59,7 @@ def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
 
 
 def served_outlets(store: Store) -> Mapping[str, Birth]:
-    """Returns the births of serving builds, by the parts of outlets."""
+    """Returns the birth certificate of the serving build for each outlet, by the outlet's part."""
     if store not in _WATCHES:
         _WATCHES[store] = _ServingWatch(Journal.news(store))
     watch = _WATCHES[store]

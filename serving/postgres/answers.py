@@ -1,7 +1,7 @@
-"""The way from sessions to the sandbox, and the pins of transactions.
+"""Sends the queries of sessions to the sandbox, and holds the pins of transactions.
 
-This module is the one place of the package where a query is run. Queries of all sessions take turns
-at the places of the sandbox, by user.
+This is the only module of the package that runs queries. The queries of all sessions take turns at
+the places of the sandbox, by user.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class TransactionPin:
-    """A snapshot that a client's transaction holds."""
+    """A snapshot that is pinned for a client's transaction."""
 
     client: str
     pinned: PinnedSnapshot
@@ -54,18 +54,24 @@ class TransactionPin:
 
     @property
     def snapshot(self) -> Snapshot:
-        """Returns the snapshot."""
+        """Returns the pinned snapshot."""
         return self.pinned.snapshot
 
 
 def snapshot_text(snapshot: Snapshot, reader: Identity) -> str:
-    """Names a snapshot as JSON: generation, builds, offsets and versions that a reader may know."""
+    """Describes a snapshot as JSON, as far as a reader may know it.
+
+    The JSON has the generation, and the builds, offsets and versions.
+    """
     head = head_of(readable_snapshot(snapshot, reader.tables))
     return json.dumps(json_value(head), ensure_ascii=False)
 
 
 def ended_snapshot_error(snapshot: Snapshot, reader: Identity) -> PostgresError:
-    """Makes the error for a transaction whose snapshot has ended, as a reader may know it."""
+    """Creates the error for a transaction whose snapshot has ended.
+
+    The message names only what the reader may know.
+    """
     snapshot = readable_snapshot(snapshot, reader.tables)
     serving = ", ".join(
         f"{pipeline} at {snapshot.frontiers[build].offsets}"
@@ -79,7 +85,7 @@ def ended_snapshot_error(snapshot: Snapshot, reader: Identity) -> PostgresError:
 
 
 class SessionAnswers:
-    """The sandbox as sessions use it, in the server's loop."""
+    """The sandbox as sessions use it, in the server's event loop."""
 
     def __init__(self, store: Store, sandbox: Sandbox, *, lease_seconds: float) -> None:
         self._store = store
@@ -93,16 +99,17 @@ class SessionAnswers:
 
     @property
     def seconds(self) -> float:
-        """Returns the time that a query may take."""
+        """Returns the time that a query may take, in seconds."""
         return self._sandbox.allowance.seconds
 
     async def ask(
         self, question: Question, *, pin: TransactionPin | None, moment: Past | None, client: Client
     ) -> Reply:
-        """Answers a question from a pin, or from a snapshot of a moment taken for it alone.
+        """Answers a question from a pinned snapshot, or from a separate snapshot of a moment.
 
-        Raises KappaError as `Sandbox.ask_query` does, ClientLeft if the client leaves, and
-        PostgresError if the pin has ended.
+        `pin` is the snapshot of the transaction, or None. `moment` is None for now. Raises
+        KappaError as `Sandbox.ask_query` does, ClientLeft if the client leaves, and PostgresError
+        if the pin has ended.
         """
         async with self._sandbox.places.take_place(question.reader.name):
             client.ensure_here()
@@ -113,7 +120,7 @@ class SessionAnswers:
     def rows_of(self, reply: Reply) -> AnswerRows:
         """Returns the rows of a reply, which are kept until they are closed.
 
-        Raises PostgresError if the answers of all sessions take too much room already.
+        Raises PostgresError if the unread answers of all sessions already take too much room.
         """
         if self._unread_bytes + reply.size > MOST_UNREAD_BYTES:
             reply.body.close()
@@ -136,7 +143,10 @@ class SessionAnswers:
         )
 
     async def pin(self, client: str, moment: Past | None) -> TransactionPin:
-        """Pins the snapshot of a moment for a client's transaction. Raises as `pin_at` does."""
+        """Pins the snapshot of a moment for a client's transaction.
+
+        Raises PostgresError if there is no place for the client, and the errors of `pin_at`.
+        """
         if (reason := self._places.take(client)) is not None:
             raise PostgresError(
                 "53000", reason, hint="end transactions that wait: COMMIT; or read without BEGIN"
@@ -148,12 +158,12 @@ class SessionAnswers:
             raise
 
     def release(self, pin: TransactionPin) -> None:
-        """Gives up a pin, without waiting for it."""
+        """Gives up a pin in the background."""
         self._places.give_back(pin.client)
         self._pinning.submit(_close_pin, pin)
 
     def close(self) -> None:
-        """Ends the threads, after all pins are given up."""
+        """Ends the threads, and waits until all pins are given up."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._pinning.shutdown(wait=True)
 
@@ -193,9 +203,9 @@ def _close_pin(pin: TransactionPin) -> None:
 
 
 class AnswerRows:
-    """The rows of an answer as messages, taken in parts.
+    """The rows of an answer as messages, which can be taken in parts.
 
-    `columns` are for the client's description of the rows, `given` counts the rows given out.
+    `columns` are for the description of the rows, and `given` is the number of rows taken so far.
     """
 
     def __init__(
@@ -207,7 +217,7 @@ class AnswerRows:
         truncated: bool = False,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes the file of the messages; `on_close` is called once."""
+        """Takes the file with the messages. `on_close` is called once, when the rows are closed."""
         self.body = body
         self._on_close = on_close
         self.columns = columns
@@ -216,9 +226,10 @@ class AnswerRows:
         self._truncated = truncated
 
     def take(self, count: int | None) -> Iterator[bytes]:
-        """Yields the messages of the next `count` rows, or of all that are left.
+        """Yields the messages of the next `count` rows, or of all remaining rows if None.
 
-        Raises PostgresError behind the last row if rows were cut and more were asked for.
+        Raises PostgresError after the last row if more rows were requested and rows had been left
+        out.
         """
         left = self._rows - self.given
         if count is None or count >= left:
@@ -234,7 +245,7 @@ class AnswerRows:
             yield head + self.body.read(int.from_bytes(head[1:], "big") - 4)
 
     def close(self) -> None:
-        """Deletes the file of the answer; a second call does nothing."""
+        """Deletes the file of the answer. A second call does nothing."""
         if not self.body.closed:
             self.body.close()
             self._on_close()

@@ -1,6 +1,6 @@
-"""The commands of SQL that a session answers itself, read from a statement's text. Pure.
+"""The SQL commands that a session answers itself, parsed from a statement's text. Pure.
 
-A statement that is none of these is the sandbox's: a query, or a write, which the sandbox refuses.
+Every other statement goes to the sandbox: a query, or a write, which the sandbox refuses.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SEARCH_PATH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SelectQuery:
-    """A query for the sandbox; `oids` are the types of its parameters if they are known."""
+    """A query for the sandbox. `oids` are the types of its parameters, if they are known."""
 
     sql: str
     oids: tuple[int, ...] = ()
@@ -56,21 +56,21 @@ class SelectQuery:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The begin of a transaction."""
+    """The command that begins a transaction."""
 
     tag: str = "BEGIN"
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a transaction."""
+    """The command that ends a transaction. `commits` is False for a rollback."""
 
     commits: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SetValue:
-    """A setting to set; the value None is its default."""
+    """The command that sets a setting. A value of None sets the default."""
 
     name: str
     value: str | None
@@ -80,14 +80,17 @@ class SetValue:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """A setting to show, or `all`."""
+    """The command that shows a setting, or all settings if `name` is `all`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """A cursor over a query."""
+    """The command that declares a cursor over a query.
+
+    If `hold` is True, the cursor can be used after the end of its transaction.
+    """
 
     name: str
     sql: str
@@ -96,7 +99,10 @@ class Declare:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Rows to take from a cursor, or all that are left; `moves` leaves the rows out."""
+    """The command that takes rows from a cursor.
+
+    `count` is None for all remaining rows. If `moves` is True, the rows are skipped and not sent.
+    """
 
     name: str
     count: int | None
@@ -105,14 +111,14 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """A cursor to close, or None for all."""
+    """The command that closes a cursor, or all cursors if `name` is None."""
 
     name: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOut:
-    """Rows of a query to copy."""
+    """The command that copies the rows of a query to the client."""
 
     sql: str
     copy: Copy
@@ -120,23 +126,24 @@ class CopyOut:
 
 @dataclass(frozen=True, slots=True)
 class Deallocate:
-    """A kept statement to forget, or None for all."""
+    """The command that forgets a prepared statement, or all of them if `name` is None."""
 
     name: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """All of a session's state to forget, or a part of it."""
+    """The command that resets the state of a session, or a part of it."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """A command without an effect here: no row changes, so a savepoint has nothing to keep.
+    """A command that has no effect here, such as SAVEPOINT, because no row ever changes.
 
-    `tag` is empty for a text without a statement. `goes_back` ends the failure of a transaction.
+    `tag` is empty if the text has no statement. `goes_back` is True if the command ends the failure
+    of a transaction.
     """
 
     tag: str
@@ -150,7 +157,7 @@ Command = (
 
 
 def command_of(sql: str) -> Command:
-    """Reads one statement, without its semicolon.
+    """Parses one statement.
 
     Raises PostgresError if the statement is not understood.
     """
@@ -208,9 +215,9 @@ def command_of(sql: str) -> Command:
 
 
 def _known_form(sql: str) -> tuple[str, tuple[int, ...]]:
-    """Returns the form of a query that is known here, and the types of its parameters.
+    """Returns the replacement of a known query, and the types of its parameters.
 
-    Any other query comes back as it is, without types.
+    Any other query is returned unchanged, without types.
     """
     if "typeinfo_tree" in sql and "attrtypoids" in sql:
         return _ASYNCPG_TYPES, (_OID_ARRAY,)
@@ -346,7 +353,7 @@ def _copy_options(words: Sequence[SqlWord]) -> Copy:
 
 
 def _slice(sql: str, words: Sequence[SqlWord]) -> str:
-    """Returns the text from the first word to the last, as it was written."""
+    """Returns the part of the text from the first word to the last, unchanged."""
     return sql[words[0].start : words[-1].start + len(words[-1].text)] if words else ""
 
 
@@ -361,7 +368,7 @@ def _value(words: Sequence[SqlWord]) -> str | None:
 
 
 def _plain(word: SqlWord) -> str:
-    """Returns the text that a quoted text or a name means."""
+    """Returns the value of a quoted text, or the text of a name."""
     if word.kind == "text":
         if word.text[:1] in "eE":
             escapes = {"\\t": "\t", "\\n": "\n", "\\\\": "\\"}

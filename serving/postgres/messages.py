@@ -1,4 +1,4 @@
-"""The messages of Postgres's protocol 3, and errors with their SQLSTATE.
+"""The messages of version 3 of the Postgres protocol, and errors with their SQLSTATE.
 
 Source: PostgreSQL 16, "Frontend/Backend Protocol" and "PostgreSQL Error Codes".
 """
@@ -41,7 +41,7 @@ _OF_TEXT = (
 
 
 class PostgresError(KappaError):
-    """An error with the code (SQLSTATE) that clients know; `fatal` ends the connection."""
+    """An error with a code (SQLSTATE) that clients know. A `fatal` error ends the connection."""
 
     def __init__(self, code: str, message: str, *, hint: str = "", fatal: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -50,11 +50,11 @@ class PostgresError(KappaError):
 
 
 class Gone(Exception):
-    """The end of a connection, whose client has left or was sent away."""
+    """Signals that a connection has ended: the client has left, or the server has ended it."""
 
 
 def as_postgres_error(error: KappaError | ClientLeft) -> PostgresError:
-    """Returns any error of a query with its code."""
+    """Converts any error of a query to an error with a code."""
     if isinstance(error, PostgresError):
         return error
     if isinstance(error, ClientLeft):
@@ -79,22 +79,22 @@ def _code_of(error: KappaError) -> str:
 
 
 def message(kind: bytes, content: bytes = b"") -> bytes:
-    """Returns a message: a letter, the length, and the content."""
+    """Formats a message: a letter, the length, and the content."""
     return kind + (len(content) + 4).to_bytes(4, "big") + content
 
 
 def text_bytes(text: str) -> bytes:
-    """Returns a text as the protocol has it, ended by a zero."""
+    """Encodes a text for the protocol, with a zero byte at its end."""
     return text.replace("\0", "?").encode(errors="replace") + b"\0"
 
 
 def error_message(error: PostgresError) -> bytes:
-    """Returns the message of an error."""
+    """Formats an error as a message."""
     return _told(b"E", "FATAL" if error.fatal else "ERROR", error)
 
 
 def notice_message(error: PostgresError) -> bytes:
-    """Returns the message of a warning."""
+    """Formats a warning as a message."""
     return _told(b"N", "WARNING", error)
 
 
@@ -105,12 +105,15 @@ def _told(kind: bytes, severity: str, error: PostgresError) -> bytes:
 
 
 def parameter_status(name: str, value: str) -> bytes:
-    """Returns the message that tells a setting."""
+    """Formats the message that gives the client the value of a setting."""
     return message(b"S", text_bytes(name) + text_bytes(value))
 
 
 def row_description(columns: Sequence[Mapping[str, Any]], formats: Sequence[int]) -> bytes:
-    """Returns the message with the names and types of a result's columns."""
+    """Formats the message with the names and types of a result's columns.
+
+    `formats` has one code for each column, or one code for all: 0 for text and 1 for binary.
+    """
     if len(formats) <= 1:
         formats = [*formats, 0][:1] * len(columns)
     parts = [struct.pack("!h", len(columns))]
@@ -122,16 +125,16 @@ def row_description(columns: Sequence[Mapping[str, Any]], formats: Sequence[int]
 
 
 def data_row(values: Iterable[str]) -> bytes:
-    """Returns the message of a row of texts."""
+    """Formats a row of texts as a message."""
     contents = [value.encode(errors="replace") for value in values]
     sized = (len(each).to_bytes(4, "big") + each for each in contents)
     return message(b"D", struct.pack("!h", len(contents)) + b"".join(sized))
 
 
 class Fields:
-    """The content of a client's message, read from its beginning.
+    """A reader for the content of a client's message, which starts at its beginning.
 
-    Raises PostgresError if the content ends too soon.
+    Its methods raise PostgresError if the content ends too soon.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -139,7 +142,7 @@ class Fields:
         self._place = 0
 
     def text(self) -> str:
-        """Returns the next text, which a zero ends."""
+        """Returns the next text, which ends with a zero byte."""
         end = self._content.find(b"\0", self._place)
         if end < 0:
             raise self._too_short()
@@ -152,7 +155,7 @@ class Fields:
             ) from None
 
     def numbers(self, form: str) -> tuple[int, ...]:
-        """Returns the next numbers, packed by `form`."""
+        """Returns the next numbers. `form` is their format, as in `struct`."""
         packed = self.raw(struct.calcsize(f"!{form}"))
         return struct.unpack(f"!{form}", packed)
 
@@ -165,7 +168,7 @@ class Fields:
         return found
 
     def listed(self, form: str) -> tuple[int, ...]:
-        """Returns a counted list of numbers."""
+        """Returns the next list of numbers, which begins with their count."""
         (count,) = self.numbers("h")
         return self.numbers(f"{max(count, 0)}{form}")
 
@@ -180,32 +183,32 @@ class Fields:
 
 
 class ClientBytes(asyncio.StreamReader):
-    """The bytes of a client, with a call when the client has left."""
+    """The bytes from a client. `on_left` is called when the client has left."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
         self.on_left: Callable[[], None] = lambda: None
 
     def feed_eof(self) -> None:
-        """Ends the bytes, and tells that the client has left."""
+        """Marks the end of the bytes, and calls `on_left`."""
         super().feed_eof()
         self.on_left()
 
     def set_exception(self, exc: Exception) -> None:
-        """Ends the bytes by an error of the connection, likewise."""
+        """Ends the bytes because of an error of the connection, and calls `on_left`."""
         super().set_exception(exc)
         self.on_left()
 
     def has_bytes(self) -> bool:
-        """Returns True if bytes have arrived that nobody has read."""
+        """Returns True if bytes have arrived that were not read yet."""
         return bool(self._buffer)  # type: ignore[attr-defined]  # asyncio's own, for a subclass
 
     async def read_message(self, most: int, seconds: float) -> tuple[bytes, bytes]:
         """Returns the letter and the content of the next message.
 
-        The message may begin at any time, and is whole within `seconds`. Raises Gone if the client
-        has left, and PostgresError for a message of more than `most` bytes, whose content is not
-        read.
+        This method waits for the beginning of the message without a limit, and then for the rest
+        for at most `seconds`. Raises Gone if the client has left. Raises PostgresError if the
+        message has more than `most` bytes; its content is then not read.
         """
         try:
             kind = await self.readexactly(1)

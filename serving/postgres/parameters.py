@@ -1,7 +1,7 @@
 """The values of a client's parameters, as SQL. Pure.
 
-A value comes as text or in binary form, with the number of its type or 0. A value without a type is
-a bare text, whose type DuckDB takes from its place, as Postgres does.
+A value has text or binary form, with the number of its type or 0. A value without a type becomes a
+plain text literal. DuckDB, like Postgres, decides the type of such a literal by its position.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def parameter_sql(content: bytes | None, oid: int, *, binary: bool) -> str:
-    """Returns a value as an expression of DuckDB.
+    """Returns a value as an SQL expression for DuckDB.
 
-    Raises PostgresError for a value that is not of its type, and for a binary value of a type
-    without a known form.
+    `oid` is the number of the value's type. Raises PostgresError if the value does not fit its
+    type, or if the binary form of the type is not known.
     """
     if content is None:
         return "null" if oid in _TEXTS else f"cast(null as {_duckdb_name(oid)})"
@@ -104,7 +104,7 @@ def _duckdb_name(oid: int) -> str:
 
 
 def _number_sql(written: str) -> str:
-    """Returns a number with as many places as it is written with."""
+    """Returns the SQL expression of a number, with as many decimal places as its text has."""
     whole, _, fraction = written.strip().lstrip("+-").partition(".")
     if not (whole + fraction).isdecimal() or not (whole + fraction).isascii():
         # With an exponent, or not a number.
@@ -126,7 +126,10 @@ def _hex_of(written: str) -> bytes:
 
 
 def _unpacked(content: bytes, oid: int) -> str:
-    """Returns the text of a value in binary form."""
+    """Converts a value from binary form to text.
+
+    Raises ValueError if the binary form of the type is not known.
+    """
     unpack = _UNPACKED.get(oid)
     if unpack is not None:
         return unpack(content)
@@ -214,7 +217,10 @@ def _unpacked_array(content: bytes) -> list[bytes | None]:
 
 
 def texts_of_array(written: str) -> Sequence[str | None]:
-    """Returns the values of an array's text, such as `{1,NULL,"a b"}`. Raises PostgresError."""
+    """Parses the values in the text of an array, such as `{1,NULL,"a b"}`.
+
+    Raises PostgresError if the text is not an array of one dimension.
+    """
     if not (written.startswith("{") and written.endswith("}")):
         raise PostgresError("22P02", "an array is written as {1,2}")
     found: list[str | None] = []

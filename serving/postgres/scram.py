@@ -1,7 +1,8 @@
-"""The server's side of SCRAM-SHA-256, by which a client shows a password without sending it. Pure.
+"""The server's side of SCRAM-SHA-256. Pure.
 
-Source: RFC 5802 and RFC 7677. Postgres's clients send no user name within SCRAM, and no channel is
-bound. Messages are those of PostgreSQL, "SASL Authentication".
+With SCRAM, a client proves that it knows a password without sending it. Source: RFC 5802 and RFC
+7677. Postgres clients send no user name within SCRAM, and channel binding is not offered. The
+messages are described in PostgreSQL, "SASL Authentication".
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _ROUNDS = 4096
 
 
 class WrongPassword(Exception):
-    """A password that is wrong, or an exchange that is not SCRAM."""
+    """The error for a wrong password, or for messages that are not SCRAM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """The facts by which a password is checked, and from which the password cannot be found."""
+    """The values with which a password is checked. They do not reveal the password."""
 
     salt: bytes
     rounds: int
@@ -34,7 +35,7 @@ class Verifier:
 
 
 def verifier_of(password: str, salt: bytes | None = None, rounds: int = _ROUNDS) -> Verifier:
-    """Makes the verifier of a password, with a new salt."""
+    """Creates the verifier of a password. If `salt` is None, a new salt is generated."""
     salt = secrets.token_bytes(16) if salt is None else salt
     prepared = unicodedata.normalize("NFKC", password).encode()
     salted = hashlib.pbkdf2_hmac("sha256", prepared, salt, rounds)
@@ -45,7 +46,7 @@ def verifier_of(password: str, salt: bytes | None = None, rounds: int = _ROUNDS)
 
 
 def read_verifier(text: str) -> Verifier:
-    """Reads a verifier as PostgreSQL writes it: `SCRAM-SHA-256$ROUNDS:SALT$STORED:SERVER`."""
+    """Parses a verifier in PostgreSQL's form: `SCRAM-SHA-256$ROUNDS:SALT$STORED:SERVER`."""
     _, head, keys = text.split("$")
     rounds, salt = head.split(":")
     stored, server = keys.split(":")
@@ -54,16 +55,17 @@ def read_verifier(text: str) -> Verifier:
 
 
 class ScramExchange:
-    """One exchange with a client: the first message, then the final one."""
+    """One exchange with a client: its first message, and then its final message."""
 
     def __init__(self, verifier: Verifier, nonce: str | None = None) -> None:
         self._verifier = verifier
         self._own_nonce = secrets.token_urlsafe(18) if nonce is None else nonce
 
     def answer_first(self, message: str, mechanism: str = MECHANISM) -> str:
-        """Returns the answer to the client's first message. Raises WrongPassword.
+        """Returns the answer to the client's first message.
 
-        `mechanism` is the one that the client has chosen.
+        `mechanism` is the mechanism that the client has chosen. Raises WrongPassword if the message
+        is not valid.
         """
         flag, comma, rest = message.partition(",")
         _identity, comma_again, bare = rest.partition(",")
@@ -80,7 +82,10 @@ class ScramExchange:
         return self._said[len(bare) + 1 :]
 
     def answer_final(self, message: str) -> str:
-        """Returns the answer to the client's final message. Raises WrongPassword."""
+        """Returns the answer to the client's final message.
+
+        Raises WrongPassword if the message does not prove that the client knows the password.
+        """
         without_proof, _, proof = message.rpartition(",p=")
         parts = dict(each.partition("=")[::2] for each in without_proof.split(","))
         try:

@@ -1,8 +1,8 @@
-"""The Postgres server: connections, their bounds, TLS, the password, and cancel requests.
+"""The Postgres server: connections, their limits, TLS, the password, and cancel requests.
 
-A connection is a stranger's until the password was right. Strangers have some places and some
-seconds; if the places are full, the oldest stranger makes room. So clients with the password are
-let in however many others connect.
+A connection belongs to a stranger until the password was right. Strangers have a limited number of
+places and a limited time. If all of their places are taken, the oldest stranger is disconnected. So
+clients with a password are let in, however many others connect.
 """
 
 from __future__ import annotations
@@ -61,9 +61,11 @@ _READ_AHEAD = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class PostgresBounds:
-    """The most connections, the most of strangers, and the seconds until a password is due.
+    """The limits of connections.
 
-    A wrong password costs `wrong_seconds`.
+    `connections` is the most connections of logged-in clients, and `strangers` the most of others.
+    `login_seconds` is the time that a client has to log in. A wrong password delays the answer by
+    `wrong_seconds`.
     """
 
     connections: int = 256
@@ -76,7 +78,8 @@ class PostgresBounds:
 class Passwords:
     """The passwords of users, which are the tokens of the server's clients.
 
-    A user with the name of a token shows that token. Any other user shows the server's own.
+    If the user name is the name of a token, the password is that token. For all other users, the
+    password is the server's own token.
     """
 
     def __init__(self, accounts: Accounts) -> None:
@@ -88,7 +91,7 @@ class Passwords:
         )
 
     def check_token(self, user: str) -> Verifier | None:
-        """Returns the facts by which a user's token is checked; None if no token is asked for."""
+        """Returns the verifier for a user's token, or None if no token is needed."""
         if not self._accounts.is_guarded:
             return None
         named = self._accounts.named(user)
@@ -97,9 +100,9 @@ class Passwords:
         return shared if named is None else read_verifier(named.scram)
 
     def identity(self, user: str, verifier: Verifier | None) -> Identity:
-        """Returns what a user may do who has shown the token of a verifier.
+        """Returns the rights of a user whose token was checked with `verifier`.
 
-        Raises PostgresError if the token is another one by now, or may not read.
+        Raises PostgresError if the user's token has changed since then, or may not read.
         """
         if self.check_token(user) != verifier:
             raise PostgresError(
@@ -117,7 +120,7 @@ class Passwords:
 
 @dataclass(frozen=True, slots=True)
 class _Login:
-    """A client that has logged in: its name, what it has asked for, and its token's verifier."""
+    """A client that has logged in: user name, startup parameters, and its token's verifier."""
 
     user: str
     given: dict[str, str]
@@ -126,7 +129,7 @@ class _Login:
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """A connection, with the secret by which its queries are cancelled."""
+    """A connection, with the secret that a client must send to cancel its queries."""
 
     writer: asyncio.StreamWriter
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(4))
@@ -135,7 +138,7 @@ class _Connection:
 
 
 class PostgresServer:
-    """The server of a project, for one loop."""
+    """The Postgres server of a project, for one event loop."""
 
     def __init__(
         self,
@@ -160,7 +163,7 @@ class PostgresServer:
 
     @asynccontextmanager
     async def running(self, listening: socket.socket) -> AsyncIterator[None]:
-        """Serves at a socket within the block."""
+        """Serves clients at a listening socket for the duration of the block."""
         self._line = WaitingLine(self._bounds.wrong_seconds)
         self._answers = SessionAnswers(
             self._store, self._sandbox, lease_seconds=self._lease_seconds
@@ -228,7 +231,10 @@ class PostgresServer:
                 writer.close()
 
     async def _begin(self, reader: ClientBytes, connection: _Connection) -> _Login | None:
-        """Returns the client once it may ask; None if nothing follows."""
+        """Handles the startup messages, and returns the client when it has logged in.
+
+        Returns None if the connection was only for a cancel request.
+        """
         writer, is_encrypted = connection.writer, False
         while True:
             length, code = struct.unpack("!ii", await _exactly(reader, 8))
@@ -306,7 +312,10 @@ class PostgresServer:
     async def _ask_password(
         self, reader: ClientBytes, writer: asyncio.StreamWriter, user: str, verifier: Verifier
     ) -> None:
-        """Has the client show its password by SCRAM; a wrong one waits in line first."""
+        """Checks the client's password by SCRAM.
+
+        Raises PostgresError if the password is wrong, after a wait in the queue of wrong passwords.
+        """
         exchange = ScramExchange(verifier)
         try:
             writer.write(message(b"R", struct.pack("!i", 10) + text_bytes(MECHANISM) + b"\0"))
@@ -351,7 +360,10 @@ class PostgresServer:
         await session.run()
 
     def _apply(self, settings: SessionSettings, given: dict[str, str]) -> None:
-        """Sets what a client asks for at its start; an unknown option ends the connection."""
+        """Applies the settings that a client requests at startup.
+
+        Raises a fatal PostgresError if a setting is refused.
+        """
         options = given.get("options", "").replace("\\ ", "\0").replace("--", "-c ").split()
         named = [(name, value) for name, value in given.items() if name not in _NO_SETTINGS]
         for each in options:
@@ -369,7 +381,7 @@ class PostgresServer:
                 raise
 
     def _take_process(self) -> int:
-        """Returns a number for a session. Raises PostgresError if all places are taken."""
+        """Returns an unused number for a session. Raises PostgresError if all places are taken."""
         if len(self._connections) >= self._bounds.connections:
             raise PostgresError(
                 TOO_MANY,
@@ -383,7 +395,7 @@ class PostgresServer:
                 return self._last_process
 
     def _cancel(self, content: bytes) -> None:
-        """Ends the query of the session that a cancel request names, if its secret is right."""
+        """Ends the query of the session that a cancel request names, if the secret is right."""
         if len(content) != 8:
             return
         (process,) = struct.unpack("!i", content[:4])
@@ -400,9 +412,9 @@ _NO_SETTINGS = frozenset({"user", "database", "options", "replication"})
 
 
 def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """Reads the certificate and the key of the server; None if neither is given.
+    """Loads the certificate and the key of the server, or returns None if neither is given.
 
-    Raises SettingsError if one of them is missing or cannot be read.
+    Raises SettingsError if only one of them is given, or if they cannot be read.
     """
     if certificate is None and key is None:
         return None

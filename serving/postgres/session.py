@@ -1,9 +1,9 @@
 """The session of a client: statements, portals, and transactions with their snapshot.
 
-A transaction pins a snapshot at its first query, and reads nothing else until its end, whatever is
-promoted meanwhile. A statement outside of a transaction has a snapshot of its own; several
-statements in one message are one transaction. Nothing is written, so a rollback only gives the
-snapshot up. Source: PostgreSQL 16, "Message Flow".
+A transaction pins a snapshot at its first query, and reads only that snapshot until the transaction
+ends, even if a promote happens meanwhile. A statement outside a transaction has its own snapshot;
+several statements in one message form a transaction. Nothing is ever written, so a rollback only
+gives up the snapshot. Source: PostgreSQL 16, "Message Flow".
 """
 
 from __future__ import annotations
@@ -75,11 +75,12 @@ _MOST_PARAMETERS = (1 << 15) - 1
 
 @dataclass(frozen=True, slots=True)
 class SessionBounds:
-    """The bounds of a session.
+    """The limits of a session.
 
-    The bounds are bytes of a message and of all kept texts, the number of statements and portals,
-    seconds for the rest of a message and for a client to take what is sent, and seconds that a
-    snapshot is kept in an idle transaction.
+    `message_bytes` limits a message, and `kept_bytes` limits all kept texts together. `statements`
+    and `portals` are the most prepared statements and open portals. `message_seconds` is the time
+    for the rest of a message to arrive, `send_seconds` the time for a client to read what is sent,
+    and `idle_seconds` the time for which the snapshot of an idle transaction is kept.
     """
 
     message_bytes: int = 1 << 20
@@ -93,7 +94,7 @@ class SessionBounds:
 
 @dataclass(slots=True)
 class _Statement:
-    """A prepared statement; `columns` are None until the statement was described."""
+    """A prepared statement. `columns` is None until the statement has been described."""
 
     sql: str
     command: Command
@@ -103,10 +104,11 @@ class _Statement:
 
 @dataclass(slots=True)
 class _Portal:
-    """A statement with its values, and the rows that are left of its answer.
+    """A statement with its parameter values, and the rest of its rows.
 
-    `formats` are the client's, for each column. `described`: what the client knows of the columns.
-    A cursor that SQL has declared is a portal, too; one that `holds` outlives its transaction.
+    `formats` are the client's format codes for the columns. `described` are the columns as the
+    client knows them, or None. A cursor that was declared in SQL is also a portal. If `holds` is
+    True, the cursor can be used after the end of its transaction.
     """
 
     command: Command
@@ -119,7 +121,7 @@ class _Portal:
     is_done: bool = False
 
     def close(self) -> None:
-        """Gives up the rows that are left."""
+        """Gives up the remaining rows."""
         # The rows of a FETCH are the cursor's.
         if self.rows is not None and not isinstance(self.command, Fetch):
             self.rows.close()
@@ -128,7 +130,10 @@ class _Portal:
 
 @dataclass(slots=True)
 class _Transaction:
-    """The state of a transaction: outside (`I`), inside (`T`), or failed (`E`)."""
+    """The state of a transaction.
+
+    `status` is `I` outside a transaction, `T` inside, and `E` if the transaction has failed.
+    """
 
     status: str = "I"
     pin: TransactionPin | None = None
@@ -139,7 +144,7 @@ class _Transaction:
 
 
 class Session:
-    """One client that has shown its password."""
+    """The session of one client that has logged in."""
 
     def __init__(
         self,
@@ -171,12 +176,15 @@ class Session:
         reader.on_left = self.cancel
 
     def cancel(self) -> None:
-        """Ends the query that runs, if any."""
+        """Ends the running query, if any."""
         if self._client is not None:
             self._client.leave_now()
 
     async def run(self) -> None:
-        """Answers messages until the client leaves. Raises Gone, or a fatal PostgresError."""
+        """Answers messages until the client leaves.
+
+        Raises Gone if the connection ends, and PostgresError if a fatal error occurs.
+        """
         try:
             await self._ready()
             while True:
@@ -260,7 +268,10 @@ class Session:
             portal.close()
 
     async def _extended(self, kind: bytes, content: bytes) -> None:
-        """Answers the messages up to the next Sync; after an error the others are left out."""
+        """Answers a message of the extended protocol.
+
+        After an error, all messages up to the next Sync are ignored.
+        """
         fields = Fields(content)
         try:
             match kind:
@@ -435,7 +446,7 @@ class Session:
         self._portals[name] = portal
 
     async def _describe_statement(self, statement: _Statement) -> None:
-        """Finds the types of a statement's parameters and columns, once."""
+        """Finds the types of a statement's parameters and columns, and stores the types in it."""
         columns: Sequence[Mapping[str, Any]] = ()
         oids: tuple[int, ...] = ()
         match statement.command:
@@ -498,7 +509,7 @@ class Session:
             )
 
     async def _start(self, portal: _Portal) -> None:
-        """Runs the query of a portal, unless it runs already: its rows are there then."""
+        """Runs the query of a portal, unless the portal already has its rows."""
         if portal.rows is not None or portal.is_done:
             return
         match portal.command:
@@ -529,7 +540,10 @@ class Session:
         portal.rows = rows
 
     async def _finish(self, portal: _Portal, most: int | None) -> None:
-        """Sends up to `most` rows of a portal, or all, and how the statement has ended."""
+        """Sends the rows of a portal, at most `most` of them, and then the statement's end.
+
+        If rows are left, a message tells the client that the portal is suspended.
+        """
         rows = portal.rows
         match portal.command:
             case SelectQuery() if rows is not None:
@@ -561,7 +575,10 @@ class Session:
         portal.is_done = portal.is_done or portal.rows is None
 
     async def _send_rows(self, rows: AnswerRows, most: int | None) -> int:
-        """Sends the next `most` rows, or all that are left; returns how many were sent."""
+        """Sends the next `most` rows, or all remaining rows if None.
+
+        Returns the number of sent rows.
+        """
         before = rows.given
         for each in rows.take(most):
             await self._send(each)
@@ -571,7 +588,7 @@ class Session:
         await self._send(message(b"C", text_bytes(tag)))
 
     async def _ask(self, sql: str, wire: Wire) -> AnswerRows:
-        """Asks the sandbox, from the transaction's snapshot if there is a transaction."""
+        """Sends a query to the sandbox, which reads the transaction's snapshot if there is one."""
         reader, is_named = self._identity(), names_snapshot(sql)
         async with self._pinned(reader, always=is_named) as pin:
             translated = translate(
@@ -603,10 +620,11 @@ class Session:
     async def _pinned(
         self, reader: Identity, *, always: bool
     ) -> AsyncIterator[TransactionPin | None]:
-        """Holds the transaction's snapshot, taken by its first query.
+        """Yields the pin of the transaction's snapshot, which the first query takes.
 
-        Outside of a transaction a snapshot is held for the block alone, and only if `always`.
-        Raises PostgresError if the transaction's snapshot has ended.
+        Outside a transaction, a snapshot is pinned only if `always` is True, and only for the
+        block; otherwise, None is yielded. Raises PostgresError if the transaction's snapshot has
+        ended.
         """
         work = self._transaction
         if work.lost is not None:
@@ -620,7 +638,10 @@ class Session:
                 self._give_up_pin()
 
     def _statement_timer(self, client: Client) -> asyncio.TimerHandle | None:
-        """Ends a query after the client's `statement_timeout`, which counts milliseconds."""
+        """Starts a timer that ends a query after the client's `statement_timeout` in milliseconds.
+
+        Returns None if no timer is needed.
+        """
         said = self._settings.value("statement_timeout").removesuffix("ms").strip()
         milliseconds = int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 0
         if not milliseconds or milliseconds >= self._answers.seconds * 1000:
@@ -690,7 +711,7 @@ class Session:
         await self._complete("COMMIT" if committed else "ROLLBACK")
 
     async def _read_held_cursors(self) -> None:
-        """Reads the cursors that outlive their transaction from its snapshot."""
+        """Reads all rows of the cursors that outlive their transaction, from its snapshot."""
         for cursor in self._portals.values():
             if cursor.holds and not cursor.is_done:
                 await self._cursor_rows(cursor, None)
@@ -751,7 +772,10 @@ class Session:
         return found
 
     async def _cursor_rows(self, cursor: _Portal, formats: tuple[int, ...] | None) -> AnswerRows:
-        """Returns a cursor's rows in the given formats, or in those that they have."""
+        """Returns the rows of a cursor in the given formats. If None, the present formats are kept.
+
+        Raises PostgresError if rows were already fetched in other formats.
+        """
         if cursor.rows is not None and formats not in {None, cursor.formats}:
             if cursor.rows.given or cursor.is_done:
                 raise PostgresError(
@@ -793,7 +817,7 @@ class Session:
     # -- the ends of things
 
     def _end_implicit(self) -> None:
-        """Ends what lives no longer than a message, outside of a transaction."""
+        """Closes portals and gives up the pin at the end of a message, outside a transaction."""
         if self._transaction.status == "I":
             self._close_portals(keeps_held=True)
             self._give_up_pin()

@@ -1,8 +1,8 @@
-"""The settings of a session: those that clients read, and those that change an answer.
+"""The settings of a session: those that clients read, and those that change answers.
 
-`kappa.at` and `kappa.generation` choose a moment of the past. Most settings of Postgres have no
-meaning here, and are kept so that a client reads what it has set. A setting that would have to
-change how values are written is refused in any form but the one that is written.
+`kappa.at` and `kappa.generation` select a moment of the past. Most settings of Postgres have no
+effect here, and are stored only so that a client reads back the value that it has set. A setting
+that would change the text form of values can have only its default value.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _MOST = 200
 
 
 class SessionSettings:
-    """The values of a session's settings; names have no case."""
+    """The values of a session's settings. Names are not case-sensitive."""
 
     def __init__(self, user: str) -> None:
         self._defaults = {name.lower(): value for name, value in (_TOLD | _OTHERS).items()}
@@ -94,12 +94,12 @@ class SessionSettings:
         self._shown = ChainMap(self._local, self._values)
 
     def told(self) -> Iterator[tuple[str, str]]:
-        """Yields the settings that a client is told at its start."""
+        """Yields the settings that are sent to a client when it connects."""
         for name in _TOLD:
             yield name, self._shown[name.lower()]
 
     def value(self, name: str) -> str:
-        """Returns a setting. Raises PostgresError for an unknown name."""
+        """Returns the value of a setting. Raises PostgresError if the name is not known."""
         found = self._shown.get(name.lower())
         if found is None:
             raise PostgresError(
@@ -110,13 +110,14 @@ class SessionSettings:
         return found
 
     def all(self) -> list[tuple[str, str]]:
-        """Lists all settings."""
+        """Lists all settings with their values."""
         return sorted(self._shown.items())
 
     def put(self, name: str, value: str | None, *, local: bool = False) -> tuple[str, str] | None:
-        """Sets a setting; None sets its default.
+        """Sets a setting, or resets it to its default if `value` is None.
 
-        Returns the spelling and the value if the client is to be told. Raises PostgresError if the
+        Returns the name and the value if the client must be informed, and otherwise None. With
+        `local`, the value is valid until the end of the transaction. Raises PostgresError if the
         setting cannot have the value.
         """
         key = name.lower()
@@ -147,11 +148,11 @@ class SessionSettings:
         return (_SPELLED[key], self._shown[key]) if key in _SPELLED else None
 
     def is_kept_in_utc(self, name: str, value: str | None) -> bool:
-        """Returns True if times stay in UTC though the client asks for another zone."""
+        """Returns True if times stay in UTC although the client requests another time zone."""
         return name.lower() == "timezone" and (value or "utc").lower() not in _UTC
 
     def when(self) -> Past | None:
-        """Returns the moment of the past that is read; None for now."""
+        """Returns the moment of the past that is selected, or None for now."""
         if at := self._shown[AT]:
             return AtTime(parse_time(at)[0])
         if generation := self._shown[GENERATION]:
@@ -159,11 +160,15 @@ class SessionSettings:
         return None
 
     def begin(self) -> None:
-        """Begins a transaction."""
+        """Remembers the values at the beginning of a transaction."""
         self._before = dict(self._values)
 
     def end(self, *, committed: bool) -> None:
-        """Ends a transaction: a rollback takes back what was set, a commit what was set `LOCAL`."""
+        """Ends a transaction.
+
+        A rollback restores the values from before the transaction. In any case, values that were
+        set with `LOCAL` end.
+        """
         if self._before is not None and not committed:
             self._values.clear()
             self._values.update(self._before)
@@ -171,7 +176,7 @@ class SessionSettings:
         self._local.clear()
 
     def reset(self) -> None:
-        """Sets all defaults."""
+        """Resets all settings to their defaults."""
         self._local.clear()
         self._values.clear()
         self._values.update(self._defaults)

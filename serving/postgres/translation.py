@@ -1,9 +1,10 @@
-"""The words of Postgres that DuckDB reads otherwise, translated in a statement's text. Pure.
+"""Translates words of Postgres that DuckDB would read differently, in a statement's text. Pure.
 
-SQL is DuckDB's. Only what clients send about themselves is translated: names of `pg_catalog` and
-`information_schema`, types such as `regclass`, functions that name the session, and the schema
-`public`. A text is changed word by word, so quotes and comments stay as they are. sqlglot would
-write the whole text anew, and change what a user means in DuckDB's SQL.
+SQL is DuckDB's dialect. Only the parts that client programs send on their own are translated: names
+of `pg_catalog` and `information_schema`, types such as `regclass`, functions that describe the
+session, and the schema `public`. The text is changed word by word, so quoted texts and comments
+stay unchanged. A rewrite of the whole text, for example by sqlglot, would change the meaning of
+DuckDB's SQL.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ SNAPSHOT_FUNCTION = "kappa_snapshot"
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A text for DuckDB; `catalogue` is True if the text reads the catalogue."""
+    """A translated text for DuckDB. `catalogue` is True if the text reads the catalogue."""
 
     sql: str
     catalogue: bool
 
 
 def names_snapshot(sql: str) -> bool:
-    """Returns True if a text may call the function that names the snapshot."""
+    """Returns True if a text may call the function that describes the snapshot."""
     return SNAPSHOT_FUNCTION in sql.lower()
 
 
@@ -66,9 +67,9 @@ def translate(
 ) -> Translated:
     """Translates a statement.
 
-    `user` and `process` are the session's; `setting` returns a setting, or None for an unknown
-    name; `snapshot` is the text of the function that names the snapshot. Raises UsageError if the
-    statement would be too long.
+    `user` and `process` belong to the session. `setting` returns the value of a setting, or None if
+    the name is not known. `snapshot` is the result of the function that describes the snapshot.
+    Raises UsageError if the resulting text would be too long.
     """
     values = {
         **dict.fromkeys(("current_user", "session_user", "current_role"), text(user)),
@@ -86,7 +87,7 @@ def translate(
 
 @dataclass(slots=True)
 class _Translation:
-    """A text on its way: `written` has what stands in place of each word."""
+    """A translation in progress. `written` has the replacement of each word."""
 
     words: list[SqlWord]
     values: Mapping[str, str]
@@ -104,7 +105,7 @@ class _Translation:
         self.places = [at for at, each in enumerate(self.words) if each.kind != "space"]
 
     def translate_all(self) -> None:
-        """Translates each word, from the first to the last."""
+        """Translates all words, from the first to the last."""
         at = 0
         while at < len(self.places):
             word = self._word(at)
@@ -120,18 +121,21 @@ class _Translation:
         return all(self._word(at + place).text == mark for place, mark in enumerate(marks))
 
     def _put(self, at: int, count: int, written: str) -> int:
-        """Puts a text in place of `count` words; returns the count."""
+        """Replaces `count` words by a text, and returns `count`."""
         first, last = self.places[at], self.places[at + count - 1]
         self.written[first : last + 1] = [written] + [""] * (last - first)
         return count
 
     def _put_part(self, at: int, count: int, name: str) -> int:
-        """Puts the name of a part of the catalogue in place of `count` words."""
+        """Replaces `count` words by the name of a part of the catalogue, and returns `count`."""
         self.catalogue = True
         return self._put(at, count, f"{SCHEMA}.{name}")
 
     def _translate_word(self, at: int) -> int:
-        """Translates the word at a place, and perhaps words behind; returns their count."""
+        """Translates the word at a place, possibly with words after it.
+
+        Returns the number of words that were handled.
+        """
         name = self._word(at).name
         if not name:
             return self._looked_up(at) or 1
@@ -160,7 +164,10 @@ class _Translation:
         return self._marks(at - 1, ".") and self.written[self.places[at - 1]] == "."
 
     def _names_database(self, at: int) -> bool:
-        """Returns True for the database in `"kappa"."public"."delays"`, as dbt names tables."""
+        """Returns True if the word is a database in a name such as `"kappa"."public"."delays"`.
+
+        dbt names tables in this way.
+        """
         return (
             self._marks(at + 1, ".")
             and self._marks(at + 3, ".")
@@ -169,7 +176,7 @@ class _Translation:
         )
 
     def _operator(self, at: int) -> int:
-        """`OPERATOR(pg_catalog.~)` is the operator alone."""
+        """Replaces `OPERATOR(pg_catalog.~)` by the operator, and returns the number of words."""
         count = 2
         while self._word(at + count).text not in {")", ""}:
             count += 1
@@ -181,13 +188,17 @@ class _Translation:
         return self._put(at, count + (self._word(at + count).text == ")"), f" {marks} ")
 
     def _collation(self, at: int) -> int:
-        """Returns the count of words of a collation that is the default; 0 for any other."""
+        """Returns the number of words of a default collation, or 0 for any other collation."""
         if self._word(at + 1).name == "pg_catalog" and self._marks(at + 2, "."):
             return 4
         return 2 if self._word(at + 1).name in _DEFAULT_COLLATIONS else 0
 
     def _looked_up(self, at: int) -> int:
-        """`'name'::regclass` is the number of the relation of that name."""
+        """Replaces a quoted name with a cast, or a quoted array, and returns the number of words.
+
+        `'name'::regclass` becomes a call that returns the number of the relation with that name.
+        Returns 0 if nothing was replaced.
+        """
         if self._word(at).kind not in {"text", "parameter"}:
             return 0
         if self._is_array_of_any(at):
@@ -207,7 +218,7 @@ class _Translation:
         return self._put_part(at, place - at + 1, f"_{function}({value})")
 
     def _is_array_of_any(self, at: int) -> bool:
-        """Returns True for the array in `= any('{a,b}')`, which DuckDB would take for a text."""
+        """Returns True for the array in `= any('{a,b}')`, which DuckDB would treat as a text."""
         return (
             self._word(at).text.startswith("'{")
             and self._marks(at - 1, "(")
@@ -216,7 +227,10 @@ class _Translation:
         )
 
     def _catalogue_name(self, at: int, skipped: int) -> int:
-        """Translates a name; `skipped` words before the name are its schema."""
+        """Translates a name, and returns the number of words that were handled.
+
+        `skipped` is the number of words before the name that form its schema.
+        """
         place = at + skipped
         word, count = self._word(place), skipped + 1
         name = word.name
@@ -250,7 +264,7 @@ class _Translation:
         return self._put(at, count, word.text) if skipped else 1
 
     def _name_series(self, place: int) -> None:
-        """Names the column of `generate_series(...) s`, which is `s` in Postgres, too."""
+        """Gives the column of `generate_series(...) s` the name `s`, as in Postgres."""
         depth, at = 1, place + 2
         while depth and at < len(self.places):
             depth += (self._word(at).text == "(") - (self._word(at).text == ")")
@@ -260,7 +274,10 @@ class _Translation:
             self.written[self.places[at]] = f"{alias.text}({alias.text})"
 
     def _called_value(self, place: int) -> tuple[int, str] | None:
-        """Returns the value of a call that names the session, and the count of its words."""
+        """Returns the value of a call that describes the session, and its number of words.
+
+        Returns None if the call does not describe the session.
+        """
         name = self._word(place).name
         if name in self.values and self._marks(place + 2, ")"):
             return 3, self._shown(place, place + 3, name, self.values[name])
@@ -281,7 +298,7 @@ class _Translation:
         return None
 
     def _shown(self, at: int, behind: int, name: str, value: str) -> str:
-        """Returns a value that keeps the name of its function where the value is a column."""
+        """Returns a value. An output column gets the name of the value's function as its alias."""
         before, after = self._word(at - 1), self._word(behind)
         is_column = (
             self.depth == 0

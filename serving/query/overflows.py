@@ -1,4 +1,4 @@
-"""The count of folded values in served tables that do not fit."""
+"""Counts the folded values in served tables that do not fit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from kappa.state.table import TableBirth
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The rows of a served table whose folded value does not fit.
+    """The number of rows of a served table with a folded value that does not fit.
 
     A sum that does not fit its type is null. `is_cut` is True for an array whose values have too
-    many bytes; the array has the first values alone.
+    many bytes; such an array keeps only its first values.
     """
 
     pipeline: str
@@ -36,7 +36,7 @@ class Overflow:
 
     @property
     def as_text(self) -> str:
-        """Returns the overflow in words."""
+        """Describes the overflow in a sentence for users."""
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
         if self.is_cut:
             return (
@@ -48,7 +48,10 @@ class Overflow:
 
 @dataclass(frozen=True, slots=True)
 class OverflowMark:
-    """The boolean column that is true where a folded column's value does not fit."""
+    """A boolean column that marks the rows in which a folded column's value does not fit.
+
+    `column` is the folded column, and `mark` is the boolean column.
+    """
 
     table: str
     column: str
@@ -57,7 +60,7 @@ class OverflowMark:
 
 
 def overflow_marks(birth: Birth) -> tuple[OverflowMark, ...]:
-    """Lists the columns that mark values which do not fit."""
+    """Lists the columns of a build that mark values which do not fit."""
     return tuple(
         OverflowMark(table.name, name, mark, is_cut=not isinstance(fold, Sum))
         for table in birth.tables
@@ -70,7 +73,7 @@ def overflow_marks(birth: Birth) -> tuple[OverflowMark, ...]:
 def count_overflows(store: Store) -> tuple[Overflow, ...]:
     """Counts the folded values of served tables that do not fit.
 
-    Each overflow has at least one row. A table and column without an overflow are left out.
+    Each returned overflow has at least one row. Columns without an overflow are left out.
     """
     return ask_snapshot(
         store,

@@ -71,7 +71,7 @@ class Answer:
 
     @property
     def offsets(self) -> Mapping[str, Offsets]:
-        """Returns the offsets of each build.
+        """Returns the offsets of the frontier of each build.
 
         All tables of a build are at the same frontier.
         """
@@ -86,11 +86,11 @@ class Answer:
 def answer_query(
     store: Store, sql: str, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> Answer:
-    """Answers a query from the rows that serve now, or served in the past.
+    """Answers a query from the rows that are served now, or were served at `when`.
 
-    Raises UsageError, with DuckDB's own candidates as a hint, if the query has a mistake. Raises
-    Conflict if the snapshot could not be kept long enough, again and again. Raises the errors of
-    `pin_at`, too.
+    Raises UsageError if the query has a mistake; DuckDB's suggestions are the hint. Raises Conflict
+    if the snapshot was not kept until the end of the query in several attempts. Also raises the
+    errors of `pin_at`.
     """
     return read_snapshot(
         store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds
@@ -105,10 +105,10 @@ def answer_each(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> tuple[_Found, ...]:
-    """Answers several queries from one snapshot, one after the other, each by `answer`.
+    """Answers several queries from one snapshot, one after the other, each with `answer`.
 
-    An error names the query, if there are several, and no answer is given. Raises the errors of
-    `answer_query`.
+    If a query fails, no answers are returned; if there are several queries, the error names the
+    failed query. Raises the errors of `answer_query`.
     """
 
     def answer_all(reader: Reader, snapshot: Snapshot) -> tuple[_Found, ...]:
@@ -135,7 +135,7 @@ def read_snapshot(
 ) -> Answer:
     """Returns the rows that `queries` reads from a snapshot.
 
-    `queries` may ask any number of queries. Pins and retries as `ask` does.
+    `queries` may run any number of queries. Pins a snapshot and retries as `ask_snapshot` does.
     """
 
     def answer_from(reader: Reader, snapshot: Snapshot) -> Answer:
@@ -152,11 +152,10 @@ def ask_snapshot(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> _Found:
-    """Returns the result of `question` over a pinned snapshot.
+    """Returns the result of `question` over a pinned snapshot, of now or of the past.
 
-    The snapshot is of now or of the past. Asks again on a newer snapshot if the first snapshot was
-    not kept until the end. If a relation cannot be made, only the queries that name the relation
-    fail.
+    If the snapshot was not kept until the end, asks again on a newer snapshot. If a relation cannot
+    be made, only queries that name the relation fail.
     """
     attempt = 0
     while True:
@@ -189,10 +188,10 @@ def ask_part(
     *,
     lease_seconds: float = 60.0,
 ) -> tuple[Snapshot, _Found]:
-    """Returns the snapshot of now, and the result of `question` over a part of the snapshot.
+    """Returns the present snapshot, and the result of `question` over a part of it.
 
-    `part_of` narrows the snapshot to some pipelines. Only these are opened, in their schemas alone.
-    Asks again as `ask_snapshot` does.
+    `part_of` narrows the snapshot to some pipelines. Only these pipelines are opened, in their own
+    schemas without public names. Asks again as `ask_snapshot` does.
     """
     attempt = 0
     while True:
@@ -213,8 +212,8 @@ def ask_part(
 def connect_reader(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
     """Opens a reader of a whole snapshot.
 
-    The caller keeps the snapshot pinned meanwhile. Raises UsageError, with the name of the
-    relation, if a relation cannot be made.
+    The caller must keep the snapshot pinned while the reader is open. Raises the error of the first
+    relation that cannot be made; the error names the relation.
     """
     reader = open_snapshot(snapshot, store, limits=limits)
     for broken in reader.broken:
@@ -230,10 +229,10 @@ def open_snapshot(
     limits: Limits | None = None,
     has_public_names: bool = True,
 ) -> Reader:
-    """Opens a reader of a snapshot; some of its relations may be broken.
+    """Opens a reader of a snapshot. Some relations of the reader may be broken.
 
-    The caller keeps the snapshot pinned meanwhile. Without `has_public_names`, only the schemas of
-    the pipelines are made, which takes half of the time.
+    The caller must keep the snapshot pinned while the reader is open. Without `has_public_names`,
+    only the schemas of the pipelines are made, in half of the time.
     """
     relations = relations_of(snapshot, store)
     showing = relations if has_public_names else (_SCHEMAS_ALONE, *relations)
@@ -265,9 +264,10 @@ def connect_pair(
     limits: Limits | None,
     after_store: Store | None = None,
 ) -> Reader:
-    """Opens a reader of two builds; the caller keeps both builds pinned meanwhile.
+    """Opens a reader of two builds.
 
-    `after_store` is the store of the second build, if that build is in another store.
+    The caller must keep both builds pinned while the reader is open. `after_store` is the store of
+    the second build, if the second build is in another store.
     """
     reader = open_reader(limits, served=True)
     try:
@@ -285,7 +285,7 @@ def _compared(table: TableBirth) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class SavedAnswer:
-    """The number of rows in a file, and the snapshot that the rows were read from."""
+    """The number of rows written to a file, and the snapshot that the rows were read from."""
 
     rows: int
     snapshot: Snapshot
@@ -294,11 +294,11 @@ class SavedAnswer:
 def save_answer(
     store: Store, sql: str, file: Path, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> SavedAnswer:
-    """Writes the answer of a query to a file.
+    """Writes the answer of a query to a file, in batches of rows.
 
-    The rows are written in batches. The file replaces an earlier file as a whole. The extension
-    decides the form. Raises UsageError if the extension is unknown, if the file cannot be written,
-    or as `answer` does.
+    The file replaces an earlier file as a whole. The extension of the file decides its format.
+    Raises UsageError if the extension is unknown or if the file cannot be written. Also raises the
+    errors of `answer_query`.
     """
     write = _WRITERS.get(file.suffix.lower())
     if write is None:

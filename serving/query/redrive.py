@@ -1,9 +1,10 @@
-"""Redriving: rejects are exported, fixed, and produced again.
+"""Redriving: rejects are exported, corrected, and produced again.
 
 A redriven record is sent to the partition of its original, and names the original
-(kappa/records/redrive.py). Each build decides by the log alone whether to fold a redriven record,
+(kappa/records/redrive.py). Each build decides from the log alone whether to fold a redriven record,
 so producing a record twice does no harm. All lines are checked before the first line is sent: if a
-line is wrong, nothing is sent. The form of a line is in kappa/records/lines/envelope.py.
+line is wrong, nothing is sent. The format of a line is described in
+kappa/records/lines/envelope.py.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _EXPORT = "lines come from: kappa rejects export > rejects.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A fixed record, and the reject that its line names.
+    """A corrected record, and the reject that its line names.
 
-    `number` is the number of the line in the file.
+    `number` is the number of the line in the file. `names` is the position of the reject.
     """
 
     number: int
@@ -48,10 +49,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """The records to produce, by topic, and the number of skipped lines.
+    """The records to produce, by topic, and the numbers of skipped lines.
 
-    Lines are skipped if their fix was folded before, or if the record is unchanged since the
-    reject.
+    `folded_already` counts the lines whose correction was already folded, and `unmended` counts the
+    lines whose record is unchanged since the reject.
     """
 
     records: Mapping[str, tuple[ProducedRecord, ...]]
@@ -60,7 +61,7 @@ class Redrive:
 
     @property
     def as_text(self) -> str:
-        """Returns a line for each topic, and a line for each kind of skipped lines."""
+        """Describes the plan: a line of text for each topic, and for each kind of skipped lines."""
         lines = [
             f"{len(records):,} record{'s' * (len(records) != 1)} to topic {topic}"
             for topic, records in self.records.items()
@@ -84,7 +85,7 @@ class Redrive:
 
 
 def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
-    """Returns the rejects without a folded fix, in the order of the log. Pure.
+    """Returns the rejects for which no correction was folded, in the order of the log. Pure.
 
     For each original, only the last attempt is returned.
     """
@@ -96,18 +97,19 @@ def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 
 def is_mendable(reject: Reject) -> bool:
-    """Returns False if no record can correct a reject. Pure.
+    """Returns True if a redriven record can correct a reject. Pure.
 
-    The redriven record of a late or expired reject would be as late. Where a step failed when it
-    was woken, and where a key has records in a lower partition, the record is folded.
+    A late or expired reject cannot be corrected: its redriven record would be late, too. A record
+    needs no correction if it was folded, as when a step failed while it was woken, or when a key
+    has records in a lower partition.
     """
     return reject.reason not in {Reason.LATE, Reason.EXPIRED, *FOLDED_REASONS}
 
 
 def export_line(reject: Reject) -> str:
-    """Returns a reject as a line to fix and redrive. Pure.
+    """Formats a reject as a line that a user corrects and redrives. Pure.
 
-    A header names the original.
+    A header of the line names the original.
     """
     headers = (
         *((name, value) for name, value in reject.headers if name != HEADER),
@@ -122,10 +124,10 @@ def export_line(reject: Reject) -> str:
 
 
 def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
-    """Returns the records of a file.
+    """Parses the corrected lines of a file.
 
-    Raises UsageError with the line's number if a line is not an envelope or names no reject, and
-    UsageError if the file has no record.
+    Raises UsageError with the line's number if a line is not an envelope, names no reject, or names
+    the same reject as another line. Raises UsageError if the file has no record.
     """
     found: list[Line] = []
     seen: dict[Position, int] = {}
@@ -175,11 +177,12 @@ def plan_redrive(
     births: Mapping[str, Birth],
     facts: Mapping[str, TopicFacts | None],
 ) -> Redrive:
-    """Returns the records to produce for these lines. Pure.
+    """Returns the records to produce for corrected lines. Pure.
 
-    `rejects` and `births` belong to the serving builds; `facts` describe the named topics. Raises
-    UsageError if a line names no reject. Raises Conflict if the topic is no longer the topic that
-    the record was rejected from.
+    `rejects` and `births` belong to the serving builds. `facts` describes the named topics. Raises
+    UsageError if a line does not name a reject that can be redriven. Raises Conflict if the topic
+    is not the topic that the record was rejected from, or if the build cannot fold redriven
+    records.
     """
     by_place: dict[Position, list[Reject]] = {}
     for reject in rejects:
@@ -233,10 +236,10 @@ def plan_lines(
     *,
     lease_seconds: float = 60.0,
 ) -> Redrive:
-    """Plans to redrive the fixed lines of an export, by the rejects of the builds that serve.
+    """Plans the redriving of corrected lines, using the rejects of the serving builds.
 
-    `connect` returns the broker's client, and is called once the lines are read. Raises the errors
-    of `read_lines`, `connect` and `plan_redrive`. Nothing is sent.
+    `connect` returns the broker's client, and is called after the lines were read. Nothing is sent.
+    Raises the errors of `read_lines`, `connect` and `plan_redrive`.
     """
     read = read_lines(lines)
     topics = sorted({line.names.topic for line in read})
@@ -249,9 +252,9 @@ def plan_lines(
 def produce_redrive(
     store: Store, planned: Redrive, log: Log, *, lease_seconds: float = 60.0
 ) -> Mapping[str, Acknowledged]:
-    """Produces the planned records, and takes their rejects out of the drift.
+    """Produces the planned records, and removes their rejects from the drift.
 
-    Returns what the broker has acknowledged, by topic.
+    Returns the records that the broker has acknowledged, by topic.
     """
     sent = {topic: log.produce(records, topic) for topic, records in planned.records.items()}
     # Drift is for people: the records are in the log, whether or not the drift can be written.
@@ -261,9 +264,9 @@ def produce_redrive(
 
 
 def settle_drifts(store: Store, planned: Redrive, *, lease_seconds: float = 60.0) -> None:
-    """Takes the rejects that were redriven out of the drift of the builds that serve.
+    """Removes redriven rejects from the drift of the serving builds.
 
-    If another reject of the reason is left, its record becomes the proof.
+    If another reject with the same reason is left, the drift refers to that reject instead.
     """
     originals = (
         named_original(record.headers) for each in planned.records.values() for record in each
@@ -292,10 +295,10 @@ def settle_drifts(store: Store, planned: Redrive, *, lease_seconds: float = 60.0
 
 
 def _check_order(line: Line, birth: Birth) -> None:
-    """Raises UsageError if a changed key would break an order.
+    """Raises UsageError if a changed key would break the order of an ordered fold.
 
-    An order breaks if a table needs each key's rows in a single partition. In the partition of the
-    original, the record would be folded into a state that readers may not see.
+    An ordered fold needs all rows of a key in a single partition. A redriven record goes to the
+    original's partition, where it would be folded into a state that readers may not see.
     """
     ordered = [table.name for table in birth.tables if table.steps_over]
     if ordered:

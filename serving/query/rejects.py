@@ -1,7 +1,8 @@
-"""Rejects: records that were not valid.
+"""Reads rejects: records that were not valid.
 
-A reject has the raw bytes, the position in the log, and the reason. No record is ever dropped
-silently. Rejects are read at a single snapshot, of the builds that serve or of a given build.
+A reject has the raw bytes of the record, its position in the log, and the reason. Every invalid
+record becomes a reject. Rejects are read from a single snapshot, of the serving builds or of one
+given build.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from kappa.tables.views.served import stored_sql
 class Reject:
     """A record that a build of a pipeline has rejected.
 
-    `original` is the record that a fixed record replaces: this record, or the record that this
-    record was redriven for. `redriven_at` is the offset of the redriven record that was folded, or
-    None. A `timestamp` that Python lacks is text.
+    `original` is the record that a corrected record replaces: this record itself, or the record for
+    which this record was redriven. `redriven_at` is the offset of the redriven record that was
+    folded, or None. `timestamp` is text if Python cannot represent the time.
     """
 
     pipeline: str
@@ -54,10 +55,10 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class RejectFilter:
-    """A filter of rejects: by a pipeline that serves, or by a build.
+    """A filter for rejects.
 
-    The build need not serve. The filter also selects by reason, by position in the log, or by
-    topics.
+    The filter selects by a serving pipeline or by a build, which need not serve. It also selects by
+    reason, by position in the log, or by topics. None selects all.
     """
 
     pipeline: str | None = None
@@ -70,9 +71,9 @@ class RejectFilter:
 def newest_rejects(
     store: Store, wanted: RejectFilter, *, limit: int | None, lease_seconds: float = 60.0
 ) -> tuple[Reject, ...]:
-    """Returns the newest rejects, newest first; `limit` None means all.
+    """Returns the newest rejects, newest first, up to `limit` rejects or all if None.
 
-    Raises UsageError if no build of the pipeline serves.
+    Raises UsageError if the wanted pipeline is not served, or if the wanted build does not exist.
     """
     found = _read_rejects(
         store,
@@ -100,7 +101,7 @@ def rejects_in_order(
 ) -> tuple[Reject, ...]:
     """Returns all rejects in the order of the log.
 
-    Raises UsageError if no build of the pipeline serves.
+    Raises UsageError if the wanted pipeline is not served, or if the wanted build does not exist.
     """
     return tuple(
         sorted(
@@ -112,7 +113,7 @@ def rejects_in_order(
 
 @dataclass(frozen=True, slots=True)
 class RejectCount:
-    """The number of rejects, and of rejects that no redriven record has corrected."""
+    """The number of rejects, and the number that no redriven record has corrected (`left`)."""
 
     all: int
     left: int
@@ -125,10 +126,10 @@ KnownCounts = dict[tuple[str, int], Mapping[str, RejectCount]]
 def count_rejects(
     store: Store, *, lease_seconds: float = 60.0, known: KnownCounts | None = None
 ) -> dict[tuple[str, str], RejectCount]:
-    """Counts the rejects of the builds that serve, by pipeline and reason.
+    """Counts the rejects of the serving builds, by pipeline and reason.
 
-    `known` has earlier counts, and gets the counts of now in their place: the rows of a version
-    never change.
+    `known` has the counts of an earlier call, and receives the present counts instead. Counts are
+    reused because the rows of a version never change.
     """
     before = {} if known is None else dict(known)
     counted: KnownCounts = {}
@@ -242,7 +243,7 @@ def _rejects_of_build(
 def _stored_rows(
     store: Store, birth: Birth, frontier: Frontier, query: str
 ) -> Iterable[tuple[Any, ...]]:
-    """Returns the rows of a query over `stored`, the rejects of a build as they are stored."""
+    """Returns the rows of a query over a build's stored rejects, which it names `stored`."""
     table = birth.table(REJECTS)
     paths = files(
         table_path(store, birth.build, REJECTS),
@@ -259,7 +260,7 @@ def _stored_rows(
 
 
 def _widened_sql(stored: str, table: TableBirth) -> str:
-    """Returns SQL that adds the columns that an older build's rejects lack."""
+    """Returns SQL that adds the columns that an older build's rejects do not have, as nulls."""
     lacking = "".join(
         f', null as "{name}"'
         for name, _ in REJECTS_BIRTH.columns
@@ -269,9 +270,10 @@ def _widened_sql(stored: str, table: TableBirth) -> str:
 
 
 def _rejects_sql(wanted: RejectFilter) -> str:
-    """Returns SQL for rejects.
+    """Returns the SQL that reads the wanted rejects from `stored`.
 
-    Each reject has the first reject of its chain, and the folded fix of either.
+    Each row also has the first reject of its chain of redriven records, and the offset of the
+    folded redriven record for either.
     """
     conditions = ["r._deleted is not true"]
     if wanted.reason is not None:

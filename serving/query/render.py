@@ -1,7 +1,8 @@
-"""The text of values: a table for people, JSON and CSV for machines. Pure.
+"""Renders values as text: a table for display, JSON and CSV for machines. Pure.
 
-docs/reference/values.md has the text of each DuckDB type in each form. Values that Python lacks
-come as text already (kappa/declare/values/exact_sql.py); all other values are written here.
+docs/reference/values.md lists the text of each DuckDB type in each format. Values that Python
+cannot represent arrive as text already (kappa/declare/values/exact_sql.py); all other values are
+formatted here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Paint = Callable[[str, str], str]
 
 
 class Form(StrEnum):
-    """The format in which a reading command prints."""
+    """The output format of a command that reads."""
 
     TABLE = "table"
     JSON = "json"
@@ -39,14 +40,14 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows under named columns.
+    """Rows with named columns.
 
-    `wide` columns are for machines: JSON and CSV have these columns, and the table leaves them out.
-    The other fields are for the table alone. `is_report` means that the rows are Kappa's own and
-    not a user's, so nulls are blank, and a terminal that is too narrow cuts texts. Before that,
-    columns of `least` are left out, the first column first, and the texts of the column `below`
-    stand below the table, each after the row's cell of `labels`. `times` are columns of times as
-    text. `empty` stands in place of a table without rows.
+    JSON and CSV have all columns; the table for display leaves the `wide` columns out. The other
+    fields concern only the table for display. `is_report` means that the rows are Kappa's own and
+    not a user's: nulls are then blank, and texts are cut to fit a narrow terminal. Before texts are
+    cut, the columns in `least` are left out, the first one first. The texts of the column `below`
+    are then printed below the table, each after the row's cell of the column `labels`. `times` has
+    the columns with times as text. `empty` is printed instead of a table without rows.
     """
 
     columns: tuple[str, ...]
@@ -60,7 +61,7 @@ class Listing:
     empty: str = ""
 
     def row_objects(self) -> list[dict[str, Any]]:
-        """Returns each row as an object."""
+        """Returns each row as a mapping from column to value."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
@@ -73,10 +74,11 @@ def render_listing(
     width: int | None = None,
     paint: Paint | None = None,
 ) -> str:
-    """Renders a listing in a form, with a line end at the end.
+    """Renders a listing in a format, with a line end at the end.
 
-    JSON is made of `document`, which has more than the rows, if a document is given. The table has
-    `heading` above the columns. A report is cut to `width` cells, and `paint` colours its cells.
+    If `document` is given, it is the content of JSON instead of the rows; it contains more than the
+    rows. The table has `heading` above the columns. A report is cut to `width` cells, and `paint`
+    colours its cells.
     """
     match form:
         case Form.JSON:
@@ -91,7 +93,7 @@ def render_listing(
 
 
 def to_json(document: object) -> str:
-    """Renders a value as JSON, with a line for each element at the top."""
+    """Renders a value as JSON, with each element of the outermost list or object on new lines."""
     return json.dumps(
         json_value(document),
         ensure_ascii=False,
@@ -101,13 +103,13 @@ def to_json(document: object) -> str:
 
 
 def object_line(names: Iterable[str], row: Iterable[object]) -> str:
-    """Renders a row as a JSON object on a line, with a line end."""
+    """Renders a row as a JSON object on one line, with a line end."""
     document = json_value(dict(zip(names, row, strict=True)))
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def json_value(value: object) -> object:
-    """Returns a value in JSON's types."""
+    """Converts a value to the types of JSON."""
     match value:
         case None | bool() | int() | str():
             return str(value) if isinstance(value, StrEnum) else value
@@ -131,7 +133,7 @@ def json_value(value: object) -> object:
 
 
 def cell_text(value: object) -> str:
-    """Renders a value for a cell of a table."""
+    """Renders a value as the text of a table's cell."""
     match value:
         case None:
             return "null"
@@ -144,9 +146,9 @@ def cell_text(value: object) -> str:
 
 
 def printable_text(text: str) -> str:
-    """Escapes the control characters of a text of several lines, for a terminal.
+    """Escapes the control characters of a text for a terminal, but keeps its line ends.
 
-    A message may quote data.
+    A message may quote data, and data may contain control characters.
     """
     return "\n".join(map(_escaped_text, text.split("\n")))
 
@@ -158,7 +160,7 @@ def _csv_lines(listing: Listing) -> Iterator[str]:
 
 
 def columns_of(names: Iterable[str], types: Iterable[str]) -> list[dict[str, str]]:
-    """Describes the columns of an answer: a name and DuckDB's type each."""
+    """Describes the columns of an answer, each by its name and DuckDB's type."""
     return [{"name": name, "type": kind} for name, kind in zip(names, types, strict=True)]
 
 
@@ -180,7 +182,7 @@ def _csv_cell(value: object) -> str:
 
 
 def _one_line_text(value: object) -> str:
-    """Returns the text of a value; a value with parts is JSON on a single line."""
+    """Returns the text of a value on one line. A value with parts is rendered as JSON."""
     shown = json_value(value)
     return (
         shown
@@ -190,7 +192,7 @@ def _one_line_text(value: object) -> str:
 
 
 def render_expanded(listing: Listing) -> str:
-    """Renders each row as lines of a column and its value, below a line with the row's number."""
+    """Renders each row as a line with its number, and then a line for each column."""
     heads = [_escaped_text(column) for column in listing.columns]
     width = max(map(cell_len, heads), default=0)
     lines = []
@@ -205,9 +207,9 @@ def render_expanded(listing: Listing) -> str:
 
 @dataclass(slots=True)
 class _Column:
-    """A column of a table: the name, the texts of the cells, and the width in cells.
+    """A column of a table: its name, the texts of its cells, and its width in cells.
 
-    Numbers and times are whole or left out, and never cut.
+    `is_whole` is True for columns of numbers or times, which are never cut.
     """
 
     name: str
@@ -265,7 +267,10 @@ def _time_cell(value: str | datetime) -> str:
 def _fitted_columns(
     listing: Listing, columns: list[_Column], width: int
 ) -> tuple[list[_Column], list[str]]:
-    """Returns the columns that fit a width, with their widths, and lines to stand below."""
+    """Returns the columns that fit a width, and the lines to print below the table.
+
+    The widths of the returned columns are changed so that the columns fit.
+    """
     below: list[str] = []
     if _whole_width(columns) > width and listing.below:
         texts = next(each for each in columns if each.name == listing.below)
@@ -294,7 +299,7 @@ def _least_width(columns: Sequence[_Column], least: int) -> int:
 
 
 def _cut_columns(columns: Sequence[_Column], width: int, least: int) -> None:
-    """Narrows the widest columns of texts, down to `least` cells, until all fit a width."""
+    """Narrows the widest text columns, to at least `least` cells, until all columns fit `width`."""
     texts = [each for each in columns if not each.is_whole and each.width > least]
     while texts and _whole_width(columns) > width:
         widest = max(texts, key=lambda each: each.width)
@@ -304,7 +309,7 @@ def _cut_columns(columns: Sequence[_Column], width: int, least: int) -> None:
 
 
 def _cut_text(text: str, width: int) -> str:
-    """Returns a text of at most `width` cells; an ellipsis stands for the rest."""
+    """Shortens a text to at most `width` cells. An ellipsis replaces the end."""
     if cell_len(text) <= width:
         return text
     cut = text[: width - 1]

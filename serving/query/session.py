@@ -1,7 +1,7 @@
-"""A session: many queries of one person, over a snapshot that stays pinned.
+"""A session: many queries of one user over a snapshot that stays pinned.
 
-Queries run in confined processes (sandbox/), which have the files of the pinned snapshot alone. So
-every answer of a session is of the same frontiers, until another snapshot is pinned.
+Queries run in confined processes (sandbox/), which have only the files of the pinned snapshot. So
+all answers of a session come from the same frontiers, until another snapshot is pinned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class QuerySession:
     """A pinned snapshot, and the processes that answer queries over it."""
 
     def __init__(self, store: Store, allowance: Allowance, *, lease_seconds: float) -> None:
-        """Pins the snapshot that is served now. `allowance` bounds each query."""
+        """Pins the snapshot that is served now. `allowance` limits each query."""
         self._store = store
         self._lease_seconds = lease_seconds
         self._sandbox = Sandbox(allowance)
@@ -42,13 +42,13 @@ class QuerySession:
         return self._pinned.snapshot
 
     def start_processes(self) -> None:
-        """Starts the processes for the first queries before the first query is asked."""
+        """Starts the processes for the first queries in advance."""
         self._sandbox.start_processes()
 
     def pin_snapshot(self, when: Past | None = None) -> None:
-        """Pins the snapshot of now, or of the past, in place of the snapshot before.
+        """Pins the present snapshot, or a snapshot of the past, instead of the previous snapshot.
 
-        The snapshot before stays pinned if this fails. Raises the errors of `pin_at`.
+        If this fails, the previous snapshot stays pinned. Raises the errors of `pin_at`.
         """
         before = self._pin
         self._pin = ExitStack()
@@ -61,14 +61,14 @@ class QuerySession:
         _release(before)
 
     def list_tables(self) -> tuple[ServedTable, ...]:
-        """Lists the tables and views of the snapshot, without the number of their rows."""
+        """Lists the tables and views of the snapshot, without their numbers of rows."""
         return tables_of_snapshot(self.snapshot, self._store)
 
     def ask_query(self, question: Question, *, client: Client | None = None) -> Reply:
         """Answers a query from the pinned snapshot.
 
-        A snapshot whose lease has ended, as when the machine was suspended, is replaced by another
-        snapshot of the same moment. Raises the errors of `Sandbox.ask_query`.
+        If the lease on the snapshot has ended, for example because the machine was suspended,
+        another snapshot of the same moment is pinned. Raises the errors of `Sandbox.ask_query`.
         """
         try:
             return self._sandbox.ask_pinned(self._store, self._pinned, question, client=client)
@@ -107,6 +107,6 @@ def _release(pin: ExitStack) -> None:
 
 
 def known_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns DuckDB's functions that a confined query may call, and DuckDB's keywords."""
+    """Returns the functions that a confined query may call, and DuckDB's keywords."""
     functions, keywords = sql_words()
     return tuple(sorted({*functions, *TABLE_FUNCTIONS} - REFUSED_FUNCTIONS)), keywords

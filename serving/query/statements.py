@@ -1,4 +1,4 @@
-"""The statements of a text that a person has typed or written into a file."""
+"""Splits a text from a terminal or a file into SQL statements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPACE = re.compile(r"(?:\s++|--[^\n]*+)*+(/\*)?")
 
 @dataclass(frozen=True, slots=True)
 class SqlStatement:
-    """A statement without its semicolon, and the line of the text on which it begins."""
+    """A statement without its semicolon, and the number of the line on which it begins."""
 
     text: str
     line: int
@@ -21,9 +21,9 @@ class SqlStatement:
 
 @dataclass(frozen=True, slots=True)
 class SqlSplit:
-    """The statements of a text that a semicolon ends, and the text after the last semicolon.
+    """The statements in a text that end with a semicolon, and the text after the last semicolon.
 
-    `rest` is None if only white space and comments are there.
+    `rest` is None if the text after the last semicolon has only white space and comments.
     """
 
     statements: tuple[SqlStatement, ...]
@@ -31,14 +31,17 @@ class SqlSplit:
 
     @property
     def whole(self) -> tuple[SqlStatement, ...]:
-        """Returns the statements of a whole file, whose last statement needs no semicolon."""
+        """Returns all statements of a complete file.
+
+        The last statement of a file needs no semicolon.
+        """
         return self.statements if self.rest is None else (*self.statements, self.rest)
 
 
 def split_statements(sql: str) -> SqlSplit:
     """Splits a text at the semicolons that end a statement.
 
-    A semicolon in quotes or in a comment ends nothing. Statements without any token are left out.
+    A semicolon in quotes or in a comment does not end a statement. Empty statements are left out.
     """
     begun, line, has_words, statements = 0, 1, False, list[SqlStatement]()
     for word in words_of(sql):
@@ -54,13 +57,13 @@ def split_statements(sql: str) -> SqlSplit:
 
 
 def _statement(text: str, line: int) -> SqlStatement:
-    """Returns the statement in a text that begins on a line."""
+    """Returns the statement in a part of a text that begins on line `line`."""
     stripped = text.strip()
     return SqlStatement(stripped, line + text.count("\n", 0, text.find(stripped)))
 
 
 def _is_blank(text: str) -> bool:
-    """Returns True if a text is white space and comments that have an end."""
+    """Returns True if a text has only white space and complete comments."""
     place: int | None = 0
     while place is not None and (found := _SPACE.match(text, place)):
         place = found.end()

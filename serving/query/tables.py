@@ -1,9 +1,9 @@
-"""The catalogue of served tables and views.
+"""The catalogue of served tables and views, of now or of the past.
 
-The catalogue is of now or of the past, and has paths for other tools. A version of a Delta table
-does not change. So path and version (in Spark: format `delta`, option `versionAsOf`) name the files
-that `kappa query` reads. A reader of these files applies `where` and selects the listed columns.
-Contributions that wait in the `recent` tables of a large table are not in the files yet
+The catalogue also has paths for other tools. A version of a Delta table does not change, so path
+and version (in Spark: format `delta`, option `versionAsOf`) identify the files that `kappa query`
+reads. A tool that reads these files must apply `where` and select the listed columns. Contributions
+that wait in the `recent` tables of a large table are not yet in its files
 (kappa/engine/write/recent.py). See docs/howto/read-the-files.md.
 """
 
@@ -35,11 +35,11 @@ from kappa.tables.views.served import served_condition
 class ServedTable:
     """A served table or view, with its columns as (name, DuckDB's type).
 
-    `kind` is table, maintained view or view. A view is computed at reading: a view has no version
-    and no path. `where` is the condition for the served rows in the files of the table; None if all
-    rows are served. `recent` are (version, path) of the tables with waiting rows. `broken` is the
-    reason if the relation cannot be read; such a relation has no rows and no columns. `pause` is
-    the pause of the pipeline, if the pipeline is paused now.
+    `kind` is table, maintained view or view. A view is computed when it is read, so it has no
+    version and no path. `where` is the condition for the served rows in the files of the table, or
+    None if all rows are served. `recent` has the (version, path) of the tables with waiting rows.
+    `broken` is the reason if the relation cannot be read; such a relation has no rows and no
+    columns. `pause` is the pause of the pipeline, if the pipeline is paused now.
     """
 
     name: str
@@ -64,7 +64,7 @@ ContentsOf = Callable[[str, str], Contents]
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """The data files of a table at one version: how many, and their bytes; a view has none."""
+    """The number and total bytes of a table's data files at one version. A view has none."""
 
     count: int
     bytes: int
@@ -75,8 +75,8 @@ def served_tables(
 ) -> tuple[ServedTable, ...]:
     """Lists the tables and views of a snapshot, of now or of a moment of the past.
 
-    The order is by pipeline and then that of the declaration, views last. A relation that cannot be
-    made or read is listed as broken.
+    They are ordered by pipeline, and then as declared, with the views last. A relation that cannot
+    be made or read is listed as broken.
     """
     found = ask_snapshot(
         store,
@@ -89,20 +89,21 @@ def served_tables(
 
 
 class KnownTables:
-    """The tables and views of builds, for a process that lists what serves again and again.
+    """A cache of served tables and views, for a process that lists them repeatedly.
 
-    Of a build, rows change only with the frontier. So only pipelines that have moved are opened.
+    The rows of a build change only with its frontier, so only the pipelines whose frontiers have
+    moved are read again.
     """
 
     def __init__(self) -> None:
-        """Makes an empty memory."""
+        """Starts with an empty cache."""
         self._known: dict[str, tuple[int, tuple[ServedTable, ...]]] = {}
         self._broken: dict[str, tuple[int, tuple[BrokenRelation, ...]]] = {}
 
     def served_tables(
         self, store: Store, *, lease_seconds: float = 60.0
     ) -> tuple[ServedTable, ...]:
-        """Lists the tables and views of now, as the function `served_tables` does."""
+        """Lists the tables and views that serve now, as the function `served_tables` does."""
 
         def listed(reader: Reader, snapshot: Snapshot) -> dict[str, list[ServedTable]]:
             found: dict[str, list[ServedTable]] = {build: [] for build in snapshot.serving.values()}
@@ -131,7 +132,7 @@ class KnownTables:
         )
 
     def broken_relations(self, store: Store) -> tuple[BrokenRelation, ...]:
-        """Lists the served relations that cannot be made, as the function of this name does."""
+        """Lists the served relations that cannot be made, like the function `broken_relations`."""
         serving, moved = ask_part(
             store,
             lambda all_: _moved_part(all_, self._broken),
@@ -150,7 +151,10 @@ class KnownTables:
 
 
 def _moved_part(snapshot: Snapshot, known: Mapping[str, tuple[int, object]]) -> Snapshot:
-    """Returns the part of a snapshot with the builds that are not known at their frontiers."""
+    """Returns the part of a snapshot that `known` does not have at its present frontiers.
+
+    `known` maps a build to the number of a frontier and the facts that are known for it.
+    """
     moved = {
         pipeline: build
         for pipeline, build in snapshot.serving.items()
@@ -165,9 +169,10 @@ def _moved_part(snapshot: Snapshot, known: Mapping[str, tuple[int, object]]) -> 
 
 
 def _counted_contents(reader: Reader, snapshot: Snapshot) -> ContentsOf:
-    """Returns the contents of relations, with a query for each pipeline in place of two for each.
+    """Returns a function that gives the contents of relations, counted by one query per pipeline.
 
-    The relations of a pipeline are asked one by one if one of them cannot be read.
+    Otherwise, two queries per relation would be needed. If a relation of a pipeline cannot be read,
+    the relations of that pipeline are queried one by one.
     """
     columns: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for schema, table, column, kind in reader.rows(
@@ -201,10 +206,10 @@ def _counted_contents(reader: Reader, snapshot: Snapshot) -> ContentsOf:
 def served_table(
     store: Store, name: str, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> tuple[ServedTable, StoredFiles, Birth]:
-    """Returns one served table or view, with its data files and the birth of its build.
+    """Returns one served table or view, with its data files and its build's birth certificate.
 
     `name` may be `PIPELINE.TABLE`. Raises UsageError if no pipeline serves a table of that name, or
-    if several do.
+    if several pipelines do.
     """
 
     def describe(reader: Reader, snapshot: Snapshot) -> tuple[ServedTable, StoredFiles, Birth]:
@@ -228,7 +233,10 @@ def served_table(
 
 
 def _relation_named(snapshot: Snapshot, name: str) -> tuple[str, str]:
-    """Returns the pipeline and the name of a served table or view."""
+    """Returns the pipeline and the name of the served table or view that `name` means.
+
+    Raises UsageError if there is no such relation, or if there are several.
+    """
     there = [
         (pipeline, each)
         for pipeline, build in sorted(snapshot.serving.items())
@@ -261,7 +269,7 @@ def broken_relations(store: Store) -> tuple[BrokenRelation, ...]:
 
 
 def tables_of_snapshot(snapshot: Snapshot, store: Store) -> tuple[ServedTable, ...]:
-    """Lists the tables and views of a pinned snapshot, without reading or counting their rows.
+    """Lists the tables and views of a pinned snapshot, without reading or counting rows.
 
     The order is that of `served_tables`. A relation that cannot be made is listed as broken.
     """
@@ -318,9 +326,9 @@ def _described_tables(
 
 
 def _contents_of(reader: Reader, pipeline: str, name: str, *, counts: bool = True) -> Contents:
-    """Returns the columns of a relation, and the number of its rows if `counts`.
+    """Returns the number of rows of a relation (None unless `counts`) and its columns.
 
-    If the relation cannot be read, the reason is returned instead.
+    If the relation cannot be read, returns the reason as the third value.
     """
     for each in reader.broken:
         if (each.pipeline, each.name) == (pipeline, name):
@@ -336,10 +344,10 @@ def _contents_of(reader: Reader, pipeline: str, name: str, *, counts: bool = Tru
 
 
 def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = False) -> Listing:
-    """Makes a row per table and view.
+    """Makes a listing with a row for each table and view.
 
-    Versions, paths and conditions are for machines. The table for people has the column of pauses
-    only if a pipeline is paused.
+    The versions, paths, conditions and reasons of broken relations are only in JSON and CSV. The
+    table for display has a column of pauses only if a pipeline is paused.
     """
     found = tuple(found)
     rows = (

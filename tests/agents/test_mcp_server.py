@@ -1,4 +1,4 @@
-"""The MCP server, asked by the SDK's own client: in this process, on stdio, and over HTTP."""
+"""The MCP server with the SDK's own client: in this process, on stdio, and over HTTP."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ADA = Identity("ada@test", frozenset({Role.ADMIN}))
 
 
 class Asked(NamedTuple):
-    """Whether a call has failed, and the answer."""
+    """The answer to a call, and whether the call has failed."""
 
     failed: bool
     text: str
@@ -95,7 +95,7 @@ async def ask(client: Client, tool: str, given: dict[str, Any]) -> Asked:
 
 @contextmanager
 def connected(desk: AgentDesk, identity: Identity = ADA) -> Iterator[Call]:
-    """Connects the SDK's client in this process, and yields what calls a tool."""
+    """Connects the SDK's client in this process, and yields a function that calls a tool."""
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(Client(make_server(desk, identity))) as client,
@@ -123,7 +123,7 @@ def test_tables_come_with_what_the_code_says(call: Call) -> None:
 
 
 def test_an_answer_is_repeated_by_its_snapshot(world: World, call: Call) -> None:
-    """The rows of a named snapshot stay, though the table has grown; rows are marked as data."""
+    """A named snapshot keeps its rows although the table has grown; rows are marked as data."""
     sql = "select count(*) as n from page_hits"
     first = call("query", sql=sql).json
     world.grows("web-2", hits=1)
@@ -138,7 +138,7 @@ def test_an_answer_is_repeated_by_its_snapshot(world: World, call: Call) -> None
 
 
 def test_hostile_arguments_are_refused_in_words(desk: AgentDesk) -> None:
-    """Any argument gets an answer or an error of ours, and the next question is answered."""
+    """Any argument gets an answer or one of our errors, and the next question is answered."""
     caller = AgentCaller("a\n\u202eb", ADA)
     calls: list[Callable[[Any], object]] = [
         lambda each: desk.describe_table(caller, each),
@@ -201,14 +201,14 @@ def test_docs_are_searched(call: Call) -> None:
 
 
 def test_files_are_those_of_the_project(call: Call) -> None:
-    """A link that leads out, a hidden file, and settings are no files of the project's code."""
+    """Links that lead outside, hidden files and settings do not belong to the project's code."""
     assert call("project_files").json["files"] == ["pipelines/web.py"]
     assert call("project_files", path="pipelines/web.py").json["text"] == CODE
 
 
 @pytest.mark.parametrize("act", ["promote", "undo", "retire", "abandon", "pause", "resume"])
 def test_a_person_says_yes(call: Call, act: str) -> None:
-    """Without a word in kappa.toml, an act is refused with the command that a person types."""
+    """By default, an act is refused with the command that a person has to type."""
     failed, text = call("request", act=act, pipeline="web", reason="tests")
 
     assert failed
@@ -216,7 +216,7 @@ def test_a_person_says_yes(call: Call, act: str) -> None:
 
 
 def test_what_the_project_allows_is_done(world: World, tmp_path: Path) -> None:
-    """The journal has the agent's name, as its client gives it, and the person it acts for."""
+    """The journal has the agent's name, as its client gives it, and the person behind it."""
     made = World(tmp_path)
     made.build("web-1")
     made.goes_live("web-1", 1)
@@ -235,7 +235,7 @@ def test_what_the_project_allows_is_done(world: World, tmp_path: Path) -> None:
 
 
 def test_an_agent_may_what_its_token_may(desk: AgentDesk) -> None:
-    """A token for one table shows that table, and nothing else of the platform."""
+    """A token for one table gives access to that table, and to nothing else of the platform."""
     narrow = identity_of("grafana", [Role.READ], ["by_page", "page_hit"])
 
     with connected(desk, narrow) as call:
@@ -281,7 +281,7 @@ def test_an_agent_is_named_in_plain_characters() -> None:
 def test_errors_tell_nothing_of_the_server(
     desk: AgentDesk, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The text of a failure that nobody has foreseen stays with the server."""
+    """The text of an unforeseen failure stays on the server."""
 
     def fail(_caller: object) -> None:
         raise RuntimeError("CANARY")
@@ -333,7 +333,7 @@ FORGED = (
 
 
 def hostile_calls(chance: random.Random) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields calls of an adversary, without end."""
+    """Yields an endless sequence of an adversary's calls."""
     names = ("web", "page_hits", "rejects", "--yes", "../web", "web; rm -rf /", ORDER, "1", *FORGED)
     while True:
         path, forged, name = (chance.choice(each) for each in (PATHS, FORGED, names))
@@ -366,7 +366,7 @@ def hostile_calls(chance: random.Random) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def tree_of(folder: Path) -> dict[str, str]:
-    """Returns the hash of each file, but for what readers write of themselves."""
+    """Returns the hash of each file, except the files that readers write about themselves."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -377,7 +377,7 @@ def tree_of(folder: Path) -> dict[str, str]:
 def test_an_adversary_moves_and_learns_nothing(
     world: World, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """300 hostile calls: the journal and all files stay, and no answer has a secret."""
+    """After 300 hostile calls, journal and files are unchanged, and no answer has a secret."""
     monkeypatch.setenv("KAPPA__CANARY_VARIABLE", "CANARY-VARIABLE")
     folder = world.here.settings.project
     journal = Journal(world.store)
@@ -414,7 +414,7 @@ def test_an_agent_is_served_on_stdio(world: World) -> None:
 
 
 def test_an_agent_is_served_over_http(world: World, desk: AgentDesk) -> None:
-    """Behind the same gate as all else: without the token, nothing is answered."""
+    """The agent passes the same gate as other clients: without the token, there is no answer."""
 
     async def play(url: str) -> None:
         headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -1,4 +1,4 @@
-"""A rehearsal of an agent's files: rows that change on a sample, and walls around the code."""
+"""A rehearsal of an agent's files: changed rows of a sample, and walls around the code."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_rehearsal_shows_rows_that_change(project: Path) -> None:
 
 
 def test_code_of_an_agent_reaches_nothing(project: Path) -> None:
-    """Neither files of others, nor the network, nor another process, nor a secret."""
+    """The code reaches no file of others, no network, no other process, and no secret."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as listening:

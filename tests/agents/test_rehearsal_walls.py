@@ -1,4 +1,4 @@
-"""The walls of a rehearsal, tried by hostile programs in place of the rehearsal's own: no JVM."""
+"""The walls of a rehearsal, tested with hostile programs instead of a rehearsal; without a JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANSWER = '{"seconds": 1.0, "pipelines": [], "refusals": []}'
 
 
 def run_hostile(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> Any:
-    """Runs code within the walls as the server runs a rehearsal; returns what the server reads."""
+    """Runs code within the walls, as the server runs a rehearsal; returns what the server reads."""
     program = folder / "hostile.py"
     program.write_text(
         CONFINED.format(readable=json.dumps(rehearsal._readable())) + code, encoding="utf-8"
@@ -43,7 +43,7 @@ def run_hostile(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> Any
 def test_the_server_follows_no_link_of_a_rehearsal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that puts links to a secret in place of its files gets none of the secret."""
+    """A program that replaces its files with links to a secret learns nothing of the secret."""
     secret = tmp_path / "secret.txt"
     secret.write_text("token = CANARY\n", encoding="utf-8")
     hostile = f"""
@@ -76,7 +76,7 @@ os._exit(3)
 def test_an_answer_that_is_none_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: str
 ) -> None:
-    """Whatever a program leaves in the place of its answer, the server neither waits nor fails."""
+    """Whatever a program leaves instead of its answer, the server neither waits nor fails."""
     with pytest.raises(KappaError, match="gave no answer|has another form"):
         run_hostile(monkeypatch, tmp_path, put)
 
@@ -84,7 +84,10 @@ def test_an_answer_that_is_none_is_told(
 def test_a_rehearsal_changes_no_other_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the limits nor the cores of another process; and memory short ends it first."""
+    """A rehearsal changes no limits or cores of other processes.
+
+    If memory is short, the rehearsal is killed first.
+    """
     hostile = f"""
 other, refusals = {os.getpid()}, 0
 for act in (
@@ -112,7 +115,7 @@ answer = {{"seconds": 1.0, "refusals": [], "pipelines": [{{**answer, "unchanged"
 
 
 def test_no_process_outlives_a_rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even one that has left its parents, its session and its environment."""
+    """A process that has left its parent, its session and its environment is ended too."""
     hostile = """
 if not os.fork():
     os.setsid()
@@ -136,7 +139,7 @@ os._exit(3)
 
 
 def test_a_rehearsal_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small files are bounded, too, and the answer says which bound was met."""
+    """Many small files are limited too, and the answer names the limit that was exceeded."""
     monkeypatch.setattr(rehearsal, "_MOST_BYTES", 8 << 20)
     hostile = """
 import time

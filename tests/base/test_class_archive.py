@@ -1,4 +1,4 @@
-"""Laws of the making of a class archive: once, whole, and without traces of a maker that died."""
+"""Laws of making a class archive: once, complete, and without traces of a maker that died."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_two_makers_make_an_archive_once(archive: ClassArchive, tmp_path: Path) 
 
 
 def test_a_folder_that_cannot_be_written(archive: ClassArchive) -> None:
-    """It is an error with a sentence, and nobody begins to make an archive there."""
+    """An unwritable folder is an error with a sentence, and nobody makes an archive there."""
     assert archive.can_be_made
     # Root may write any folder, but makes none below a file.
     archive.path.parent.touch()

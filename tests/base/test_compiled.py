@@ -1,4 +1,4 @@
-"""Loops are compiled once for a user, or for each process if nothing can be kept."""
+"""Loops are compiled once per user, or once per process if nothing can be stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def total(count):
 
 
 def hits(folder: Path, cache: Path, **more: str) -> int:
-    """Counts cache hits of compiled code in a process of its own."""
+    """Returns the number of cache hits of compiled code in a new process."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **more}
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(folder=str(folder))],

@@ -1,4 +1,4 @@
-"""DuckDB means the same in every connection, and for few rows as for many."""
+"""DuckDB computes the same in every connection, for few rows and for many."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_joins_filter_is_not_moved_below_a_limit() -> None:
 
 
 def test_another_thread_sees_how_far_a_query_is() -> None:
-    """A job whose DuckDB works on a slice makes progress; once it is done it shows nothing."""
+    """A job whose DuckDB works on a slice makes progress; after that, no progress is shown."""
     seen, done = set[tuple[float, ...]](), threading.Event()
 
     def look() -> None:
@@ -68,7 +68,7 @@ def test_another_thread_sees_how_far_a_query_is() -> None:
 
 
 def test_a_query_is_interrupted_after_its_time() -> None:
-    """A query that is in time is left alone, and so is the connection afterwards."""
+    """A query that ends in time is not interrupted, and neither is the connection later."""
     forever = "select sum(hash(a.r, b.r) % 7) from range(10000000) a(r), range(10000000) b(r)"
     with open_connection() as duck:
         with interrupted_after(duck, 60):
@@ -81,7 +81,7 @@ def test_a_query_is_interrupted_after_its_time() -> None:
 
 
 def test_a_cursor_computes_as_its_connection() -> None:
-    """A cursor has the settings that decide values, and a random seed of its own."""
+    """A cursor has the settings that decide values, and its own random seed."""
     with open_connection() as duck, new_cursor(duck) as cursor:
         for setting in ("TimeZone", "asof_loop_join_threshold"):
             asked = f"select current_setting('{setting}')"

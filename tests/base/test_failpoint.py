@@ -48,7 +48,10 @@ KINDS = [event.__struct_config__.tag for event in get_args(Event)]
 
 
 def places() -> Iterator[str]:
-    """Lists the names at all calls of `failpoint`; one made of a record's kind is all kinds."""
+    """Yields the names in all calls of `failpoint`.
+
+    A name that contains a record's kind stands for all kinds.
+    """
     for folder in ("kappa", "replay", "serving", "demo", "pipelines"):
         for path in (HOUSE / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
@@ -68,7 +71,7 @@ def places() -> Iterator[str]:
 
 
 def declared(file: str) -> set[str]:
-    """Lists the failpoints of a test file: the strings of FAILPOINTS that its tests use."""
+    """Returns the failpoints of a test file: the strings in FAILPOINTS that its tests use."""
     body = ast.parse((HOUSE / file).read_text(encoding="utf-8")).body
     read = {
         key
@@ -91,7 +94,7 @@ def declared(file: str) -> set[str]:
 
 
 def read_in(test: ast.FunctionDef) -> Iterator[object]:
-    """Returns the keys of FAILPOINTS that a test or its decorators name; None for all."""
+    """Yields the keys of FAILPOINTS that a test or its decorators name, or None for all keys."""
     used = sum(isinstance(node, ast.Name) and node.id == "FAILPOINTS" for node in ast.walk(test))
     for node in ast.walk(test):
         match node:
@@ -125,7 +128,7 @@ def test_each_stands_in_a_list_that_a_test_goes_by() -> None:
 
 
 def test_a_real_process_is_killed_at_each_that_is_not_listed_here() -> None:
-    """A new failpoint needs a process that dies there for real, or a line here."""
+    """A new failpoint needs a process that really dies there, or a line here."""
     found = set[str]().union(*(declared(file) for file in REAL))
 
     assert found.isdisjoint(IN_ONE_PROCESS)

@@ -1,4 +1,4 @@
-"""Laws of a call in a forked process: it is ended at its limits, and gives what it gives here."""
+"""Laws of a call in a forked process: limits end it, and its result is the same as here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_call_gives_its_result_and_its_error() -> None:
 
 @pytest.mark.slow
 def test_a_call_is_ended_at_its_time() -> None:
-    """Whether it computes without end or sleeps, and though it ignores what could be ignored."""
+    """Endless loops, sleeping calls, and calls that ignore signals are all ended."""
 
     def computes() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -61,7 +61,7 @@ def test_a_call_writes_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_call_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
-    """The limits are its parent's to keep: without it nothing would end the call."""
+    """The parent enforces the limits, so without the parent nothing would end the call."""
     reading, writing = os.pipe()
     waiting = os.fork()
     if waiting == 0:
@@ -79,7 +79,7 @@ def test_a_call_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
 
 
 def test_a_call_frees_nothing_that_the_caller_has_made() -> None:
-    """A client of the broker that is freed without its threads takes the process down."""
+    """If a broker's client is freed without its threads, the process crashes."""
     freed_in = list[int]()
 
     class Client:

@@ -1,4 +1,4 @@
-"""The lock of the jars is read, and only its jars are accepted. No network and no JVM here."""
+"""The lock of the jars is read, and only its jars are accepted. No network and no JVM is needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_line(use="spark", size="7", sha256="a" * 64, coordinates="org.example:thin
 
 @pytest.fixture
 def small_lock(monkeypatch):
-    """A lock of two jars whose bytes these tests can make."""
+    """Returns a lock of two jars whose bytes these tests can make."""
     digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("one", "two")}
     uses = zip(("broker", "spark"), digests.items(), strict=True)
     lines = [a_line(use, "3", digest, f"org.example:{name}:1") for use, (name, digest) in uses]
@@ -38,7 +38,7 @@ def small_lock(monkeypatch):
 
 
 def a_java(folder: Path, *, gives: dict[str, str], fails: bool = False) -> Java:
-    """Makes a `java` in place of Ivy, which puts these files into Ivy's folders."""
+    """Makes a `java` that replaces Ivy, and puts these files into Ivy's folders."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     puts = "".join(
@@ -55,7 +55,7 @@ def a_java(folder: Path, *, gives: dict[str, str], fails: bool = False) -> Java:
 
 
 def fetched(folder: Path, *, fails: bool = False, **gives: str) -> Jars:
-    """Returns the jars in the folder's cache, and fetches those that Java gives in place of Ivy."""
+    """Returns the jars in the folder's cache; missing ones are fetched by the replaced Ivy."""
     java = a_java(folder / f"java {len([*folder.iterdir()])}", gives=gives, fails=fails)
     return ensure_jars(java, cache=folder / "cache")
 

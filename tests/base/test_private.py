@@ -1,6 +1,6 @@
-"""Laws of modes: what Kappa keeps is for its user alone.
+"""Laws of file modes: everything that Kappa keeps is private to its user.
 
-A file that the user names is as the user makes files.
+A file that the user names has the modes of the user's own files.
 """
 
 from __future__ import annotations

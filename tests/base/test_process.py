@@ -1,4 +1,4 @@
-"""Laws of processes by name: one is alive until its last thread has let go of what it holds."""
+"""Laws of named processes: a process is alive until its last thread has released everything."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_process_is_alive_until_its_last_thread_has_ended() -> None:
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="as /proc shows it")
 def test_a_process_that_computes_for_ever_moves_no_bytes() -> None:
-    """A worker whose function returns reads its next rows; one that hangs does not."""
+    """A worker whose function returns reads its next rows; a worker that hangs does not."""
     program = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)\nwhile 1: pass"
     name = f"worker-of-{os.getpid()}"
     command, pipes = (
@@ -79,7 +79,7 @@ def test_a_process_that_computes_for_ever_moves_no_bytes() -> None:
 
 
 def test_a_priority_is_lowered_and_never_raised() -> None:
-    """A platform that is started nice may not be less so, and a job that tries must not die."""
+    """A platform that was started with a low priority may not raise it; its jobs must not fail."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         try:
             before = os.getpriority(os.PRIO_PROCESS, child.pid)
@@ -95,7 +95,7 @@ def test_a_priority_is_lowered_and_never_raised() -> None:
 
 
 def test_a_command_of_this_session_is_nice_alone() -> None:
-    """A command in a session of its own lowers that session."""
+    """A command in its own session lowers the priority of that session only."""
     if not Path("/proc/self/autogroup").exists():
         pytest.skip("this kernel does not group processes by session")
     # The session of the tests may be the kernel's first session, which has no group.
@@ -113,7 +113,7 @@ def test_a_command_of_this_session_is_nice_alone() -> None:
 
 
 def test_a_session_yields_for_a_while_and_then_no_more(tmp_path: Path) -> None:
-    """A candidate that has caught up serves at the priority of every other job."""
+    """A candidate that has caught up serves with the same priority as every other job."""
     group = Path("/proc/self/autogroup")
     if not group.exists():
         pytest.skip("this kernel does not group processes by session")

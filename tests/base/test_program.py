@@ -1,4 +1,4 @@
-"""Programs of child processes: their options, and an error as text and exit code."""
+"""Programs of child processes: their options, and errors as text and exit code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_program_gets_its_options_with_their_types() -> None:
 
 
 def test_an_error_in_a_log_has_time_and_level(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its hint belongs to it, and a supervisor finds the sentence."""
+    """The hint belongs to the error, and a supervisor finds the sentence."""
 
     def work(_options: Namespace) -> ExitCode:
         raise Conflict("build a is taken", hint="wait")

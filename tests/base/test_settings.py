@@ -1,4 +1,7 @@
-"""Laws of settings: flags beat the environment, it beats the file, unknown keys are refused."""
+"""Laws of settings: flags override the environment, and the environment overrides the file.
+
+Unknown keys are refused.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def refusal(project: Path, text: str | None = None) -> SettingsError:
-    """Returns the error of a project, with another text in its file if one is given."""
+    """Returns the error for a project's settings, after `text` was written to its file."""
     if text is not None:
         (project / "kappa.toml").write_text(text)
     with pytest.raises(SettingsError) as told:
@@ -51,7 +54,7 @@ def test_environment_beats_the_file_by_key(project: Path, monkeypatch: pytest.Mo
 
 
 def test_given_flag_beats_both(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flag that was not given beats neither."""
+    """A flag that was not given overrides neither environment nor file."""
     (project / "kappa.toml").write_text('root = "by_file"')
     monkeypatch.setenv("KAPPA__ROOT", "by_environment")
 
@@ -60,7 +63,7 @@ def test_given_flag_beats_both(project: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_section_is_read_in_parts_and_whole(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the environment."""
+    """A section comes from the environment as a whole, or key by key."""
     with (project / "kappa.toml").open("a") as file:
         file.write('[kafka.options]\nacks = "1"\nlinger = "5"\n[engine]\ncores = 1\n')
     monkeypatch.setenv("KAPPA__KAFKA", '{"heap": "1g", "options": {"acks": "2", "retries": "9"}}')
@@ -110,7 +113,7 @@ def test_values_have_their_settings_types(project: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_odd_value_is_named(project: Path, text: str, message: str) -> None:
-    """Of another type, or beyond its bounds."""
+    """The value has another type, or exceeds its limits."""
     told = refusal(project, text)
 
     line = text.count("\n", 0, len(text) - 1) + 1
@@ -123,7 +126,7 @@ SIZE = "which is not a size in m or g, such as 512m or 4g"
 def test_all_mistakes_are_told_with_their_lines_and_the_nearest_names(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A setting that stands in another section is found there."""
+    """A setting in the wrong section gets a hint at the right section."""
     monkeypatch.setenv("KAPPA__ENGINE__CORES", "many")
     text = """
 soak = "1m"
@@ -190,7 +193,7 @@ def test_a_value_where_a_section_stands_is_told_how_it_begins(
     ],
 )
 def test_a_wrong_word_has_the_nearest(project: Path, text: str, message: str, hint: str) -> None:
-    """Of settings that are one of some words, or a list of them."""
+    """A setting that is one of several words, or a list of words, gets a hint at the right word."""
     told = refusal(project, text)
 
     assert told.message.partition(": ")[2].startswith(message), told.message
@@ -395,7 +398,7 @@ REFUSED = (
     ("name", "why"), [(name, why) for why, names in REFUSED for name in names.split()]
 )
 def test_settings_that_decide_rows_are_refused(project: Path, name: str, why: str) -> None:
-    """Those of a cluster, by name."""
+    """Settings of a cluster that decide rows are refused by name."""
     told = refusal(project, f'{CLUSTER}"{name}" = "of-the-user"\n')
 
     assert f": engine.conf.{name} is refused: " in told.message
@@ -404,7 +407,7 @@ def test_settings_that_decide_rows_are_refused(project: Path, name: str, why: st
 
 
 def test_buckets_credentials_are_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With where workers have them."""
+    """The hint names where workers get the credentials."""
     monkeypatch.setenv("KAPPA__ENGINE__CONF", '{"spark.executorEnv.AWS_SECRET_ACCESS_KEY": "c"}')
 
     refused = refusal(project)

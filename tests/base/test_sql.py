@@ -1,4 +1,4 @@
-"""Whatever a name or a text contains, it is one name or one text to SQL."""
+"""Whatever a name or a text contains, it stays one name or one text in SQL."""
 
 from __future__ import annotations
 

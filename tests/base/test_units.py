@@ -1,4 +1,4 @@
-"""Times and sizes are read as settings have them, and written as people read them."""
+"""Durations and sizes are read in the form of settings, and written for people."""
 
 from __future__ import annotations
 

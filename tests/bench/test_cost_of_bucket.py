@@ -1,4 +1,4 @@
-"""The cell of the bucket: its report of replays and freshness, there and in a folder."""
+"""The bench cell of the bucket: its report of replays and freshness, in a bucket and a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cell of the cluster: what it tells of replays here and there."""
+"""The bench cell of the cluster: its report of replays on a cluster and on one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench of formats compares the rows of each format with those of the log."""
+"""The bench of formats compares the rows of each format with the rows of the log."""
 
 from __future__ import annotations
 

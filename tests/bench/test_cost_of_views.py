@@ -1,4 +1,4 @@
-"""The cell of views: its oracle is another query than its views, and sees each wrong row."""
+"""The bench cell of views: its oracle is a separate query, and finds each wrong row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures are of equal results only, and ratios of runs that came right after one another."""
+"""Figures come only from equal results, and ratios only from runs that followed each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same size gives the same events, and the oracle sees every wrong row."""
+"""The same size gives the same events, and the oracle finds every wrong row."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_bid_has_seven_fields_and_its_bidder_as_key() -> None:
 
 
 def oracle(folder: Path, task: str) -> tuple[Oracle, list[dict[str, Any]]]:
-    """Returns an oracle over a log that was consumed before, and its bids in the log's order."""
+    """Returns an oracle for a log that was consumed before, and the bids in the log's order."""
     cell = Cell("small", task, EVENTS, KEYS, 1, ())
     found = [
         {

@@ -1,4 +1,4 @@
-"""Reports of cells without rivals: their ratios are those of their figures; and their probe."""
+"""Reports of bench cells without rivals: their ratios follow from their figures; their probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command's cost is that of its whole tree, orphans too; and nothing of it is left."""
+"""A command's cost includes its whole process tree, with orphans; nothing of it remains."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def test_the_cpu_of_a_child_that_outlives_its_parent_is_counted(tmp_path: Path) 
 
 
 def test_the_cpu_of_children_that_nobody_waits_for_is_counted(tmp_path: Path) -> None:
-    """As PySpark's daemon has its workers: the kernel adds up what they took for nobody."""
+    """CPU time of children for which nobody waits is counted; PySpark's workers are such children.
+
+    The kernel adds their CPU time to no parent.
+    """
     # With nobody to be waited for, waitpid waits until all have ended.
     ignoring = f"""
 import os, signal

@@ -1,4 +1,4 @@
-"""The highest rate of a tail: which rates are tried, and which of them count as kept."""
+"""The highest rate of a tail: which rates are tried, and which of them count as sustained."""
 
 from __future__ import annotations
 

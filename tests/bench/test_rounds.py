@@ -1,4 +1,4 @@
-"""A bench that was cut short goes on where it was, and rounds of different code never meet."""
+"""An interrupted bench continues where it was, and rounds of different code are never combined."""
 
 from __future__ import annotations
 

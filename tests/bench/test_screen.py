@@ -1,4 +1,4 @@
-"""A table, a page and a plot of the same figures; a rival without any has its reason."""
+"""Table, page and plot show the same figures; a rival without figures is shown with a reason."""
 
 from __future__ import annotations
 

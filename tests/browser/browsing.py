@@ -1,4 +1,4 @@
-"""A real browser on the page: Chromium, headless, with all that must not happen being heard."""
+"""A real browser for the page: headless Chromium, which records everything that must not happen."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SHIFTS = (
 class Seen:
     """The messages and requests of a page.
 
-    `complaints` are errors of scripts, refusals of the policy, and dialogs that a stranger's script
-    would open.
+    `complaints` are script errors, policy violations, and dialogs that a stranger's script would
+    open.
     """
 
     def __init__(self, page: Page, origin: str) -> None:
@@ -56,9 +56,9 @@ class Seen:
 def opened(
     chromium: Browser, origin: str, *, axe: bool = False, **options: Any
 ) -> Iterator[tuple[Page, Seen]]:
-    """Opens a browser of its own at a server; yields its page, and what that did.
+    """Opens a separate browser at a server; yields its page, and its record.
 
-    Asserts at the end that the page has not complained, and asked no other server.
+    Asserts at the end that the page has no complaints, and sent no request to other servers.
     """
     context: BrowserContext = chromium.new_context(
         base_url=origin, viewport=options.pop("viewport", WIDE), **options
@@ -98,7 +98,7 @@ def ensure_fits(page: Page) -> None:
 def ensure_good(page: Page, name: str) -> None:
     """Asserts that the page is accessible in light and dark, and fits wide and narrow windows.
 
-    Takes pictures of all three by that name.
+    Takes pictures of all three, with `name` in their file names.
     """
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
@@ -113,7 +113,7 @@ def ensure_good(page: Page, name: str) -> None:
 
 
 def picture(page: Page, name: str) -> None:
-    """Takes a picture, if pictures are wanted."""
+    """Takes a picture if pictures are requested."""
     if PICTURES:
         page.screenshot(
             path=Path(PICTURES) / f"{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.png",

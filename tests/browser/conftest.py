@@ -1,4 +1,4 @@
-"""One Chromium for all tests in a browser; without one they are skipped, with the reason."""
+"""One Chromium for all tests in a browser. Without it, the tests are skipped with a reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ collect_ignore_glob = [] if find_spec("playwright") else ["test_*.py"]
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A browser of a file's own: while Playwright runs, its thread can run no other event loop."""
+    """Yields a browser for one file, because Playwright's thread can run no other event loop."""
     from browsing import CHROMIUM
     from playwright.sync_api import expect, sync_playwright
 

@@ -1,6 +1,6 @@
-"""A whole deploy in a real browser, on a real broker and a real supervisor.
+"""A whole deploy in a real browser, with a real broker and a real supervisor.
 
-It is watched, promoted and undone by clicking.
+The deploy is watched, promoted and undone by clicks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def produce(bed: Testbed, events: Iterable[Event]) -> None:
 
 @contextmanager
 def flights_departing(bed: Testbed, events: list[Event]) -> Iterator[None]:
-    """Produces flights, some sixty a second, and rubbish now and then."""
+    """Produces flights, some sixty a second, and sometimes an invalid record."""
     stop = threading.Event()
 
     def depart() -> None:
@@ -73,7 +73,7 @@ def flights_departing(bed: Testbed, events: list[Event]) -> Iterator[None]:
 
 
 def agree(page: Page, button: str, *, told: str) -> None:
-    """Clicks, reads the plan in the dialog, and confirms it."""
+    """Clicks a button, checks the plan in the dialog, and confirms it."""
     page.get_by_role("button", name=button).first.click()
     expect(page.get_by_role("dialog")).to_contain_text(re.compile(told))
     page.locator("#plan-yes:not([disabled])").click()
@@ -82,7 +82,7 @@ def agree(page: Page, button: str, *, told: str) -> None:
 # Six of its looks have that patience each.
 @pytest.mark.timeout(1200)
 def test_deploy_is_promoted_by_clicking(chromium: Browser, tmp_path: Path, lent: str) -> None:
-    """It is watched and undone by clicking, too."""
+    """The deploy is also watched and undone by clicks."""
     events = list(first_events(FLIGHTS + LATER))
     first, later = events[:-LATER], events[-LATER:]
     with platform(tmp_path / "airport", lent, listen="127.0.0.1:0", flights=V1) as bed:
@@ -107,7 +107,7 @@ def test_deploy_is_promoted_by_clicking(chromium: Browser, tmp_path: Path, lent:
 
 
 def look_at_the_board(page: Page) -> None:
-    """Every chart of the demo's board is drawn, and follows the flights that depart."""
+    """Asserts that every chart of the demo's board is drawn, and follows the departing flights."""
     page.get_by_role("link", name="Boards").click()
     page.get_by_role("link", name="Departures from New York", exact=True).click()
     expect(page.locator("#chart-5 canvas")).to_be_visible(timeout=PATIENCE_MS)

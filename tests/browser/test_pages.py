@@ -1,6 +1,6 @@
 """Laws of the page in a real browser, on a platform made by hand.
 
-It is accessible, narrow, quiet, and heals, whatever strangers have written.
+The page is accessible, fits narrow windows, does not move, and recovers, whatever strangers wrote.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def run(box: Locator, sql: str) -> None:
 
 
 def look(page: Page, button: str) -> Locator:
-    """Clicks, waits for the plan of what would be done, and returns the dialog."""
+    """Clicks a button, waits for the plan, and returns the dialog."""
     page.get_by_role("button", name=button).click()
     expect(page.locator("#plan-yes")).to_be_enabled()
     return page.get_by_role("dialog")
@@ -159,7 +159,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_pages_are_accessible_and_narrow(chromium: Browser, standing: Server, path: str) -> None:
-    """In light and dark."""
+    """Each page is accessible and fits a narrow window, in light and dark."""
     with opened(chromium, at(standing), axe=True) as (page, seen):
         page.goto(path)
         page.wait_for_load_state("load")
@@ -175,9 +175,9 @@ def test_pages_are_accessible_and_narrow(chromium: Browser, standing: Server, pa
 def test_no_name_or_text_of_a_stranger_runs_or_breaks_a_page(
     chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tags, quotes, a text from right to left, and ten thousand letters without a space.
+    """Texts with tags, quotes, right-to-left text and very long words are harmless.
 
-    Names of columns may be anything, as those of a view are; Kafka bounds names of topics.
+    Column names may be any text, for example those of a view. Kafka limits the names of topics.
     """
     monkeypatch.setattr(page_world, "EVIL", HOSTILE)
     column = HOSTILE.replace('"', '""')
@@ -214,7 +214,7 @@ def test_no_name_or_text_of_a_stranger_runs_or_breaks_a_page(
 
 @pytest.mark.long
 def test_board_follows_its_tables_alone(chromium: Browser, tmp_path: Path) -> None:
-    """The page leaves alone all that is the same."""
+    """The page does not touch the tiles that stay the same if a table changes."""
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server)) as (page, _):
         page.goto("/boards/pages")
@@ -248,7 +248,7 @@ def test_board_follows_its_tables_alone(chromium: Browser, tmp_path: Path) -> No
 
 @pytest.mark.long
 def test_board_asks_until_its_answer_is_newest(chromium: Browser, tmp_path: Path) -> None:
-    """The answer of a moment ago serves all who ask; no further event brings the newer one."""
+    """The board asks again after a shared older answer: no event announces the newer one."""
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server)) as (page, seen):
         page.route("**/api/v1/changes*", lambda route: route.abort())
@@ -263,7 +263,7 @@ def test_board_asks_until_its_answer_is_newest(chromium: Browser, tmp_path: Path
 
 @pytest.mark.long
 def test_no_row_of_a_board_has_a_hole(chromium: Browser, standing: Server) -> None:
-    """The tiles of each row end where the board ends."""
+    """The tiles of each row end at the end of the board."""
     with opened(chromium, at(standing)) as (page, _):
         for size in (WIDE, NARROW):
             page.set_viewport_size(size)
@@ -319,7 +319,7 @@ def test_an_open_record_stays_open_while_others_come(chromium: Browser, tmp_path
 
 
 def test_kiosk_is_large_and_leads_back(chromium: Browser, standing: Server) -> None:
-    """Without a frame, by its title."""
+    """The board is shown without a frame, and its title leads back."""
     with opened(chromium, at(standing), viewport={"width": 1920, "height": 1080}) as (page, _):
         page.goto("/boards/pages")
         page.get_by_role("link", name="On a wall").click()
@@ -334,7 +334,7 @@ def test_kiosk_is_large_and_leads_back(chromium: Browser, standing: Server) -> N
 
 @pytest.mark.long
 def test_a_log_opens_at_its_newest_line(chromium: Browser, tmp_path: Path) -> None:
-    """Without scripts, too, and a new line keeps the end in sight."""
+    """The log is shown at its end, even without scripts, and a new line keeps the end in sight."""
     world = lived(tmp_path)
     path = world.store.local.path("logs/web-2.log")
     path.write_text("".join(f"12:00 INFO kappa: line {number}\n" for number in range(400)))
@@ -347,7 +347,7 @@ def test_a_log_opens_at_its_newest_line(chromium: Browser, tmp_path: Path) -> No
 
 
 def test_late_samples_come_by_themselves(chromium: Browser, standing: Server) -> None:
-    """They are told as they were written."""
+    """The samples are shown exactly as they were written."""
     with opened(chromium, at(standing)) as (page, _):
         page.goto("/rollouts/5")
         expect(page.locator("#samples ins")).to_have_count(5)
@@ -385,7 +385,7 @@ def test_query_is_drawn_or_explained(chromium: Browser, standing: Server) -> Non
 
 @pytest.mark.long
 def test_address_follows_the_query(chromium: Browser, standing: Server) -> None:
-    """The browser keeps it."""
+    """Each query is in the address, so the browser keeps it in its history."""
     with opened(chromium, at(standing)) as (page, _):
         page.goto("/query")
         box, rows = page.locator("#query"), page.locator("#answer .scroll tbody tr")
@@ -433,7 +433,7 @@ def test_the_list_of_pipelines_follows_the_search(chromium: Browser, tmp_path: P
 
 @pytest.mark.long
 def test_the_pages_stay_in_place_and_in_sight(chromium: Browser, standing: Server) -> None:
-    """Whichever page is shown, each tab is where it was; on a phone all tabs are in the window."""
+    """Each tab has the same position on every page; on a phone all tabs are in the window."""
     tabs = "[...document.querySelectorAll('nav a')].map((each) => each.getBoundingClientRect())"
     with opened(chromium, at(standing)) as (page, _):
         places = set()
@@ -484,7 +484,7 @@ def test_dialogs_and_refusals_are_accessible(chromium: Browser, tmp_path: Path) 
 
 
 def test_yes_is_one_record_and_page_follows(chromium: Browser, tmp_path: Path) -> None:
-    """The record is the command's own."""
+    """The record is the same as that of the command."""
     with ready(chromium, tmp_path) as (world, page, _):
         look(page, "Promote")
         page.get_by_label("Reason").fill("ticket 7")
@@ -585,7 +585,7 @@ def test_who_is_not_known_any_more_is_asked_who_he_is(chromium: Browser, tmp_pat
 
 @pytest.mark.long
 def test_numbers_and_times_are_the_servers(chromium: Browser, standing: Server) -> None:
-    """Wherever one sits."""
+    """Numbers and times do not depend on the browser's time zone."""
     with opened(chromium, at(standing), timezone_id="America/New_York") as (page, _):
         page.goto("/tables/web/page_hits")
         hours = "timestamp '2026-01-01 05:00:00' + to_hours(n::int) as at, n::int as n"
@@ -614,7 +614,7 @@ def test_who_is_second_is_told_so_and_nothing_is_done(chromium: Browser, tmp_pat
 
 
 def test_page_tells_that_the_server_is_gone(chromium: Browser, tmp_path: Path) -> None:
-    """It heals when the server is back."""
+    """The page recovers when the server is back."""
     world = lived(tmp_path)
     first = serving(world)
     with opened(chromium, at(first)) as (page, seen):
@@ -633,7 +633,7 @@ def test_page_tells_that_the_server_is_gone(chromium: Browser, tmp_path: Path) -
 
 @pytest.mark.long
 def test_streamed_data_move_nothing(chromium: Browser, tmp_path: Path) -> None:
-    """Nothing is animated for who wants it still."""
+    """Nothing is animated for people who prefer reduced motion."""
     world = lived(tmp_path)
     with (
         serving(world) as server,
@@ -715,7 +715,7 @@ def test_on_a_phone_a_replay_shows_its_progress_first(chromium: Browser, tmp_pat
 
 @pytest.mark.long
 def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) -> None:
-    """The page says the command to type."""
+    """Without scripts, buttons are disabled, and the page shows the command to type."""
     with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
         page.goto("/rollouts/5")
         # A button that only a script could serve does not look alive.
@@ -750,7 +750,7 @@ def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) ->
 
 
 def test_many_pipelines_are_found_by_keyboard(chromium: Browser, tmp_path: Path) -> None:
-    """The key `/` leads to the search, and the heads of columns are links that sort."""
+    """The key `/` leads to the search, and column heads are links that sort."""
     world = World(tmp_path)
     make_large(world, 12)
     world.be_up()
@@ -772,7 +772,7 @@ def test_many_pipelines_are_found_by_keyboard(chromium: Browser, tmp_path: Path)
 
 
 def test_reject_is_fixed_and_redriven_by_click(chromium: Browser, tmp_path: Path) -> None:
-    """An unchanged record and a wrong line have no yes; a fixed record is sent once."""
+    """An unchanged record or a wrong line cannot be confirmed; a fixed record is sent once."""
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server), axe=True) as (page, seen):
         page.goto("/rejects")
@@ -801,7 +801,7 @@ def test_reject_is_fixed_and_redriven_by_click(chromium: Browser, tmp_path: Path
 
 
 def test_browser_signs_in_with_a_token(chromium: Browser, tmp_path: Path) -> None:
-    """It sees what is new, asks, and signs out."""
+    """After the sign-in, the browser gets updates, may query, and can sign out."""
     world = lived(tmp_path)
     with (
         serving(world, token="s3cret") as server,
@@ -837,7 +837,7 @@ def test_browser_signs_in_with_a_token(chromium: Browser, tmp_path: Path) -> Non
 
 
 def test_person_signs_in_at_the_issuer(chromium: Browser, tmp_path: Path) -> None:
-    """The way to another site and back ends signed in, and a limited page stays calm."""
+    """The way to another site and back ends signed in, and a limited page has no complaints."""
     world = lived(tmp_path)
     analyst = GrantSettings(roles=[Role.READ], tables=["page_hits"])
     # `localhost` is another site than 127.0.0.1, as an issuer is.

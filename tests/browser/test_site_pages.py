@@ -1,4 +1,4 @@
-"""The site of docs in a browser: searched, in light and dark, without a request to elsewhere."""
+"""The site of the docs in a browser: searched, in light and dark, without foreign requests."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def address(site: Path) -> Iterator[str]:
 
 
 def first_found(page: Page, heading: str) -> Locator:
-    """Searches by the keyboard, and returns the first result, whose heading is the given one.
+    """Searches by keyboard, and returns the first result, which must have this heading.
 
-    What is typed before the field has the focus is lost.
+    Text that is typed before the field has the focus would be lost.
     """
     page.keyboard.press("/")
     field = page.get_by_role("combobox")
@@ -58,7 +58,7 @@ def first_found(page: Page, heading: str) -> Locator:
 
 
 def test_a_word_is_found_from_any_page(chromium: Browser, address: str) -> None:
-    """`opened` asserts that no other host is asked, and that nothing complains."""
+    """`opened` asserts that no other host gets a request, and that nothing complains."""
     with opened(chromium, address) as (page, _):
         page.goto("/howto/undo.html")
         first_found(page, "Frontier").click()

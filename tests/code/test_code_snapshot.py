@@ -1,4 +1,4 @@
-"""Laws of snapshots: a build runs from its own files only, whatever happens to the tree."""
+"""Laws of snapshots: a build runs from its own files only, whatever happens to the source tree."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def visits(visits):
 
 
 def test_schema_files_are_kept_as_read(store: Store, tmp_path: Path) -> None:
-    """Files that the pipeline's import reads are in the snapshot."""
+    """The snapshot contains the files that the pipeline's import reads."""
     tree = write(tmp_path / "tree", SCHEMAS)
 
     birth = born(store, tree, "visits")
@@ -297,7 +297,7 @@ def lines(
 
 @pytest.mark.jvm
 def test_workers_run_all_of_the_snapshot(spark: SparkSession, store: Store, tmp_path: Path) -> None:
-    """Functions of every module run in Spark's workers."""
+    """Functions of every module run in Spark workers."""
     tree = write(tmp_path / "tree", UDFS)
     birth = born(store, tree, "web")
     write(tree, dict.fromkeys(UDFS, "raise RuntimeError"))

@@ -1,4 +1,4 @@
-"""A table's file: its content is a part of the version; a build has a copy of its own."""
+"""The content of a table's file is part of the version, and a build has its own copy."""
 
 from __future__ import annotations
 

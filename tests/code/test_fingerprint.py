@@ -1,4 +1,4 @@
-"""Laws of the version, which all that decides the rows changes, and of the rows version."""
+"""Laws of the version and the rows version: everything that decides the rows changes them."""
 
 from __future__ import annotations
 
@@ -391,7 +391,7 @@ def step(state: dict[str, object], row: Mapping[str, object]) -> None:
     "kind", ["struct<a:int{}>", "array<struct<a:int{}>>", "struct<b:struct<a:int{}>,c:string>"]
 )
 def test_rules_of_struct_fields_are_hashed(kind: str) -> None:
-    """A struct without rules is hashed as before."""
+    """The rules of a struct's fields are hashed; a struct without rules is hashed as before."""
     (free,), (bound,) = (
         Topic("hits", event=f"n {kind.format(demand)}").columns for demand in ("", " not null")
     )
@@ -471,7 +471,7 @@ def test_lateness_and_identity_are_a_part_each_where_they_are_declared() -> None
     ],
 )
 def test_folds_are_hashed_with_all_their_options(fold: Fold, said: str) -> None:
-    """Those without options are hashed as ever."""
+    """All options of a fold are hashed; a fold without options is hashed as before."""
     assert str(fold) == said
 
 
@@ -521,7 +521,7 @@ NAMES = tuple("abcdef")
 
 @st.composite
 def _programs(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """Returns three modules of functions that call one another at random, and these calls."""
+    """Draws three modules of functions that call each other at random, and returns the calls."""
     calls = {name: draw(st.sets(st.sampled_from(NAMES), max_size=2)) for name in NAMES}
     homes = {name: draw(st.sampled_from(("p", "q", "r"))) for name in NAMES}
     homes["a"] = "p"
@@ -566,7 +566,7 @@ def test_a_change_counts_exactly_where_it_is_reached(
 @examples(40)
 @given(_programs())
 def test_layout_and_comments_are_free(program: tuple[dict[str, str], dict[str, set[str]]]) -> None:
-    """They never count."""
+    """Layout and comments never change the version."""
     tree, _ = program
     spread = {}
     for path, text in tree.items():

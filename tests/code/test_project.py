@@ -1,6 +1,6 @@
-"""Laws of loading: a project's files load afresh and import one another.
+"""Laws of loading: a project's files are loaded freshly, and may import each other.
 
-An error in them is one sentence with the user's line.
+An error in a file is reported as one sentence with the user's line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def refused(project: Path) -> str:
 
 
 def test_file_without_a_pipeline_is_a_helper(tmp_path: Path) -> None:
-    """Every file of the folder is loaded."""
+    """A file without a pipeline is loaded too, and can be imported by other files."""
     write(tmp_path, pipelines__orders=ORDERS, pipelines__helpers="X = 1")
 
     project = load_project(tmp_path)
@@ -55,7 +55,7 @@ def test_file_without_a_pipeline_is_a_helper(tmp_path: Path) -> None:
 
 
 def test_hidden_files_of_editors_are_no_pipelines(tmp_path: Path) -> None:
-    """macOS and some editors put a copy beside a file, with a point as the first character."""
+    """macOS and some editors put a copy next to a file, whose name begins with a dot."""
     write(tmp_path, pipelines__orders=ORDERS)
     (tmp_path / "pipelines" / "._orders.py").write_bytes(b"\0\5\26\7")
     (tmp_path / "pipelines" / ".#orders.py").symlink_to("ann@host.1234")
@@ -111,7 +111,7 @@ def test_a_file_hides_no_library(tmp_path: Path) -> None:
 
 
 def test_loading_leaves_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing beside the user's files, and nothing on stdout."""
+    """Loading writes no files next to the user's, and nothing to stdout."""
     write(tmp_path, pipelines__orders=ORDERS + "\nprint('hello')\n")
 
     load_pipelines(tmp_path)
@@ -137,7 +137,7 @@ def test_loading_leaves_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[
     ],
 )
 def test_error_of_a_file_has_a_line(tmp_path: Path, text: str, line: int | None, said: str) -> None:
-    """In one sentence."""
+    """The error is one sentence with file and line."""
     write(tmp_path, pipelines__broken=text)
 
     message = refused(tmp_path)
@@ -164,7 +164,7 @@ MISUSES = {
 
 @pytest.mark.parametrize("call", MISUSES)
 def test_a_wrong_call_says_what_to_write(tmp_path: Path, call: str) -> None:
-    """With the line of the call, and with the mistakes of other declarations in the file."""
+    """The error has the line of the call, and lists the errors of other declarations too."""
     head = "import kappa\nfrom kappa import Table, Topic, count\n\n"
     more = "Topic('a b', event='n int')\nTable('y', keyz=('a',), fold={'n': count()})\n"
     write(tmp_path, pipelines__web=f"{head}x = {call}\ny = [{more.replace(chr(10), ', ')}]\n")
@@ -241,7 +241,10 @@ def test_kappas_own_packages_are_not_the_projects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("top", ["serving", "replay", "commands", "demo", "cli"])
 def test_the_one_name_that_kappa_takes_is_its_own(tmp_path: Path, top: str) -> None:
-    """In a process whose path is not that of Kappa's checkout, as a user's is."""
+    """A project may have modules named `serving` or `cli`: Kappa takes only the name `kappa`.
+
+    The process does not have Kappa's checkout in its path, like a user's process.
+    """
     write(tmp_path, pipelines__orders=f"from {top}.own import NAME\n" + ORDERS)
     write(tmp_path, **{f"{top}__own": 'NAME = "lines"'})
     load = "import sys; from pathlib import Path; from kappa.code.project import load_pipelines; "
@@ -273,7 +276,7 @@ def test_udfs_are_declared_without_spark(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_top_level_columns_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the line."""
+    """The refusal names the line."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     late = "from pyspark.sql import functions as F\nLATE = F.col('delay') > 15\n"
     write(tmp_path, pipelines__orders=late + ORDERS)
@@ -283,7 +286,7 @@ def test_top_level_columns_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def schema(more: str) -> bytes:
-    """Returns the schema of an event whose only field says something more."""
+    """Returns the schema of an event with one field that has these further keywords."""
     field = f'{{"type": "string", {more}}}'
     return f'{{"type": "object", "properties": {{"x": {field}}}}}'.encode()
 
@@ -317,7 +320,7 @@ def test_a_schema_file_that_cannot_be_meant_is_told_with_the_users_line(
 
 
 def test_schema_files_are_found_by_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test only imports the file."""
+    """A schema file is found if a test only imports the file that declares the topic."""
     imports = "from pathlib import Path\nfrom kappa import Topic"
     visits = 'VISITS = Topic("visits", event=Path("schemas/visit.json"))'
     write(tmp_path, declared_by_schema=f"{imports}\n{visits}")
@@ -334,7 +337,7 @@ def test_schema_files_are_found_by_tests(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_one_pipeline_of_a_file_that_was_saved_since(tmp_path: Path) -> None:
-    """A child is asked for a pipeline by name, and its file may have changed meanwhile."""
+    """A pipeline that is gone from its saved file is an error that names the pipeline."""
     sources = Sources(write(tmp_path, pipelines__orders=ORDERS))
     open_sources(sources)
     assert load_pipeline("orders", "pipelines.orders", sources).name == "orders"

@@ -1,4 +1,4 @@
-"""Laws of Spark's children: their progress arrives, and they end if they hang or are given up."""
+"""Laws of Spark's child processes: they report progress, and end if they hang or are abandoned."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Asks such a child, and returns its process and what it said."""
+    """Returns a function that asks such a child, and returns the answers and the messages."""
     (tmp_path / "kappa.toml").touch()
     settings = load_settings(tmp_path)
     monkeypatch.setattr(spark_child, "command_of", lambda *_: [sys.executable, "-c", SPARE])
@@ -96,7 +96,10 @@ def test_a_child_that_never_begins_is_killed(asked: Any, monkeypatch: pytest.Mon
     ],
 )
 def test_pipeline_is_cut_by_name_alone(asked: Any, does: str, last: str | None) -> None:
-    """Those before have their answers, and those after are asked of another child."""
+    """If one pipeline takes too long, only that pipeline is cut off.
+
+    The pipelines before it keep their answers, and another child answers for those after it.
+    """
     answers, _ = asked(a=does, b="", seconds=6)
 
     assert answers["a"] == {"cut": "a", "last": last}
@@ -159,7 +162,7 @@ def all_files(folder: Path) -> list[Path]:
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_ended_command_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    """No record and no child."""
+    """A command that was ended by a signal leaves no record and no child."""
     (tmp_path / "kappa.toml").touch()
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of commands: a project, and whoever types in its folder."""
+"""Fixtures for tests of commands: a project, and a function that runs commands in its folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing_in import Kappa, typist
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project without pipelines; files that need another one have a fixture of this name."""
+    """Returns a project without pipelines.
+
+    Test files that need another project define a fixture with this name.
+    """
     (tmp_path / "kappa.toml").touch()
     (tmp_path / "pipelines").mkdir()
     return tmp_path
@@ -20,6 +23,6 @@ def project(tmp_path: Path) -> Path:
 def kappa(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Kappa:
-    """Types a command in the project's folder."""
+    """Returns a function that runs a command in the project's folder."""
     monkeypatch.chdir(project)
     return typist(capsys, monkeypatch)

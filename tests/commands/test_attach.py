@@ -1,4 +1,4 @@
-"""Laws of `kappa attach`: each snippet, run as printed, reads what `kappa query` answers."""
+"""Laws of `kappa attach`: each snippet, run as printed, reads the same as `kappa query`."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def printed(kappa: Kappa, *words: str) -> str:
 
 
 def variables(program: str) -> dict[str, Any]:
-    """Returns the names that a printed program has made."""
+    """Runs a printed program; returns the names that it has defined."""
     names: dict[str, Any] = {}
     exec(program, names)  # as the user's own Python does
     return names
 
 
 def without_missing(frame: Any) -> list[str]:
-    """Returns the rows of a frame of pandas, with None in place of pandas' missing values."""
+    """Returns the rows of a pandas frame, with None for missing values."""
     rows = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
     return sorted(
         str(tuple(int(each) if isinstance(each, float) else each for each in row)) for row in rows
@@ -98,7 +98,7 @@ def test_the_cells_of_a_notebook_run(platform: Platform, kappa: Kappa) -> None:
 def test_spark_reads_what_is_served(
     platform: Platform, kappa: Kappa, spark: SparkSession, table: str
 ) -> None:
-    """The program's session is the one that runs here already, with Delta's jars."""
+    """The program gets the session that already runs here, with Delta's jars."""
     names = variables(printed(kappa, "spark", table))
 
     assert names["spark"].sparkContext is spark.sparkContext
@@ -106,14 +106,14 @@ def test_spark_reads_what_is_served(
 
 
 def run_in_head(text: str) -> None:
-    """Runs the command in the head of a printed file of dbt."""
+    """Runs the command in the head of a printed dbt file."""
     (command,) = re.findall(r"^#   (kappa .*)$", text, re.MULTILINE)
     subprocess.run(command, shell=True, check=True, capture_output=True)
 
 
 @pytest.mark.slow
 def test_the_source_of_dbt_reads_a_table_and_a_view(platform: Platform, kappa: Kappa) -> None:
-    """The command in the file's head writes what the source reads; dbt itself is not needed."""
+    """dbt's source reads the data that the command in the file's head has written, without dbt."""
     import duckdb
 
     for table in ("planes", "all_planes"):

@@ -1,6 +1,6 @@
-"""Laws of the command line: the documented exit codes, one sentence and a hint.
+"""Laws of the command line: the documented exit codes, and errors as one sentence and a hint.
 
-There is never a traceback, and stdout is the answer.
+There is never a traceback, and stdout has only the answer.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def born(store: Store, build: str, pipeline: str = "web") -> None:
 
 
 def stage(store: Store, build: str, *then: Event, why: str = "new", **more: bool) -> None:
-    """Stages a build of its pipeline, `PIPELINE-NUMBER`; `then` come its rollout's events."""
+    """Stages build `PIPELINE-NUMBER` of its pipeline; `then` are the next events of the rollout."""
     pipeline, _, number = build.partition("-")
     born(store, build, pipeline)
     append(store, Staged(pipeline, build, f"v{number}", (why,), **more), *then)
@@ -121,7 +121,7 @@ def served(rollout: int, generation: int, build: str, live: str | None) -> Serve
 
 @pytest.fixture
 def two_builds(store: Store) -> Store:
-    """Makes build web-2 serve, and web-1 be kept."""
+    """Makes build web-2 serve, and web-1 the idle build."""
     passed = Verified(1, "passed", HERE)
     stage(store, "web-1", CaughtUp(1, HERE), passed, served(1, 1, "web-1", None))
     passed = Verified(5, "passed", HERE, (CHECK,))
@@ -132,7 +132,7 @@ def two_builds(store: Store) -> Store:
 
 @pytest.fixture
 def no_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the broker's topics end where they begin."""
+    """Makes the broker's topics end where they begin."""
     log = SimpleNamespace(end=lambda _topics: Offsets())
     monkeypatch.setattr(ProjectContext, "log", lambda _: log)
 
@@ -381,7 +381,10 @@ ROLLOUT_FIELDS = [
 
 @pytest.mark.usefixtures("no_records")
 def test_a_command_of_a_rollout_answers_with_one_document(kappa: Kappa, waiting: Store) -> None:
-    """The answer is the same for all, also after an error, and stdout has nothing else."""
+    """Commands of a rollout answer with the same document, even after an error.
+
+    Stdout has nothing else.
+    """
     ready = kappa("wait", "web", "-q", "-o", "json")
     assert (ready.code, ready.err) == (0, "")
     values = ["web", 3, "web-3", "v3", None, "ready", "passed", [], "", ""]
@@ -618,7 +621,7 @@ def test_an_undo_needs_a_yes_and_prints_what_it_will_do(kappa: Kappa, two_builds
 
 @pytest.fixture
 def two_tables(two_builds: Store) -> Store:
-    """The two builds, with the files of their tables: two rows each."""
+    """Returns the two builds with the files of their tables, two rows each."""
     for build in ("web-1", "web-2"):
         birth = read_birth(two_builds, build)
         born_with = replace(birth, tables=(*birth.tables, REJECTS_BIRTH))
@@ -704,7 +707,7 @@ def test_a_pipeline_that_never_served_is_named_with_those_that_do(
 
 @pytest.fixture
 def waiting(two_builds: Store) -> Store:
-    """Makes a build web-3 that has passed its verification, and waits for a yes."""
+    """Makes a build web-3 that has passed verification and waits for a yes."""
     passed = Verified(10, "passed", HERE, (CHECK,))
     why = "table page_hits changed"
     stage(two_builds, "web-3", CaughtUp(10, HERE), passed, why=why, auto_promote=False)
@@ -725,7 +728,7 @@ def test_a_candidate_that_passed_waits_and_is_shown_before_the_yes(
 
 @pytest.fixture
 def two_waiting(waiting: Store) -> Store:
-    """Adds a first build of another pipeline that waits too, as rollout 4 (record 13)."""
+    """Adds a waiting first build of another pipeline, as rollout 4 (record 13)."""
     passed = Verified(13, "passed", HERE)
     stage(waiting, "ads-1", CaughtUp(13, HERE), passed, auto_promote=False)
     return waiting
@@ -835,7 +838,7 @@ def test_who_has_lost_the_yes_is_told_why(kappa: Kappa, two_waiting: Store) -> N
 
 
 class Asked(io.StringIO):
-    """A terminal at which an operator types yes, after another operator has acted."""
+    """A terminal at which an operator types yes after another operator has acted."""
 
     def __init__(self, other: Callable[[], None]) -> None:
         super().__init__("y\n")
@@ -958,7 +961,7 @@ def test_logs_of_all_begin_with_their_process(kappa: Kappa, two_builds: Store) -
 
 
 def test_logs_of_all_are_followed(two_builds: Store, tmp_path: Path) -> None:
-    """Lines are yielded whole, a new log from its start, and one that was begun anew, too."""
+    """Whole lines are yielded; a new log, or one that was begun again, is read from its start."""
     files = {name: tmp_path / f"{name}.log" for name in ("first", "second")}
     files["first"].write_bytes(b"before\nhalf")
     found = follow_files(
@@ -992,7 +995,7 @@ def test_a_missing_file_to_produce_is_named(kappa: Kappa, store: Store) -> None:
 
 
 class Sent:
-    """A broker's client with two topics of seven records, which acknowledges all it gets."""
+    """A broker's client with two topics of seven records, which acknowledges everything."""
 
     largest_record = 1_000_000
 
@@ -1293,7 +1296,7 @@ def read(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def see(screen: int, text: bytes) -> None:
-    """Reads from a terminal until this text is on it."""
+    """Reads from a terminal until this text is shown."""
     seen = b""
     while text not in seen:
         seen += os.read(screen, 65536)

@@ -1,6 +1,6 @@
 """Laws of plan, deploy and replay on the command line: refusals, and their exit codes.
 
-Each refusal is tried with what lets it through.
+Each refusal is also tested with the option that allows it.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Log:
 
 
 class Project:
-    """A project whose supervisor is up and does nothing, with a broker that knows its topic."""
+    """A project whose supervisor is up but does nothing, with a broker that knows its topic."""
 
     def __init__(self, folder: Path, type_in: Kappa) -> None:
         self.folder = folder
@@ -127,7 +127,7 @@ class Project:
         pretend_up(self.store)
 
     def write(self, text: str) -> None:
-        """Writes the pipeline's file, and the columns that describing it would find with a JVM."""
+        """Writes the pipeline's file, and the columns that a description in a JVM would find."""
         self.put("pipelines/web.py", text)
         self.describe("web")
 
@@ -138,7 +138,7 @@ class Project:
         file.write_text(text, encoding="utf-8")
 
     def describe(self, name: str) -> None:
-        """Keeps the columns of a pipeline's table, by the name of a description of its rows."""
+        """Stores the columns of a pipeline's table, as a description of its rows would."""
         project = load_project(self.folder)
         place, found = project.places[name], project.pipelines[name]
         parts = compute_fingerprint(
@@ -156,7 +156,7 @@ class Project:
         )
 
     def add_pipeline(self, name: str, *, topic: str = "web.hits", more: str = "") -> None:
-        """Adds another pipeline of the same shape, with a table of its own."""
+        """Adds another pipeline of the same shape, with its own table."""
         text = (
             PIPELINE.replace("page_hits", f"{name}_hits")
             .replace("def web(", f"def {name}(")
@@ -179,7 +179,7 @@ class Project:
         return self.state.rollouts[-1]
 
     def bring_on(self) -> None:
-        """Moves the newest rollout on as far as it goes without a yes, as the controller would."""
+        """Advances the newest rollout until it needs a yes, as the controller would."""
         here, check = Offsets({"web.hits": {0: 7}}), Check("page_hits", "hits > 0", 3, 0)
         if self.rollout.phase is Phase.REPLAYING:
             self.append(CaughtUp(self.rollout.id, here))
@@ -500,9 +500,10 @@ def test_what_was_given_up_is_begun_again_with_what_was_let_through(web: Project
 
 
 class Terminal(io.StringIO):
-    """A terminal at which these answers are given, one a question.
+    """A terminal that gives these answers, one per question.
 
-    Before each answer, `shown` gets the text written so far, and `then` the journal's end.
+    Before each answer, the text written so far is added to `shown`, and the journal's end to
+    `then`.
     """
 
     def __init__(self, project: Project, capsys: pytest.CaptureFixture[str], *answers: str) -> None:
@@ -529,10 +530,10 @@ At = Callable[..., Terminal]
 def terminal(
     served: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> At:
-    """Puts a terminal with these answers in place of stdin.
+    """Replaces stdin with a terminal that gives these answers.
 
-    A rollout that was begun moves on whenever a command asks for the broker, as it does to follow
-    it.
+    A rollout that was begun advances whenever a command asks for the broker, as a command does that
+    follows the rollout.
     """
 
     def log(_: ProjectContext) -> Log:
@@ -681,7 +682,7 @@ def test_a_board_names_columns_that_are_there(web: Project) -> None:
 
 
 def test_a_board_beside_a_refused_pipeline_is_not_called_valid(web: Project) -> None:
-    """A table that no valid pipeline has may be the refused one's; others are checked."""
+    """A table that no valid pipeline has may belong to the refused one; the rest is checked."""
     chart = 'title = "B"\n[[chart]]\ntitle = "C"\nkind = "number"\nsql = "select {0}"\n'
     for name, sql in {
         "good": "sum(hits) from page_hits",
@@ -751,7 +752,7 @@ def test_a_refusal_is_printed_once(web: Project) -> None:
 
 
 def test_the_document_of_a_refused_plan_has_its_sentence_on_stderr(web: Project) -> None:
-    """Asserts that the document has no plan text, and that the error names the refusal."""
+    """The document has no text of the plan, and the error on stderr names the refusal."""
     web.log.begins = 3
 
     refused = web.kappa("plan", "-o", "json").has(1)
@@ -784,7 +785,7 @@ def test_several_pipelines_are_planned_and_deployed_by_name(web: Project) -> Non
 def test_files_are_validated_without_a_broker(
     web: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each pipeline is validated on its own: a mistake in one hides nothing of the others."""
+    """Each pipeline is validated separately, so an error in one hides nothing of the others."""
 
     def no_broker(_: ProjectContext) -> Log:
         raise AssertionError("the broker was asked")

@@ -1,4 +1,4 @@
-"""Laws of completion: real bash completes commands, options and names, in 150 ms, without Spark."""
+"""Laws of completion: real bash completes commands, options and names in 150 ms, without Spark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Completed = Callable[..., list[str]]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project whose root has a serving pipeline `flights`, and a candidate."""
+    """Returns a project whose root has a serving pipeline `flights`, and a candidate."""
     (tmp_path / "kappa.toml").write_text('root = "data"\n')
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "web.py").write_text(PIPELINE)
@@ -133,7 +133,7 @@ def test_a_root_in_a_bucket_has_no_names(project: Path, words: Completed) -> Non
 
 
 def in_bash(project: Path, *typed: str) -> list[str]:
-    """Returns the words with which bash completes the last typed word."""
+    """Returns the completions of the last typed word in bash."""
     quoted = " ".join(f"'{word}'" for word in (str(KAPPA), *typed))
     script = (
         f'eval "$({KAPPA} completion bash)"; COMP_WORDS=({quoted}); COMP_CWORD={len(typed)}; '
@@ -169,7 +169,7 @@ def test_tab_completes_in_a_terminal(project: Path) -> None:
 
 
 def read_until(terminal: int, wanted: bytes) -> bytes:
-    """Reads what a terminal shows, until it shows the wanted bytes."""
+    """Reads the output of a terminal until it contains these bytes."""
     found, until = b"", time.monotonic() + 60
     while wanted not in found and time.monotonic() < until:
         if select.select([terminal], [], [], 1)[0]:
@@ -192,7 +192,7 @@ def test_completion_imports_little(project: Path) -> None:
 
 @pytest.mark.slow
 def test_a_tab_takes_150_ms_at_most(project: Path) -> None:
-    """The time is that of the processor: on a busy machine a shell waits for others, too."""
+    """A completion takes at most 150 ms of CPU time; a busy machine adds waits for others."""
 
     def spent() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

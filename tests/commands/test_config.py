@@ -117,7 +117,7 @@ def test_changed_settings_are_named() -> None:
 
 
 def test_a_change_since_the_start_is_said(kappa: Kappa, project: Path) -> None:
-    """By `kappa config show`, `kappa status` and `kappa up -d`."""
+    """`kappa config show`, `kappa status` and `kappa up -d` report the change."""
     (project / "kappa.toml").write_text('[kafka]\nheap = "1g"\n')
     pretend_up(Store(project / ".kappa"), file_settings(project))
     assert "changed since" not in "".join(kappa("status")[1:])

@@ -1,4 +1,4 @@
-"""Laws of the help: an example for each command, which parses, and prose that nothing breaks."""
+"""Laws of the help: each command has an example that parses, and prose breaks only at the width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = typer.main.get_group(app_of())
 
 
 def commands_below(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yields each command and each group, by the words after `kappa`."""
+    """Yields each command and each group, with the words after `kappa`."""
     for name, command in group.commands.items():
         yield " ".join((*path, name)), command
         yield from commands_below(command, (*path, name)) if hasattr(command, "commands") else ()
@@ -30,7 +30,7 @@ COMMANDS = dict(commands_below(ROOT))
 
 @pytest.fixture
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shown:
-    """Types a command and returns what it prints, on a terminal of 80 columns."""
+    """Returns a function that runs a command on a terminal of 80 columns; it returns the output."""
     monkeypatch.setenv("COLUMNS", "80")
 
     def show(*words: str, code: int = 0) -> str:
@@ -47,7 +47,7 @@ def test_every_command_has_an_example() -> None:
 
 @pytest.mark.parametrize("command", EXAMPLES)
 def test_an_example_is_a_command_line(command: str) -> None:
-    """The real command line parses it, as far as the command itself: nothing is run."""
+    """The real parser parses it up to the command itself, without running it."""
     # `eval "$(kappa ...)"` runs what the quotes hold.
     kappa, *words = shlex.split(re.sub(r'^eval "\$\((.*)\)"$', r"\1", EXAMPLES[command]))
     context = ROOT.make_context("kappa", words)

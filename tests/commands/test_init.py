@@ -27,7 +27,7 @@ NAMES += ("operations", "page-hits", "recommend", "searches", "sessions", "shop"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """An empty folder, for a new project."""
+    """Returns an empty folder for a new project."""
     return tmp_path
 
 
@@ -156,7 +156,7 @@ def test_a_file_of_that_name_is_refused(kappa: Kappa, tmp_path: Path) -> None:
 def test_the_files_are_for_others_as_the_user_wants(
     kappa: Kappa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All else that Kappa writes is for its user alone."""
+    """The files have the modes of the user's umask, while Kappa's other files are private."""
     monkeypatch.setattr(program, "_users_umask", [0o022])
     before = os.umask(0o077)
     try:

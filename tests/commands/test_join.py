@@ -1,4 +1,4 @@
-"""`kappa topics join`, as it is typed, over a broker's list of topics."""
+"""`kappa topics join` as it is typed, with a broker's list of topics."""
 
 from __future__ import annotations
 

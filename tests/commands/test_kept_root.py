@@ -1,6 +1,6 @@
-"""A root that an earlier release has made opens under this release.
+"""A root that an earlier release has made can be opened by this release.
 
-tests/data/roots.md says how the roots were made.
+tests/data/roots.md describes how the roots were made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUERIES = {
 
 
 def put_project(release: str, folder: Path) -> Path:
-    """Puts the project of a release, with its root, into a folder. Returns the project."""
+    """Extracts the project of a release, with its root, into a folder. Returns the project."""
     with tarfile.open(DATA / f"root-{release}.tar.gz") as kept:
         kept.extractall(folder, filter="data")
     return folder / "shop"
@@ -45,7 +45,7 @@ def release(request: pytest.FixtureRequest) -> str:
 def run(release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     """Returns a function that runs a command in the project of the kept root.
 
-    The root is adopted, since a root on another machine is a copy.
+    The root is adopted, because a root on another machine counts as a copy.
     """
     project = put_project(release, tmp_path)
 
@@ -65,7 +65,7 @@ def test_a_query_answers_as_before(run: Run, tmp_path: Path, name: str) -> None:
 
 
 def test_the_version_is_the_same(run: Run, release: str) -> None:
-    """A new release of Kappa alone makes no pipeline replay."""
+    """A new release of Kappa alone causes no replay of a pipeline."""
     assert run("validate").startswith(f"shop: valid (version {RELEASES[release]})")
 
 
@@ -91,7 +91,7 @@ def written(bed: Testbed) -> int:
 @pytest.mark.jvm
 @pytest.mark.long
 def test_its_job_goes_on_and_can_be_proved(tmp_path: Path) -> None:
-    """The broker's data is kept with the root, so the log goes on where it was."""
+    """The broker's data are kept with the root, so the log continues where it was."""
     project = put_project("0.2", tmp_path)
     assert run_command(["--project", str(project), "root", "adopt", "--send"]) == ExitCode.OK
     order = {"id": 300, "customer": "c1", "cents": 7, "at": "2026-12-01T00:00:00Z"}

@@ -1,4 +1,4 @@
-"""Commands that are killed by SIGKILL at their failpoints, and typed again (I7)."""
+"""Commands that are killed by SIGKILL at their failpoints, and repeated (I7)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def world(tmp_path: Path) -> World:
 
 
 def kappa(world: World, *command: str, fail: str = "") -> subprocess.CompletedProcess[str]:
-    """Types a command, which dies at a failpoint if one is named."""
+    """Runs a command, which dies at the failpoint `fail` if one is given."""
     project = world.store.folder.parent / "project"
     project.mkdir(exist_ok=True)
     (project / "kappa.toml").touch()
@@ -134,7 +134,7 @@ def test_a_decision_is_in_the_journal_once_or_not_at_all(world: World) -> None:
 
 
 def bring_on(world: World, version: str | None = None) -> None:
-    """Stages a version, if one is named, and runs the platform until a rollout waits for a yes."""
+    """Stages `version`, if given, and runs the platform until a rollout waits for a yes."""
     world.begin()
     if version is not None:
         world.stage(version, auto_promote=False)

@@ -1,4 +1,4 @@
-"""Tests of the lines of a step that takes a while, on a terminal and without one."""
+"""Tests of the progress lines of a slow step, on a terminal and without one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_long_step_says_what_it_does_and_how_far_it_is(monkeypatch: pytest.Mon
 
 
 def test_a_step_for_terminals_writes_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script that reads stderr gets the answer alone."""
+    """A script that reads stderr gets no progress lines."""
     monkeypatch.setattr(shown, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(shown, "_FIRST_SECONDS", 0.0)
     monkeypatch.setattr(shown, "_TERMINAL_SECONDS", 0.0)

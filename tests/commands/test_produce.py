@@ -1,4 +1,4 @@
-"""`kappa produce` of files of events, through a real broker: what comes out is what went in."""
+"""`kappa produce` with files of events, on a real broker: the output equals the input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOPICS = ("orders", "shipped", "sales")
 
 @pytest.fixture
 def kappa(project: Path, lent: str, log: Log, kappa: Kappa) -> Kappa:
-    """Types a command in a project whose topics are on a real broker."""
+    """Returns a function that runs commands in a project whose topics are on a real broker."""
     (project / "kappa.toml").write_text(lent)
     (project / "pipelines" / "shop.py").write_text(PIPELINE)
     (project / "order.avsc").write_text(json.dumps(AVRO))

@@ -1,4 +1,4 @@
-"""Laws of `kappa query`: SQL comes as an argument, from a file, or from stdin."""
+"""Laws of `kappa query`: the SQL comes from an argument, a file, or stdin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kappa.state.store import Store
 
 
 class Typist:
-    """A person or script that types `kappa query` with something to read from stdin."""
+    """A person or script that types `kappa query` with some stdin."""
 
     def __init__(self, kappa: Kappa, monkeypatch: pytest.MonkeyPatch) -> None:
         self._kappa = kappa
@@ -46,7 +46,7 @@ def test_sql_comes_from_a_file(query: Typist, tmp_path: Path) -> None:
 
 
 def test_statements_are_answered_in_order(query: Typist, tmp_path: Path) -> None:
-    """From one snapshot; an answer in JSON is a document of its own."""
+    """All statements read one snapshot. In JSON, each answer is a separate document."""
     two = b"select 1 as x; select 2 as y;"
 
     assert query(stdin=two) == (0, "x\n─\n1\n\ny\n─\n2\n", "")
@@ -116,7 +116,7 @@ def test_the_shell_needs_a_terminal(kappa: Kappa) -> None:
 
 
 def test_a_script_gets_the_answer_alone(query: Typist, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a query takes: a line of progress is for a terminal."""
+    """However long a query takes, progress lines are only for terminals."""
     monkeypatch.setattr(moving, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(moving, "_FIRST_SECONDS", 0.0)
 

@@ -1,4 +1,4 @@
-"""Laws of the shell: one snapshot until another is pinned, and no error ends the shell."""
+"""Laws of the shell: it keeps one snapshot until another is pinned, and no error ends it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def session(platform: Platform) -> Iterator[QuerySession]:
 
 
 class Typed:
-    """A shell, and what the screen shows of each text that is typed."""
+    """A shell, with the output for each text that is typed."""
 
     def __init__(
         self, session: QuerySession, project: Path, capsys: pytest.CaptureFixture[str]
@@ -97,7 +97,7 @@ def leases(store: Store) -> tuple[Lease, ...]:
 
 
 def test_answers_are_of_one_snapshot(typed: Typed, platform: Platform) -> None:
-    """Until another snapshot is pinned; statements of a line are answered in order."""
+    """The snapshot stays until another is pinned; statements of a line are answered in order."""
     before = typed(COUNT)
     platform.advance("flights-1", DELAYS, ROWS_OF_DELAYS)
 
@@ -190,7 +190,7 @@ def test_rows_are_shown_as_lines(typed: Typed) -> None:
 
 
 def test_values_are_those_of_a_query(typed: Typed, platform: Platform) -> None:
-    """The shell and `kappa query` write each value alike."""
+    """The shell and `kappa query` write each value in the same form."""
     sql = (
         "select 1.10::decimal(9, 2) as a, 'nan'::double as b, '\\xff'::blob as c, null as d, "
         "date '2013-01-01' as e, timestamp '2013-01-01 05:00' as f, [1, 2] as g, {'x': 1} as h, "
@@ -325,7 +325,7 @@ def test_keys_are_read_to_the_end(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A statement over lines, a discarded line, the editor, the history, and Ctrl-D."""
+    """A statement of several lines, a discarded line, the editor, the history and Ctrl-D work."""
     monkeypatch.setenv("EDITOR", "sed -i s/44/55/")
     monkeypatch.delenv("VISUAL", raising=False)
     history = tmp_path / "state" / "kappa" / "shell_history"
@@ -366,7 +366,7 @@ def test_a_history_that_cannot_be_kept_is_told(
 
 
 class Screen:
-    """A real terminal with a command that runs in it."""
+    """A real terminal in which a command runs."""
 
     def __init__(self, project: Path, *command: str, **environment: str) -> None:
         self.end, terminal = pty.openpty()
@@ -397,7 +397,7 @@ class Screen:
         os.write(self.end, keys.encode())
 
     def see(self, text: str, seconds: float = 30.0) -> None:
-        """Waits until the screen has shown a text, and forgets what came before."""
+        """Waits until the screen has shown a text, and drops the output up to that text."""
         deadline = time.monotonic() + seconds
         while text.encode() not in self.seen:
             readable, _, _ = select.select([self.end], [], [], deadline - time.monotonic())
@@ -410,7 +410,7 @@ class Screen:
         self.seen = self.seen.partition(text.encode())[2]
 
     def wait_for_end(self) -> int:
-        """Returns the exit code; what is written meanwhile is read."""
+        """Waits for the exit code, and reads the output meanwhile."""
         reader = threading.Thread(target=self._read_on, daemon=True)
         reader.start()
         code = self.process.wait(60)
@@ -427,7 +427,7 @@ class Screen:
 
 
 def test_a_query_without_sql_opens_the_shell(project: Path, platform: Platform) -> None:
-    """On a real terminal: an answer, the pager, Ctrl-C, and Ctrl-D."""
+    """On a real terminal, the shell shows an answer and the pager, and obeys Ctrl-C and Ctrl-D."""
     with Screen(project, "query", PAGER="sed s/^/paged:/") as screen:
         screen.see("pröject>")
         screen.type_keys("select 6 * 7 as answer;\r")
@@ -454,7 +454,7 @@ def test_a_query_without_sql_opens_the_shell(project: Path, platform: Platform) 
 def test_an_ended_shell_gives_its_lease_up(
     project: Path, platform: Platform, number: signal.Signals
 ) -> None:
-    """In the middle of a query, which ends with the shell."""
+    """A shell that is ended in the middle of a query releases its lease, and ends the query."""
     with Screen(project, "shell") as screen:
         screen.see("pröject>")
         assert len(leases(platform.store)) == 1

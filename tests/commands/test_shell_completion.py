@@ -1,4 +1,4 @@
-"""Laws of completion: names fit where they stand, and are written as SQL takes them."""
+"""Laws of completion: names fit their position, and are quoted as SQL requires."""
 
 from __future__ import annotations
 

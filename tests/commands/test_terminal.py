@@ -1,4 +1,4 @@
-"""Laws of the terminal: tables fit, states have colours, and pipes are clean."""
+"""Laws of the terminal: tables fit, states have colours, and pipes get plain text."""
 
 from __future__ import annotations
 

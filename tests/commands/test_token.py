@@ -1,4 +1,4 @@
-"""Laws of `kappa token`: a token is printed once, and works and ends at once."""
+"""Laws of `kappa token`: a token is printed once; additions and removals take effect at once."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def by_ada(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def accounts(folder: Path) -> Accounts:
-    """Returns the clients as a server of the project knows them."""
+    """Returns the accounts as a server of the project knows them."""
     return Accounts.of(load_settings(folder), folder / ".kappa")
 
 
 def test_a_token_is_printed_once_and_works(kappa: Kappa, tmp_path: Path) -> None:
-    """The token is alone on stdout, for a script, and is kept as a hash."""
+    """Stdout has only the token, for scripts; the file has only its hash."""
     code, token, told = kappa("token", "add", "grafana", "--role", "read", "--table", "page_hits")
 
     assert code == 0
@@ -46,7 +46,10 @@ def test_a_token_is_printed_once_and_works(kappa: Kappa, tmp_path: Path) -> None
 
 
 def test_a_table_that_nothing_declares_is_told(kappa: Kappa, project: Path) -> None:
-    """The token is made: the table may come later. A computed name is known once it serves."""
+    """A token for an undeclared table is made with a warning, because the table may come later.
+
+    A name that is computed is known only once its table serves.
+    """
     (project / "pipelines" / "web.py").write_text(
         'HITS = Table("page_hits", keys=("page",))\n'
         "@pipeline(reads={}, writes=[HITS])\ndef web(): ...\n"
@@ -62,7 +65,7 @@ def test_a_table_that_nothing_declares_is_told(kappa: Kappa, project: Path) -> N
 
 
 def test_a_removed_token_is_no_token(kappa: Kappa, tmp_path: Path) -> None:
-    """A client whose token is removed is refused by a server that runs."""
+    """A running server refuses a client whose token was removed."""
     server = accounts(tmp_path)
     _, token, _ = kappa("token", "add", "ci", "--role", "stage", "-o", "json")
     secret = json.loads(token)[0]["token"]
@@ -88,7 +91,7 @@ def test_a_removed_token_is_no_token(kappa: Kappa, tmp_path: Path) -> None:
 def test_a_token_that_cannot_be_meant_is_refused(
     kappa: Kappa, words: tuple[str, ...], code: int, told: str
 ) -> None:
-    """A mistake is said with what to type, and changes nothing."""
+    """A mistake is reported with what to type, and changes nothing."""
     kappa("token", "add", "ci", "--role", "stage")
 
     found, out, error = kappa("token", *words)
@@ -99,7 +102,7 @@ def test_a_token_that_cannot_be_meant_is_refused(
 
 
 def test_a_token_by_name_guards_an_address(kappa: Kappa, tmp_path: Path) -> None:
-    """Other machines are answered once there is a token, be it without `serve.token`."""
+    """Other machines are answered once a named token exists, even without `serve.token`."""
     with pytest.raises(SettingsError, match="there is no token"):
         guarded_address("0.0.0.0:8717", None, named=accounts(tmp_path).is_guarded)
     kappa("token", "add", "grafana", "--role", "read")

@@ -1,4 +1,4 @@
-"""Laws of topics by hand: what is shown is what is there, and what would break is refused."""
+"""Laws of topics by hand: they are shown as they are, and a breaking change is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NEWER = ProducedRecord(b'{"id": "a", "at": null}', b"a", 1_700_000_002_000, (), 
 
 @pytest.fixture
 def kappa(project: Path, lent: str, log: Log, kappa: Kappa) -> Kappa:
-    """Types a command in a project whose topics are on a real broker, one of them read."""
+    """Returns a function that runs commands; the topics are on a real broker, one of them read."""
     world = World(project)
     world.build("web-1")
     world.goes_live("web-1", 1)

@@ -1,4 +1,4 @@
-"""Laws of the breaker: a limit as count or share, and when a build is certainly beyond it."""
+"""Laws of the breaker: a limit as count or share, and when a build certainly exceeds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations are checked when they are made, and errors point at the user's line."""
+"""Declarations are checked when they are made, and errors name the user's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of declarations: each entry has an example that runs, and names its arguments."""
+"""The page of declarations: each entry has an example that runs, and describes its arguments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_entry_has_an_example_of_itself_and_names_its_arguments(name: str) 
 
 
 def with_what_is_made(code: str) -> str:
-    """Returns an example whose bare values, such as a table of no pipeline, are kept in `made`."""
+    """Returns an example whose unassigned values, such as a bare table, are appended to `made`."""
     tree = ast.parse(code)
     for node in tree.body:
         if isinstance(node, ast.Expr):
@@ -64,7 +64,7 @@ def with_what_is_made(code: str) -> str:
 @pytest.mark.long
 @pytest.mark.jvm
 def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """In one file, as a user has them; Spark describes each function, and each table is born."""
+    """All examples are in one file; Spark describes each function, and each table is born."""
     from kappa.engine.children.rehearsal import local_pipeline
 
     (tmp_path / "kappa.toml").touch()
@@ -100,7 +100,7 @@ def test_every_example_runs(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def apart(table: Table, number: int) -> Table:
-    """Gives the table of a fold's example a name of its own: all are called pages."""
+    """Renames the table of a fold's example, because all examples call it pages."""
     if table.name != "pages":
         return table
     return Table(f"pages_{number}", keys=table.keys, fold=table.ordered or table.fold)

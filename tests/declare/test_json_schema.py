@@ -1,4 +1,4 @@
-"""An event by a JSON Schema: its columns, its rejects, and keywords refused, not ignored."""
+"""Events declared by JSON Schema: columns, rejects, and keywords that are refused, not ignored."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def rejection(reader: RecordReader, value: bytes) -> Rejected:
 
 
 def of(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an event with one property."""
+    """Returns the schema of an event with one property."""
     return {"type": "object", "properties": {"x": schema}}
 
 

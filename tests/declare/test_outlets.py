@@ -1,4 +1,4 @@
-"""Sinks and alerts fit the pipeline that declares them, or are refused with the user's line."""
+"""Sinks and alerts that do not fit their pipeline are refused with the user's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of files: CSV is read exactly, and a mistake names its line."""
+"""Rows of files: CSV is read exactly, and an error names its line."""
 
 from __future__ import annotations
 

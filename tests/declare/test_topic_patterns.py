@@ -1,4 +1,4 @@
-"""Patterns of topics: which join, by a recorded step, and what cannot be meant."""
+"""Patterns of topics: which topics join, by a recorded step, and which patterns are refused."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_a_pattern_that_matches_nothing_is_refused(project: Path) -> None:
 
 
 class Broker:
-    """The names of a broker's topics, for which it is asked or not."""
+    """The names of a broker's topics, and whether the broker was asked."""
 
     def __init__(self, *, is_asked: bool = True) -> None:
         self._is_asked = is_asked

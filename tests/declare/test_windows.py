@@ -1,4 +1,4 @@
-"""A window is computed from its row alone, and has the times from its start to its end."""
+"""A window is computed from its row alone, and contains the times from its start to its end."""
 
 from __future__ import annotations
 

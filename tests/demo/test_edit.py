@@ -1,4 +1,4 @@
-"""Laws of the story's edit: it fits the tree's pipeline, and version 2 can be declared."""
+"""Laws of the story's edit: it fits the tree's pipeline, and version 2 is a valid declaration."""
 
 from __future__ import annotations
 

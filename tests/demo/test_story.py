@@ -1,4 +1,4 @@
-"""The story itself, in a short form of `make demo`, and with an interruption."""
+"""The demo's story, in a short form of `make demo`, and with an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases: folders of events, and the files of the rows that come out."""
+"""Cases: folders of events, and files with the expected rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_cases_are_folders_of_events(tmp_path: Path) -> None:
 
 
 def test_rows_that_were_written_are_equal(case: Case) -> None:
-    """Each value is as it is in JSON, and the order of lines does not matter."""
+    """Each value keeps its JSON form, and the order of lines does not matter."""
     rows = [
         {"page": "/", "n": 1, "d": Decimal("2.50"), "x": float("inf"), "b": b"\xff"},
         {"page": "ä", "n": None, "at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "l": [1, {"a": 2}]},

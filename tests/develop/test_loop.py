@@ -73,7 +73,7 @@ def environment() -> dict[str, str]:
 
 
 class Terminal:
-    """A program on a terminal of its own, with all that it has shown."""
+    """A program on its own terminal, with all of its output."""
 
     def __init__(self, project: Path, temporary: Path) -> None:
         self.screen, self._read = "", 0
@@ -88,7 +88,7 @@ class Terminal:
         os.write(self._end, key.encode())
 
     def wait_for(self, text: str) -> str:
-        """Waits until the program shows a text; returns what it has shown since the last wait."""
+        """Waits until the program shows a text; returns the output since the last wait."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while text not in self.screen[self._read :]:
             assert time.monotonic() < deadline, self.screen
@@ -103,7 +103,7 @@ class Terminal:
         return found
 
     def exit_code(self) -> int:
-        """Waits for the end, and reads what is shown until then."""
+        """Waits for the exit code, and reads the output until then."""
         while True:
             try:
                 if not os.read(self._end, 1 << 16):
@@ -124,9 +124,9 @@ def on_terminal(project: Path, temporary: Path) -> Iterator[Terminal]:
 
 
 def test_three_saves_on_a_terminal(project: Path, tmp_path: Path) -> None:
-    """A good save, a broken one, and a good one, each compared with the last good run.
+    """A good, a broken and a good version are saved; each run is compared with the last good run.
 
-    Code of a helper and of a Python function is the saved one, in this process and in Spark's. A
+    The saved code of a helper and of a Python function is used, in this process and in Spark. A
     pipeline that is gone is named, and has its last rows when it comes back. The keys work, nothing
     is left behind, and no root is made.
     """
@@ -179,7 +179,7 @@ def test_three_saves_on_a_terminal(project: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_a_signal_ends_it(project: Path) -> None:
-    """An event that is no event of the topic is an error at its line; lines go to stdout."""
+    """A signal ends the program. An invalid event is an error with its line, on stdout."""
     envelopes = project / "events" / "visits.envelopes.ndjson"
     envelopes.write_text('{"value": {}}\n{"valeu": 1}\n')
     process = subprocess.Popen(
@@ -254,7 +254,7 @@ def test_the_tests_of_a_project(project: Path) -> None:
 
 
 def test_events_without_rows_are_no_passed_test(project: Path) -> None:
-    """The law of slices holds, and nobody said which rows are right."""
+    """Events without files of expected rows are an error, although the law of slices holds."""
     ended = kappa_test(project)
 
     assert ended.returncode == 2, ended

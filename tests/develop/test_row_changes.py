@@ -1,4 +1,4 @@
-"""The rows that a change adds, removes and changes, and their lines."""
+"""The rows that a change adds, removes and changes, and how they are printed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_rows_of_one_key_are_one_row() -> None:
 
 @given(ROWS, ROWS, st.booleans())
 def test_a_change_leads_from_before_to_after(before, after, has_keys) -> None:
-    """The rows before, without the removed and changed rows, and with the others, are those after.
+    """Applied to the rows before, the change gives the rows after.
 
-    Keys that are no keys, because a side has one twice, change nothing of that.
+    This also holds if the keys are not unique on one side.
     """
     change = table_change("t", before, after, ("k",) if has_keys else ())
 
@@ -48,7 +48,7 @@ def test_a_change_leads_from_before_to_after(before, after, has_keys) -> None:
 
 
 def test_values_are_compared_as_json_has_them() -> None:
-    """NaN is NaN, a decimal is its text as in a file of rows, and a list is its values."""
+    """NaN equals NaN, a decimal equals its text in a file of rows, and lists compare by value."""
     one = [{"k": 1, "x": float("nan"), "d": Decimal("2.50"), "l": [1, None]}]
     other = [{"k": 1, "x": "NaN", "d": "2.50", "l": [1, None]}]
 
@@ -105,7 +105,7 @@ def test_data_do_not_steer_the_terminal() -> None:
 
 
 def test_the_lines_of_a_run() -> None:
-    """A pipeline whose code and sample are the same has a word, and an error its file and line."""
+    """A pipeline with the same code and sample gets one word, an error gets its file and line."""
     sample = Sample("visits", (("visits", 0, 0, 0, None, b"{}", ()),), "events/visits.ndjson")
     changes = (table_change("a", [], [], ()), table_change("b", [{"x": 1}], [{"x": 2}], ("x",)))
     run = ProjectRun(

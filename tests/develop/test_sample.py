@@ -1,4 +1,4 @@
-"""The sample of a topic: records of the topic, or the events of the project's files."""
+"""The sample of a topic: records of the topic, or events of the project's files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHANGES = Topic(
 
 
 class FakeLog:
-    """A log of one topic, whose records are their own offsets."""
+    """A log of one topic, in which each record's value is its offset."""
 
     def __init__(self, begin: dict[int, int], end: dict[int, int]) -> None:
         self.begin, self.ends = begin, end
@@ -108,7 +108,7 @@ def test_a_topic_is_read_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_up", [True, False])
 def test_without_records_the_files_are_read(tmp_path: Path, is_up: bool) -> None:
-    """An empty topic, a missing topic, and a broker that does not answer are as no broker."""
+    """An empty topic, a missing topic, and a broker that does not answer count as no broker."""
 
     def open_log() -> FakeLog:
         if not is_up:

@@ -1,4 +1,4 @@
-"""The files of a project that were saved."""
+"""Tests of the watch for saved files of a project."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROJECT = Path("/home/ann/.own/shop")
     ],
 )
 def test_files_that_a_run_depends_on(path: str, is_watched: bool) -> None:
-    """Hidden folders above the project do not count."""
+    """A file in a hidden folder within the project is not watched; folders above do not matter."""
     found = Path(*(PROJECT / path).parts) if ".." not in path else PROJECT.parent / "elsewhere/a.py"
 
     assert is_of_project(found, PROJECT, PROJECT / "data") is is_watched
@@ -55,13 +55,13 @@ def test_folders_to_watch(tmp_path: Path) -> None:
 
 
 def test_saves_are_seen_wherever_they_are(tmp_path: Path) -> None:
-    """In a folder that is there, in one that comes later or comes back, and beside kappa.toml."""
+    """Files may be in an existing folder, in one that appears later, or next to kappa.toml."""
     (tmp_path / "pipelines").mkdir()
     saved = SimpleQueue[list[str]]()
     watch = ProjectWatch(tmp_path, tmp_path / ".kappa", saved.put)
 
     def save(path: str) -> None:
-        """Saves a file until that is seen: a watch begins in a thread of its own."""
+        """Saves a file repeatedly until that is seen: the watch begins in its own thread."""
         for _ in range(100):
             (tmp_path / path).write_text("x")
             try:

@@ -1,4 +1,4 @@
-"""Invalid input: each record is folded or rejected with a reason (I6, I10).
+"""Invalid input: each record is folded, or rejected with a reason (I6, I10).
 
 Every command reports what is wrong.
 """
@@ -52,13 +52,13 @@ RENAMED = (
 
 
 def clock_of(text: str) -> str:
-    """Finds the place where the code reads the clock, in the form that `--allow` takes."""
+    """Returns the place where the code reads the clock, in the form that `--allow` takes."""
     return f"pipelines/shop.py:{1 + text[: text.index('F.current')].count(chr(10))}"
 
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory, lent: str) -> Iterator[Testbed]:
-    """A shop that serves, without an order yet."""
+    """Yields a shop that serves, without orders yet."""
     # What served before a change is of no use here.
     settings = lent + '[rollout]\nsoak = "0s"\n[notify]\nto = "page"\n'
     with platform(tmp_path_factory.mktemp("input") / "wröng", settings, shop=LEAN_1) as bed:
@@ -67,7 +67,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory, lent: str) -> Iterator[Testbed
 
 
 def assert_tally_adds_up(bed: Testbed) -> None:
-    """I6: per partition, what became of the offsets adds up to their number."""
+    """Asserts I6: per partition, the counts of outcomes add up to the number of offsets."""
     frontier = bed.frontier(bed.live("shop"))
     assert frontier is not None
     for topic, partition, offset in frontier.offsets.items():
@@ -228,7 +228,7 @@ def test_a_candidate_that_rejects_too_much_is_stopped_and_what_serves_goes_on(be
 
 @pytest.mark.long
 def test_old_events_are_read_with_the_new_declaration(bed: Testbed) -> None:
-    """A finding of the plan's samples, and one of a clock, are allowed by name."""
+    """Old events are folded with the new declaration, once findings are allowed by name."""
     log, before = bed.log, sum(row["orders"] for row in bed.rows("select orders from by_customer"))
     log.produce(
         [

@@ -1,4 +1,4 @@
-"""The broker is killed while a slice is being folded: every record is counted once (I1, I9)."""
+"""The broker is killed while a slice is being folded: each record is counted once (I1, I9)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def produce(bed: Testbed, count: int) -> None:
 
 
 def kill_broker(bed: Testbed, until: Callable[[], object], what: str) -> Frontier | None:
-    """Kills the broker in a state of the world, and waits for the next one.
+    """Kills the broker once `until` returns True, and waits for the next broker.
 
-    Returns the live build's frontier at that moment.
+    Returns the live build's frontier at the moment of the kill.
     """
     (pid,) = bed.pids("kafka.Kafka")
     broker = process_id(pid)
@@ -58,7 +58,7 @@ def assert_all_right(bed: Testbed) -> None:
 
 
 def records_read(bed: Testbed) -> int:
-    """Returns how many records the live job's workers have read of the slice under way."""
+    """Returns the number of records that the live job's workers have read for the current slice."""
     found = 0
     for path in bed.store.path(f"{folder_of_build(bed.live('shop'))}/{DECODED}").glob("*/_*.read"):
         # Its slice may end meanwhile.

@@ -1,6 +1,6 @@
-"""The platform on a root in a bucket, whose server or whose host is lost.
+"""The platform on a root in a bucket, if the bucket's server or the host is lost.
 
-Readers and a producer go on all the while: no error (I4), no mix (I2), nothing backward (I3), and
+Readers and a producer continue throughout: no error (I4), no mix (I2), nothing goes back (I3), and
 the tables are right (I1).
 """
 
@@ -66,20 +66,20 @@ class Shop:
     produced: Producing
 
     def go_on(self) -> None:
-        """Waits until another record is acknowledged and folded."""
+        """Waits until one more record is acknowledged and folded."""
         acknowledged = self.produced.acknowledged
         self.bed.wait(lambda: self.produced.acknowledged > acknowledged, "an acknowledgement")
         self.bed.wait_until_folded("shop", self.bed.log.end(["orders", "items"]))
 
     def replay(self) -> None:
-        """Replays the other version to its end, and sees that it serves."""
+        """Replays the other version to its end, and asserts that another build serves."""
         before = self.bed.live("shop")
         self.declare_the_other()
         self.bed.must("replay", "shop", "--yes")
         assert self.bed.live("shop") != before
 
     def kill_at_a_commit(self) -> None:
-        """Kills the server as a table's next commit arrives there, whose answer is lost."""
+        """Kills the server when a table's next commit arrives, so that the answer is lost."""
         killed = threading.Event()
 
         def kill_server(path: str) -> None:
@@ -93,7 +93,7 @@ class Shop:
         self.bed.wait(killed.is_set, "a commit")
 
     def leave_strays(self) -> Path:
-        """Has a build retired, and leaves objects there; returns the folder that has them."""
+        """Waits for a retired build, and puts objects into it; returns the objects' folder."""
         self.replay()
         self.bed.wait(lambda: bool(self.bed.state().retired), "a build that is retired")
         build = min(self.bed.state().retired)
@@ -110,7 +110,7 @@ class Shop:
 def shop(
     kafka: Restarted, object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shop]:
-    """A build serves beside readers and a producer; at the end all was right for everybody."""
+    """A build serves while readers and a producer run; at the end everything must be right."""
     folder = tmp_path_factory.mktemp("bucket")
     with proxy_before(object_store.storage) as between:
         settings = SETTINGS.format(
@@ -135,7 +135,7 @@ def shop(
 
 @contextmanager
 def kept_at(shop: Shop, at: At) -> Iterator[None]:
-    """Has the platform do something that the block comes in the middle of, and then end it."""
+    """Starts some work of the platform, runs the block in its middle, and waits for its end."""
     bed, before = shop.bed, shop.bed.state()
     match at:
         case At.TAIL:

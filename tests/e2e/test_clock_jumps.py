@@ -1,7 +1,7 @@
-"""The clock of the whole platform jumps, hours and a day, back and forth (I1 to I4, I9).
+"""The clock of the whole platform jumps, by hours and a day, back and forth (I1 to I4, I9).
 
-All its processes bear it, the broker's too, and those of readers and producers. Leases may end
-early: a reader starts over.
+All processes have this clock, including the broker, readers and producers. Leases may end early;
+then a reader starts over.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> jumping_clock.Cloc
 
 @contextmanager
 def reading(bed: Testbed, script: Path) -> Iterator[list[object]]:
-    """Has two readers ask meanwhile; the list has what they saw when it is over."""
+    """Runs two readers within the block; the list contains what they saw after the block."""
     script.write_text(READER, encoding="utf-8")
     running = [
         subprocess.Popen(
@@ -130,7 +130,7 @@ def reading(bed: Testbed, script: Path) -> Iterator[list[object]]:
 
 
 class Ordering(Beside):
-    """Produces orders all the time, each lot by a process whose clock jumps, too."""
+    """Produces orders continuously, each batch in a process whose clock jumps too."""
 
     def __init__(self, bed: Testbed) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def answers(bed: Testbed, pinned: PinnedSnapshot) -> list[tuple[object, ...]]:
 
 
 def jump(bed: Testbed, clock: jumping_clock.Clock, to: int) -> None:
-    """Sets the clock; what is in the log by then is served, and collection runs."""
+    """Sets the clock, collects, and waits until the whole log is served."""
     clock.jump(to)
     bed.must("gc")
     bed.must("status")

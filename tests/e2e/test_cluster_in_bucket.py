@@ -1,7 +1,7 @@
-"""Workers that see the bucket of the root, and no file of the control host, fold a build.
+"""Workers that see the root's bucket, but no file of the control host, fold a build.
 
-So it is if an executor, a worker or the driver dies in a slice, or a worker stands still in one and
-comes back late. What they have decoded is in the bucket meanwhile.
+This also works if an executor, a worker or the driver dies in a slice, or if a worker is suspended
+in a slice and returns late. Decoded files are in the bucket meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECORDS = 30_000
 def shop(
     object_store: ObjectStore, lent: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Testbed, RunningCluster]]:
-    """A shop of two workers, whose credentials are in their own environment."""
+    """Yields a shop with two workers, which have credentials in their own environment."""
     endpoint = object_store.storage.endpoint
     rooted = f'root = "{object_store.new_root()}"\n[storage]\nendpoint = "{endpoint}"\n{lent}'
     folder = tmp_path_factory.mktemp("cluster")
@@ -80,5 +80,5 @@ def test_a_worker_or_a_driver_that_is_killed_costs_no_record_and_leaves_nothing(
 def test_a_worker_that_comes_back_late_costs_no_record_and_doubles_none(
     shop: tuple[Testbed, RunningCluster], stop: Callable[[Testbed, RunningCluster], None]
 ) -> None:
-    """A file that it may still put is deleted as the next job of that build begins."""
+    """Files that a late worker may still put are deleted when the build's next job begins."""
     stop(*shop)

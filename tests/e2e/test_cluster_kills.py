@@ -1,4 +1,4 @@
-"""Any process of a cluster dies or stands still in a replay: the tables are right."""
+"""Any process of a cluster dies or is suspended in a replay, and the tables are right."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_worker_that_is_killed_costs_no_record_and_doubles_none(
 def test_executors_that_die_in_each_slice_cost_no_record_and_double_none(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
-    """Now one of this worker, now one of the other."""
+    """The executors of the two workers are killed alternately."""
     bed, cluster = shop
     before = bed.live("shop")
     killed: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""A real PostgreSQL and a real Debezium: the tables are the source's, and its changes."""
+"""A real PostgreSQL and a real Debezium: tables equal the source and its changes."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def debezium(database: RunningDatabase, jars: Jars, tmp_path: Path) -> Iterator[
 def ensure_same(
     bed: Testbed, database: RunningDatabase, here: str = HERE, there: str = THERE
 ) -> None:
-    """Waits until the table is the source's, and fails with both if it does not become it."""
+    """Waits until the table equals the source's table; otherwise fails with both."""
     ensure_rows(
         bed,
         f"select {here} from orders order by id",
@@ -142,7 +142,7 @@ def told(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
 
 
 def ensure_changes(bed: Testbed, database: RunningDatabase) -> None:
-    """Holds the appended table to have each change that the database made, once."""
+    """Asserts that the appended table has each change of the database exactly once."""
     found = told(
         bed.rows(
             "select change_op as op, id, customer, amount::varchar as amount from order_changes"

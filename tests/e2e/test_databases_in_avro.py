@@ -1,4 +1,4 @@
-"""A real Debezium, Avro converter and registry: the table is the source's."""
+"""A real Debezium, Avro converter and registry: the table equals the source's table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A switch sends exactly what its verification has found, and nothing where nothing differs."""
+"""A switch sends exactly the differences that its verification has found, or nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Seen:
 
 @dataclass
 class Reader:
-    """A reader of all tables and topics, that looks from time to time."""
+    """A reader of all tables and topics that looks from time to time."""
 
     bed: Testbed
     cursors: dict[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Reader:
         return records
 
     def wait_until_sent(self) -> None:
-        """Waits until each sink has sent what the last switch is to it."""
+        """Waits until each sink has sent the changes of the last switch."""
         generation = self.bed.state().generation
 
         def is_sent() -> bool:
@@ -101,7 +101,7 @@ def assert_silent(reader: Reader) -> None:
 
 
 def assert_switched(reader: Reader, kind: str, rows: Mapping[str, _Rows]) -> None:
-    """Asserts that readers get one change set with exactly these rows, and topics the same."""
+    """Asserts that readers get one change set with exactly these rows, and topics the same rows."""
     reader.wait_until_sent()
     cursors = {}
     for table in TABLES:

@@ -1,4 +1,4 @@
-"""A disk that is full under a running platform: it serves on, and heals by itself (I9)."""
+"""A disk becomes full under a running platform: it continues to serve, and heals itself (I9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNT = "select count(*) as n from order_log"
 
 
 def fill(folder: Path) -> Path:
-    """Takes all the space that is left."""
+    """Takes all the space that is left, and returns the file."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 512):
@@ -86,7 +86,7 @@ bootstrap_servers = "{bootstrap_servers}"
 def test_a_full_disk_of_the_server_of_a_bucket_costs_time_alone(
     disk: ext4.Ext4, kafka: Restarted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queries are answered, nothing half is stored, and jobs go on once the server has space."""
+    """Queries are answered, nothing is stored in part, and jobs continue once there is space."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     with running_object_store(disk.folder / "objects") as server:

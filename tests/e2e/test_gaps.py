@@ -1,4 +1,4 @@
-"""Plans over a log that has lost its beginning: refused, or allowed and recorded for ever.
+"""Plans for a log that has lost its beginning: refused, or allowed and recorded permanently.
 
 The same rules apply to a saved plan. The platforms of this file use an existing broker
 (`kafka.bootstrap_servers`) and run none of their own. That broker may also disappear.
@@ -47,7 +47,7 @@ def lose(bed: Testbed, topic: str, partition: int, before: int) -> None:
 def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
     tmp_path: Path, lent: str, broker: Broker
 ) -> None:
-    """So many events are replayed within bounded memory, from the log and from an archive."""
+    """Many events are replayed within limited memory, from the log and from an archive."""
     # What served before a change is of no use here.
     with platform(tmp_path / "gaps", lent + '[rollout]\nsoak = "0s"\n', bidding=BIDDING) as bed:
         assert not bed.pids("kafka.Kafka")
@@ -119,9 +119,9 @@ def test_a_lost_beginning_is_refused_accepted_and_told_for_ever(
 def ensure_a_killed_tail_goes_on_without_what_it_has_folded(
     bed: Testbed, log: Log, end: Offsets, wanted: dict[int, list[int]]
 ) -> Offsets:
-    """Kills a tail at the end of its log: its last batch is planned again, its records are gone.
+    """Kills a tail at its log's end; its last batch is planned again, without the records.
 
-    Five more bids are produced, counted as wanted and archived. Returns the end behind them.
+    Five more bids are produced, added to `wanted` and archived. Returns the end after these bids.
     """
     (tail,) = bed.pids("kappa.engine.job.job", "tail")
     os.kill(tail, signal.SIGKILL)
@@ -148,13 +148,13 @@ def assert_all_is_served(bed: Testbed, wanted: dict[int, list[int]], events: int
 
 
 def resident(pid: int) -> int:
-    """Returns the resident bytes of a process."""
+    """Returns the resident memory of a process in bytes."""
     pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def archived(bed: Testbed, log: Log, end: Offsets) -> bool:
-    """Looks as `kappa archive status` does, without a process each time that it is asked."""
+    """Returns True if the archive has reached `end`; checks without a new process."""
     found = archive_status(load_settings(bed.folder), bed.store, {}, log)
     return any(
         each.mark is not None and Offsets({"bids": dict(each.mark.end)}).covers(end)

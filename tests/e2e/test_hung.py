@@ -1,4 +1,4 @@
-"""Jobs that hang: a live one that is stopped, and a function that never returns (I9)."""
+"""Jobs that hang: a suspended live job, and a function that never returns (I9)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ def checked(amount):
 
 
 def test_a_function_that_never_returns_is_named_with_its_slice(tmp_path: Path) -> None:
-    """The records on which it returns are folded, in parts, and what serves goes on."""
+    """The slice is named on which the function hangs.
+
+    The other records are folded, in parts, and the live build continues.
+    """
     with platform(tmp_path / "shop", "[engine]\nslice_seconds = 20\n", shop=LEAN_1) as bed:
         bed.log.produce((order(number, amount=7) for number in range(40)), "orders")
         bed.must("deploy", "--yes")

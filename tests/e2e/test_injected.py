@@ -1,7 +1,7 @@
-"""Calls of the operating system fail, by strace, under a running platform.
+"""strace makes calls of the operating system fail under a running platform.
 
-It heals, and says what failed (I7, I9, I10).
-`tests/replay/platform/test_disk_faults.py` plays the like without processes, many times over.
+The platform heals, and reports what failed (I7, I9, I10).
+`tests/replay/platform/test_disk_faults.py` tests the same without processes, many times.
 """
 
 from __future__ import annotations
@@ -55,20 +55,23 @@ def produce(bed: Testbed, count: int = 100) -> None:
 
 
 def version_served(bed: Testbed) -> int:
-    """Returns the version of what serves, by the code that folds its rows."""
+    """Returns the served version, according to the code that folds its rows."""
     build = bed.state().folded_by(bed.live("shop"))
     code = bed.store.path(f"builds/{build}/code/pipelines/shop.py").read_text(encoding="utf-8")
     return 2 if "amount >= 0" in code else 1
 
 
 def assert_all_right(bed: Testbed) -> None:
-    """All that is in the log is served, and is what plain Python makes of it (I1)."""
+    """Asserts that the whole log is served, and that the tables equal plain Python (I1)."""
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     assert_right(bed, version=version_served(bed))
 
 
 def assert_a_sentence(said: Said) -> None:
-    """A documented exit code; if it failed, one line that says why, and at most one that helps."""
+    """Asserts that a command ended with a documented exit code.
+
+    If it failed, it must print one line with the reason, and at most one hint.
+    """
     assert said.code in ENDS
     assert "Traceback" not in said.out + said.err
     if said.code:
@@ -90,14 +93,14 @@ def an_undo(bed: Testbed, _turn: int) -> Callable[[], bool]:
 
 
 def a_switch(bed: Testbed, _turn: int) -> Callable[[], bool]:
-    """Deploys the version that is kept."""
+    """Declares the version that is kept; returns a check that the kept build serves."""
     wanted, generation = bed.state().idle["shop"], bed.state().generation
     bed.declare("shop", V1 if version_served(bed) == 2 else V2)
     return lambda: (bed.live("shop"), bed.state().generation) == (wanted, generation + 1)
 
 
 def a_deploy(bed: Testbed, turn: int) -> Callable[[], bool]:
-    """Deploys another view: a build of its own, that needs no replay."""
+    """Declares another view, which needs a new build but no replay; returns a check for it."""
     text = V1 if version_served(bed) == 1 else V2
     bed.declare("shop", text.replace("::bigint as orders", f"::bigint + {turn} as orders"))
     generation = bed.state().generation
@@ -110,7 +113,10 @@ def a_query(bed: Testbed, _turn: int) -> Callable[[], bool]:
 
 
 def a_collection(bed: Testbed, turn: int) -> Callable[[], bool]:
-    """Leaves what a killed process leaves: a lease, a half file, the folder of no build."""
+    """Creates what a killed process leaves: a lease, half a file, and a folder without a build.
+
+    Returns a check that all of it is gone.
+    """
     lease = Lease(1, "somebody", time.time() - HOURS, {})
     ensure_lease(bed.store, lease)
     left = [bed.store.path(f"journal/x.json#{turn}"), bed.store.path(f"builds/shop-{turn}")]
@@ -171,7 +177,7 @@ def test_a_command_whose_calls_fail_says_so_and_is_typed_again(
 
 
 def pid_of(bed: Testbed, whom: str) -> int:
-    """Returns the process of the supervisor, or of the job that folds what serves."""
+    """Returns the process of the supervisor, or of the job that folds the live build."""
     if whom == "supervisor":
         return bed.supervisor_pid
     words = ("kappa.engine.job.job", bed.state().folded_by(bed.live("shop")), "tail")

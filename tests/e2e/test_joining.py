@@ -1,4 +1,4 @@
-"""Topics of a pattern, from end to end: nothing is read before it has joined, and all after."""
+"""Topics of a pattern, end to end: nothing is read before a topic has joined, and all after."""
 
 from __future__ import annotations
 

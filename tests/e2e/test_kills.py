@@ -1,8 +1,8 @@
-"""Any process is killed in any phase of a rollout, for real: it ends, and all is right.
+"""Any process is really killed in any phase of a rollout: it ends, and everything is right.
 
-The phase is that of the journal and of the candidate's legs. A process that is stopped makes it
-last, so no clock decides what is hit. Eight readers, a client of HTTP and a producer go on all the
-while: no error (I4), no mix (I2), nothing backward (I3), and the tables are right (I1).
+The phase is that of the journal and of the candidate's legs. A suspended process makes the phase
+last, so that no clock decides what is hit. Eight readers, an HTTP client and a producer continue
+throughout: no error (I4), no mix (I2), nothing goes back (I3), and the tables are right (I1).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ every_seconds = 2
 
 
 class At(StrEnum):
-    """The place of a rollout at which a process is killed."""
+    """The phase of a rollout in which a process is killed."""
 
     STAGED = "staged"
     REPLAYING = "replaying"
@@ -81,7 +81,10 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """A build of each version, of which one serves; at the end what all readers saw is right."""
+    """Yields a build of each version, one of which serves.
+
+    At the end, everything that the readers saw must be right.
+    """
     folder = tmp_path_factory.mktemp("kills")
     with platform(folder / "shop", SETTINGS, listen="127.0.0.1:0", shop=ARCHIVED_1) as bed:
         bed.log.produce((order(number) for number in range(2_000)), "orders")
@@ -113,7 +116,7 @@ def last(bed: Testbed) -> Rollout:
 
 
 def wait_closely(until: Callable[[], bool], what: str) -> None:
-    """Waits for what may be over in a moment."""
+    """Waits for a state that may last only a moment."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not until():
         assert time.monotonic() < deadline, what
@@ -131,7 +134,7 @@ def leg_of(bed: Testbed, build: str) -> LegKind | None:
 
 @contextmanager
 def kept_at(bed: Testbed, at: At) -> Iterator[Popen[str]]:
-    """Begins a rollout and keeps it there within the block; yields the command that began it."""
+    """Begins a rollout and keeps it in a phase within the block; yields the command."""
     before, live = bed.state(), bed.live("shop")
     if at in {At.HOLDING, At.SERVED}:
         with kept_in_switch(bed, at) as asked:
@@ -166,7 +169,7 @@ def kept_at(bed: Testbed, at: At) -> Iterator[Popen[str]]:
 
 @contextmanager
 def kept_in_switch(bed: Testbed, at: At) -> Iterator[Popen[str]]:
-    """The same of an undo, which begins at once where a replay ends."""
+    """Does the same with an undo, which begins where a replay ends."""
     before, live = bed.state(), bed.live("shop")
     if at is At.SERVED:
         asked = bed.start("undo", "shop", "--yes")

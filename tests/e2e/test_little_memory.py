@@ -1,7 +1,8 @@
-"""A whole platform with little memory, by all settings that limit some.
+"""A whole platform with little memory, with all settings that limit memory.
 
-Heaps are limited, and what checks and queries take. Beside its heap, a JVM takes some 300 MiB for
-code and stacks: with half a gigabyte of data in all (`ulimit -d`), Spark's ends at its start.
+The heaps are limited, and so is the memory of checks and queries. In addition to its heap, a JVM
+needs some 300 MiB for code and stacks: with a limit of half a gigabyte of data (`ulimit -d`),
+Spark's JVM exits at its start.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ORDERS = 60_000
 
 
 def test_a_platform_with_little_memory_is_right(tmp_path: Path) -> None:
-    """It deploys, replays, tails, answers and undoes; its processes have all that they need."""
+    """The platform deploys, replays, tails, answers and undoes, and no process lacks memory."""
     with platform(tmp_path / "shop", SETTINGS, listen="127.0.0.1:0", shop=V1) as bed:
         bed.log.produce((item(number, f"title {number}") for number in range(9)), "items")
         bed.log.produce((order(number) for number in range(ORDERS)), "orders")

@@ -1,4 +1,4 @@
-"""A log that lost its end under a running platform: what people see, and both ways on."""
+"""A log that lost its end under a running platform: what people see, and both ways to continue."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def produce(kafka: Restarted, *amounts: int) -> None:
 
 
 def assert_serves(bed: Testbed, kafka: Restarted, *amounts: int) -> None:
-    """The build that serves has folded the log to its end, and it is of these orders."""
+    """Asserts that the serving build has folded the whole log, with exactly these orders."""
     bed.wait_until_folded("shop", kafka.log.end(["orders"]))
     rows = bed.rows("select amount from order_log order by amount")
     assert [row["amount"] for row in rows] == sorted(amounts)
@@ -56,7 +56,7 @@ def assert_serves(bed: Testbed, kafka: Restarted, *amounts: int) -> None:
 
 
 def hint_when_stopped(bed: Testbed, lost: str) -> str:
-    """Waits until the job of what serves has stopped; returns what to do as `status` says it."""
+    """Waits until the live job has stopped; returns the note of `kappa status`."""
 
     def live() -> dict[str, str]:
         found = bed.must("status", "-o", "json").json()["builds"]
@@ -77,7 +77,7 @@ def hint_when_stopped(bed: Testbed, lost: str) -> str:
 
 
 def test_it_is_told_and_a_replay_or_a_branch_goes_on(tmp_path: Path, kafka: Restarted) -> None:
-    """The log is shorter than what readers saw, and then longer."""
+    """The log is shorter than what readers saw, and later longer."""
     settings = f'[kafka]\nbootstrap_servers = "{kafka.broker.bootstrap_servers}"\n'
     kafka_root = tmp_path / "project"
     with platform(kafka_root, settings, shop=SHOP) as bed:

@@ -1,7 +1,7 @@
-"""Followers of tables and sinks have exactly what was served, whatever happens (I12).
+"""Followers of tables and sinks have exactly the served rows, whatever happens (I12).
 
-A hundred promotes and undos between builds that differ, with a live producer; in each of them a
-process is killed. `KAPPA_STORY_SWITCHES` and `KAPPA_STORY_SEED` are those of a run.
+There are a hundred promotes and undos between different builds, with a live producer. A process is
+killed in each switch. `KAPPA_STORY_SWITCHES` and `KAPPA_STORY_SEED` configure a run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ VICTIMS = (HTTP, COURIER, LIVE, CANDIDATE, BROKER, CONSUMER, COMMAND, SUPERVISOR
 
 
 def play(folder: Path, switches: int, *, victims: int) -> None:
-    """Kills so many victims in each switch, and each kind of victim once in a round.
+    """Kills this many victims in each switch, and each kind of victim once in a round.
 
-    A round begins by a deploy; its other switches are undos, where rows differ.
+    A round begins with a deploy. Its other switches are undos, if rows differ.
     """
     print(f"\nKAPPA_STORY_SEED={SEED} KAPPA_STORY_SWITCHES={switches}", flush=True)
     draw, began, done = random.Random(SEED), time.monotonic(), 0

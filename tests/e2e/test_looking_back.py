@@ -115,7 +115,7 @@ def refolding(bed: Testbed) -> set[int]:
 
 
 def hash_by_hand(rows: list[dict[str, Any]]) -> str:
-    """Returns the hash of docs/explain/guarantees.md, for rows of text, whole numbers or null."""
+    """Computes the hash of docs/explain/guarantees.md, for texts, integers and nulls."""
     sums = [0, 0, 0, 0]
     for row in rows:
         texts = [
@@ -131,7 +131,7 @@ def hash_by_hand(rows: list[dict[str, Any]]) -> str:
 
 
 def read(bed: Testbed, *when: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns what queries of these times see: rows, generation and offsets of each."""
+    """Returns for each of these times the rows, the generation and the offsets of a query."""
     answers = [
         said.json() for said in bed.at_once(*(("query", SQL, "-o", "json", *each) for each in when))
     ]
@@ -205,7 +205,7 @@ def test_a_change_of_a_view_alone_serves_the_same_tables_in_seconds(bed: Testbed
 def test_what_was_read_is_read_again_until_the_build_that_showed_it_is_collected(
     bed: Testbed,
 ) -> None:
-    """Across a promote, an undo and a restart; after the soak an undo and a look back say so."""
+    """The answers survive a promote, an undo and a restart, until the soak has ended."""
     first = bed.state().generation
     noted = [read_and_note(bed)]
     produce(bed)
@@ -275,7 +275,7 @@ def test_what_was_read_is_read_again_until_the_build_that_showed_it_is_collected
 
 
 def ensure_no_soak(bed: Testbed) -> None:
-    """The platform is up, and keeps no build that served before."""
+    """Restarts the platform without a soak, so that it keeps no former build."""
     settings = bed.folder / "kappa.toml"
     text = settings.read_text(encoding="utf-8")
     if NO_SOAK not in text:
@@ -350,7 +350,7 @@ def test_a_branch_folds_new_code_onto_the_old_codes_rows_from_past_offsets(
 
 
 def assert_branched(bed: Testbed, base: Offsets) -> None:
-    """Asserts by_customer: the first version's rows before these offsets, the second's after."""
+    """Asserts that by_customer has the first version's rows before `base`, the second's after."""
     records = [
         record
         for record in bed.log.records(

@@ -1,4 +1,4 @@
-"""The page of losses says what is lost and doubled when a broker or another process is killed."""
+"""The page of losses is right: what is lost and doubled if a broker or a process is killed."""
 
 from __future__ import annotations
 

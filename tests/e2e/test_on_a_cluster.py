@@ -1,7 +1,7 @@
-"""A build that a Spark cluster folds is the one that this machine folds.
+"""A build that a Spark cluster folds equals the build that this machine folds.
 
-So it is if an executor dies. Workers see neither the project nor the user's cache: the code and
-what Numba has compiled are shipped. tests/e2e/test_cluster_kills.py kills all else.
+This also holds if an executor dies. Workers see neither the project nor the user's cache: the code
+and Numba's compiled files are shipped. tests/e2e/test_cluster_kills.py kills all other processes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_the_fold_of_a_proof_runs_on_the_cluster(shop: tuple[Testbed, RunningClu
 def test_the_base_of_a_branch_is_folded_on_the_cluster_by_the_code_before(
     shop: tuple[Testbed, RunningCluster],
 ) -> None:
-    """No frontier that is kept is at the base, and what comes after it is folded there, too."""
+    """No kept frontier is at the base, so the cluster folds up to the base, and the rest too."""
     bed, cluster = shop
     ends = bed.log.end(["orders"])
     base = Offsets({"orders": {partition: 9 * end // 20 for _, partition, end in ends.items()}})

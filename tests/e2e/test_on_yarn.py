@@ -1,4 +1,4 @@
-"""A build that Spark folds on Hadoop's YARN is the one that this machine folds."""
+"""A build that Spark folds on Hadoop's YARN equals the build that this machine folds."""
 
 from __future__ import annotations
 

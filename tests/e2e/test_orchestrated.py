@@ -31,7 +31,7 @@ LOCK = SUPPORT / "dagster.lock"
 
 
 def ensure_dagster() -> Path | None:
-    """Returns the programs of an environment with Dagster; None if it cannot be fetched here."""
+    """Returns the programs of an environment with Dagster, or None if it cannot be fetched."""
     cache = user_cache("dagster")
     cache.mkdir(parents=True, exist_ok=True)
     place = cache / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
@@ -51,7 +51,7 @@ def ensure_dagster() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Dagster:
-    """Dagster beside a platform."""
+    """Dagster next to a platform."""
 
     programs: Path
     home: Path

@@ -1,9 +1,11 @@
-"""The commands and snippets of docs, run as pasted, in one project.
+"""The commands and snippets of the docs, run as pasted, in one project.
 
-The run's broker serves it; test_wheel.py pastes README where Kappa starts a broker of its own.
+The test run's broker serves the project. test_wheel.py pastes the README, where Kappa starts a
+broker of its own.
 
-A ```sh block runs; a ```python block whose first line names a file is that file. What cannot run
-here is marked `no-run`, and listed in NOT_RUN with the test that runs it, or why none does.
+A ```sh block is run. A ```python block whose first line names a file is written to that file. A
+block that cannot run here is marked `no-run`, and listed in NOT_RUN with the test that runs it, or
+the reason why no test does.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ def test_what_does_not_run_is_listed() -> None:
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder with `kappa`, as an activated venv has it; the typist runs its commands."""
+    """Returns a folder with `kappa`, as in an activated venv; the typist runs its commands."""
     kappa = tmp_path / "bin" / "kappa"
     kappa.parent.mkdir()
     client = f'exec "{sys.executable}" -I -S "{typed.__file__}" "$TYPIST" "$@"'

@@ -1,6 +1,6 @@
-"""Readers that pinned each of ten generations read their own rows, while jobs are killed (I2, I4).
+"""Readers that pinned ten generations keep reading their own rows, while jobs are killed (I2, I4).
 
-Each promote retires the build before it, whose files stay for as long as a reader has them pinned.
+Each promote retires the build before it. Its files stay for as long as a reader has pinned them.
 """
 
 from __future__ import annotations

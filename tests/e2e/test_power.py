@@ -20,7 +20,7 @@ SETTINGS = "[engine]\nmaintenance_seconds = 0.5\nlarge_rows = 10\n[history]\neve
 
 
 class Producer(threading.Thread):
-    """Produces orders one by one; `acknowledged` are the offsets behind the last."""
+    """Produces orders one by one; `acknowledged` are the offsets after the last of them."""
 
     def __init__(self, bed: Testbed, first: int) -> None:
         super().__init__(daemon=True)
@@ -31,7 +31,7 @@ class Producer(threading.Thread):
         self._one_more = threading.Semaphore(0)
 
     def wait(self, count: int) -> None:
-        """Waits until so many more orders are acknowledged."""
+        """Waits until this many more orders are acknowledged."""
         for _ in range(count):
             assert self._one_more.acquire(timeout=60), self.ended
 
@@ -52,7 +52,7 @@ class Producer(threading.Thread):
 def test_whenever_power_is_lost_acknowledged_orders_and_answers_are_there(
     disk: ext4.Ext4,
 ) -> None:
-    """The platform comes up again by one command, and its jobs go on."""
+    """One command starts the platform again, and its jobs continue."""
     draw = random.Random(26)
     with platform(disk.folder / "a shop", SETTINGS, shop=V1) as bed:
         bed.must("deploy", "--yes")

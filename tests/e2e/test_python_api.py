@@ -1,6 +1,7 @@
-"""The page of `kappa.Project`, run as one program, and an agent that stages over the same project.
+"""The page of `kappa.Project`, run as one program, and an agent that stages in the same project.
 
-All is real: the broker, the jobs, the commands. The SDK's client asks `kappa mcp` on stdio.
+Everything is real: the broker, the jobs, the commands. The SDK's client talks to `kappa mcp` on
+stdio.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 def test_the_examples_are_one_program(
     bed: Testbed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each example of the page runs, in the page's order, and does what its method says."""
+    """Each example of the page runs, in the page's order, and does what its method promises."""
     monkeypatch.chdir(bed.folder.parent)
     for name, value in bed.environment.items():
         monkeypatch.setenv(name, value)
@@ -82,7 +83,7 @@ def test_the_examples_are_one_program(
 
 
 def test_an_agent_plans_and_stages(bed: Testbed) -> None:
-    """The rollout that it begins is by the agent, and waits for a person's yes."""
+    """The agent's rollout names the agent, and waits for a person's yes."""
     if "web" not in bed.state().serving:
         # This test runs alone: the examples of the page have not served anything.
         bed.must("deploy", "--yes")

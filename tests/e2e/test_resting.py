@@ -1,4 +1,4 @@
-"""Laws of a platform at rest: no job runs, and whoever needs one has it in seconds."""
+"""Laws of a platform at rest: no job runs, and whoever needs a job has it within seconds."""
 
 from __future__ import annotations
 

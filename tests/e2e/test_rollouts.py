@@ -1,10 +1,10 @@
 """Rollouts end to end: switched, undone, redone, killed in each phase, refused.
 
-Everything is real, and no rollout is ever half done. Readers get no error (I4), no mix (I2) and
-nothing backward (I3), and the tables are right (I1).
+Everything is real, and no rollout is ever half done. Readers get no error (I4) and no mix (I2),
+nothing goes back (I3), and the tables are right (I1).
 
-One platform serves all tests of this file: each leaves it serving, and begins from whatever the one
-before left.
+One platform serves all tests of this file. Each test leaves the platform serving, and begins with
+whatever state the test before has left.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FAILPOINTS = {
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    """Yields the platform, with orders and titles, and nothing that serves yet."""
+    """Yields the platform with orders and titles, before anything serves."""
     folder = tmp_path_factory.mktemp("rollouts") / "laden é"
     with platform(folder, SETTINGS, shop=V1) as bed:
         bed.log.produce((order(number) for number in range(2_000)), "orders")
@@ -66,7 +66,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 @pytest.fixture
 def bed(empty: Testbed) -> Testbed:
-    """Returns the platform, and the shop serves."""
+    """Returns the platform with a serving shop."""
     if "shop" not in empty.state().serving:
         empty.must("deploy", "--yes")
     return empty
@@ -77,13 +77,13 @@ def produce(bed: Testbed, count: int = 100) -> None:
 
 
 def assert_served(bed: Testbed, *, version: int) -> None:
-    """All that is in the log is served, and is what plain Python makes of it (I1)."""
+    """Asserts that the whole log is served, and that the tables equal plain Python (I1)."""
     bed.wait_until_folded("shop", bed.log.end(["orders", "items"]))
     assert_right(bed, version=version)
 
 
 def assert_right_at_the_end(bed: Testbed, build: str) -> None:
-    """A build folds the log to its end, and its tables are what plain Python makes of it (I1)."""
+    """Asserts that a build has folded the whole log, and its tables equal plain Python (I1)."""
     end = bed.log.end(["orders", "items"])
     bed.wait(
         lambda: (found := bed.frontier(build)) is not None and found.offsets.covers(end),
@@ -101,7 +101,7 @@ def last(bed: Testbed) -> Rollout:
 
 
 def ensure_pair(bed: Testbed) -> None:
-    """There is a build to go back to."""
+    """Ensures that there is a build to which an undo can return."""
     if "shop" not in bed.state().idle:
         bed.must("replay", "shop", "--yes")
 
@@ -118,7 +118,7 @@ def see_all_gone(bed: Testbed) -> None:
 
 
 def assert_gone_on_from(bed: Testbed, before: State) -> None:
-    """Asserts that the next supervisor ends the rollout, and the tables are right."""
+    """Asserts that the next supervisor ends the rollout, and that the tables are right."""
     bed.must("up", "-d")
     bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
     after = bed.state()
@@ -132,7 +132,7 @@ def assert_gone_on_from(bed: Testbed, before: State) -> None:
 def test_a_rollout_goes_on_whoever_is_killed_in_each_of_its_phases(
     empty: Testbed, command: str
 ) -> None:
-    """Kills who deploys, the broker and the supervisor: at first, and beside what serves."""
+    """Kills the deploying command, the broker and the supervisor, at the first deploy and later."""
     bed, before = empty, empty.state()
     asked = bed.start(command, "shop", "--yes")
     bed.wait(
@@ -180,7 +180,7 @@ def test_a_rollout_goes_on_whoever_is_killed_in_each_of_its_phases(
 
 
 def deploy_twice_at_once(bed: Testbed) -> None:
-    """Deploys a change twice at once: one wins, and the other is refused."""
+    """Deploys a change twice at once: one deploy wins, and the other one is refused."""
     generation = bed.state().generation
     bed.declare("shop", V2)
 
@@ -206,7 +206,7 @@ def deploy_twice_at_once(bed: Testbed) -> None:
 def test_readers_see_no_error_no_mix_and_nothing_backward_through_switches(
     bed: Testbed, tmp_path: Path, switches: int, count: int
 ) -> None:
-    """Under load a change is deployed, undone and redone, and each time the tables are right."""
+    """Under load, a change is deployed, undone and redone; each time the tables are right."""
     one = bed.state().rollouts[0].build
     with (
         readers(bed, count, rest_seconds=2.0, script=tmp_path / "reader.py") as seen,
@@ -325,7 +325,7 @@ def test_a_key_whose_record_was_cleaned_away_is_set_aside_then_right(
 ) -> None:
     """The broker's cleaner has really run between two builds (law 5).
 
-    Records it removed are set aside, counted, and made good before the switch.
+    Keys whose records were cleaned away are set aside, counted, and right again before the switch.
     """
     bed.log.produce((item(number, f"old {number}") for number in range(9)), "items")
     live = bed.live("shop")
@@ -431,7 +431,7 @@ def test_a_live_job_that_is_killed_while_it_is_held_stops_no_promote(bed: Testbe
 
 @pytest.mark.long
 def test_a_reader_stays_pinned_through_ten_promotes_in_which_jobs_are_killed(bed: Testbed) -> None:
-    """In every other switch the live job is killed, and in the others that of the kept build."""
+    """In each promote, the job of the live build or of the kept build is killed, alternately."""
     ensure_pair(bed)
     generation = bed.state().generation
     with the_same_all_the_while(bed) as assert_same:
@@ -486,7 +486,7 @@ def test_a_pause_outlives_a_restart_and_a_retired_pipeline_is_undone(bed: Testbe
 
 
 def test_all_that_was_written_below_the_root_is_for_its_user_alone(bed: Testbed) -> None:
-    """Broker, JVMs, both writers of tables, journal and logs have written there by now."""
+    """Everything below the root is private, also files of the broker, JVMs, writers and logs."""
     root, open_to_others = bed.store.folder, []
     below = (Path(at, name) for at, *names in os.walk(root) for name in chain(*names))
     for path in chain([root], below):

@@ -49,14 +49,14 @@ def settings_for(kafka: Restarted, root: str, storage: StorageSettings) -> str:
 
 
 def forty_orders(turn: int) -> Iterator[tuple[str, ProducedRecord]]:
-    """Yields what a producer sends in a turn."""
+    """Yields the records that a producer sends in one turn."""
     for number in range(40 * turn, 40 * turn + 40):
         yield "orders", order(number)
 
 
 @contextmanager
 def denied(bed: Testbed, between: Between) -> Iterator[None]:
-    """The credentials have expired; at the end of the block, the platform has said so."""
+    """Makes the credentials expire within the block; the platform must report it in a log."""
     before = told(bed).count(NAMED)
     between.denied = "ExpiredToken"
     try:
@@ -67,13 +67,13 @@ def denied(bed: Testbed, between: Between) -> Iterator[None]:
 
 
 def told(bed: Testbed) -> str:
-    """Returns what the jobs and the supervisor have written to their logs."""
+    """Returns the logs of the jobs and the supervisor as one text."""
     logs = sorted(bed.store.local.path("logs").glob("*.log"))
     return "".join(each.read_text(encoding="utf-8", errors="replace") for each in logs)
 
 
 def assert_served(bed: Testbed, *, returns: bool = True) -> None:
-    """Asserts that all of the log is served, with orders of less than nothing or without."""
+    """Asserts that the whole log is served, with or without the negative orders."""
     end = bed.log.end(["orders"])
     bed.wait_until_folded("shop", end)
     ordered = [
@@ -87,7 +87,7 @@ def assert_served(bed: Testbed, *, returns: bool = True) -> None:
 
 @contextmanager
 def served(folder: Path, settings: str) -> Iterator[Testbed]:
-    """Gives a platform whose first records are served."""
+    """Yields a platform whose first records are served."""
     with platform(folder, settings, shop=LEAN_1) as bed:
         bed.log.produce((order(number) for number in range(RECORDS)), "orders")
         bed.must("deploy", "--yes")
@@ -119,7 +119,7 @@ def test_a_host_that_is_lost_is_followed_by_another_which_switches_and_undoes(
 def test_a_host_that_stood_still_while_another_took_over_writes_nothing_that_is_seen(
     kafka: Restarted, object_store: ObjectStore, tmp_path: Path
 ) -> None:
-    """All of it was stopped in the middle of its work: supervisor, jobs, servers."""
+    """Supervisor, jobs and servers are suspended in their work, and write nothing visible."""
     settings = settings_for(kafka, object_store.new_root(), object_store.storage)
     with served(tmp_path / "old", settings) as old:
         new = Testbed(tmp_path / "new", settings)

@@ -46,7 +46,7 @@ COMMANDS = (
 
 @contextmanager
 def secured_shop(folder: Path, broker: SecuredBroker, user: str, auth: str) -> Iterator[Testbed]:
-    """Makes a project of a user of the cluster; it is not up yet."""
+    """Yields a project for a user of the cluster, before `kappa up`."""
     settings = (
         f'[kafka]\nbootstrap_servers = "{broker.at("sasl")}"\n'
         f'[kafka.auth]\nmechanism = "SCRAM-SHA-512"\nuser = "{user}"\n'
@@ -62,7 +62,7 @@ def secured_shop(folder: Path, broker: SecuredBroker, user: str, auth: str) -> I
 
 
 def rules_of(bed: Testbed) -> list[tuple[str, str, str]]:
-    """Returns exactly the rules that the project needs, as the doctor prints them."""
+    """Returns exactly the access rules that the project needs, as the doctor prints them."""
     return [
         (each["kind"], each["name"], each["operation"])
         for each in bed.must("doctor", "--acls", "-o", "json").json()
@@ -72,7 +72,7 @@ def rules_of(bed: Testbed) -> list[tuple[str, str, str]]:
 def ensure_sent(
     bed: Testbed, broker: SecuredBroker, *, orders: str = "orders", sink: str = "customers"
 ) -> None:
-    """Waits until what is served is all of the log, and the sink's topic what is served."""
+    """Waits until the whole log is served, and the sink's topic has the served rows."""
     bed.wait_until_folded("shop", broker.log.end([orders]))
     bed.wait(
         lambda: rows_of_topic(broker.log, sink) == served_records(bed.store, "by_customer"),
@@ -85,7 +85,7 @@ def produce(broker: SecuredBroker, start: int, end: int, *, orders: str = "order
 
 
 def found_in(folders: Sequence[Path]) -> list[str]:
-    """Lists the files, and the command lines of all processes, that have the canary."""
+    """Lists the files, and the command lines of all processes, that contain the canary."""
     # A folder may vanish meanwhile, which only `os.walk` passes over.
     below = (Path(at, name) for each in folders for at, _, names in os.walk(each) for name in names)
     files = [path for path in below if path.is_file()]
@@ -102,7 +102,7 @@ def found_in(folders: Sequence[Path]) -> list[str]:
 
 
 def pages(bed: Testbed) -> str:
-    """Returns all pages and documents that are served, as one text."""
+    """Returns all served pages and documents as one text."""
     url = served_at(bed.store)
     texts = []
     for page in PAGES:

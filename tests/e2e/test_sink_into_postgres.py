@@ -1,7 +1,7 @@
-"""A sink's topic in a real PostgreSQL, by a real Kafka Connect.
+"""A sink's topic is copied to a real PostgreSQL by a real Kafka Connect.
 
 Pipeline, table and settings are those of docs/howto/kafka-connect.md. PostgreSQL has the served
-rows after a promote and an undo, though the connector is killed meanwhile.
+rows after a promote and an undo, although the connector is killed meanwhile.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ WITHOUT_ONE = "customer not like 'cust-3 %'"
 
 
 def block(kind: str) -> str:
-    """Returns the first block of the page in a language."""
+    """Returns the page's first code block in this language."""
     found = re.search(rf"```{kind}( no-run)?\n(.*?)```", PAGE, re.DOTALL)
     assert found is not None
     return found[2]
 
 
 def settings_of(text: str) -> dict[str, str]:
-    """Returns the settings of a properties file, without the backslashes that go on a line."""
+    """Returns the settings of a properties file, with continued lines joined."""
     lines = text.replace("\\\n", "").splitlines()
     return dict(line.split("=", 1) for line in lines if line)
 

@@ -36,7 +36,7 @@ BOTH = "select customer, orders, amount, mean from {} order by all"
 
 
 def ensure_sent(bed: Testbed) -> None:
-    """Waits until the topic is the served table, and holds it to have sent nothing twice."""
+    """Waits until the topic equals the served table; asserts that nothing was sent twice."""
     log = bed.log
     bed.wait_until_folded("shop", log.end(["orders"]))
     bed.wait(

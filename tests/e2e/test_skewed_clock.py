@@ -1,4 +1,4 @@
-"""A root in a bucket, and a host whose time of day is wrong: S3 takes no request of it."""
+"""If the clock of a host is wrong, S3 refuses its requests to the root in a bucket."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOUR = 3600
 def host(
     folder: Path, settings: str, clock: jumping_clock.Clock | None = None
 ) -> Iterator[Testbed]:
-    """A host of the root, whose processes have the clock; at the end it is gone."""
+    """Yields a host of the root, whose processes have the clock; they end with the block."""
     bed = Testbed(folder, settings)
     if clock is not None:
         # The one that types for all was started with the time of this machine.

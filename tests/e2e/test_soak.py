@@ -1,7 +1,8 @@
-"""A soak: for an hour everything happens at random, and what readers see is right.
+"""A soak: for an hour everything happens at random, and readers see only right answers.
 
-`KAPPA_SOAK_MINUTES` shortens it, `KAPPA_SOAK_SEED` has the same things drawn again. Faults rest
-every few minutes: then what serves is right (I1, I6). At the end everything is looked at.
+`KAPPA_SOAK_MINUTES` shortens the soak, and `KAPPA_SOAK_SEED` repeats the same draws. Every few
+minutes the faults pause, and the served tables must be right (I1, I6). At the end everything is
+checked.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ every_seconds = 5
 
 @dataclass(slots=True)
 class Memory:
-    """Resident bytes: the most of all processes together, and the supervisor's at each rest."""
+    """Resident bytes: the peak of all processes together, and the supervisor's at each pause."""
 
     most: int = 0
     supervisors: list[tuple[float, int]] = field(default_factory=list)
@@ -82,7 +83,7 @@ class Memory:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path | None]:
-    """A file system of its own to fill, where this machine can have one."""
+    """Yields a separate file system to fill, or None if this machine cannot have one."""
     missing = ext4.why_not()
     if missing is not None:
         print(f"no full disk: {missing}")
@@ -93,7 +94,7 @@ def disk(tmp_path: Path) -> Iterator[Path | None]:
 
 
 def heal(bed: Testbed) -> None:
-    """Does what messages say, and asserts that this is enough: all serves, and is right."""
+    """Does what the messages say, and asserts that it is enough: all serves, and is right."""
     if running(load_settings(bed.folder)) is None:
         ensure_up(bed, "healer")
     bed.wait(lambda: bed.log.wait_until_ready(1.0), "the broker")
@@ -111,7 +112,7 @@ def heal(bed: Testbed) -> None:
 
 
 def check(bed: Testbed) -> str:
-    """Asserts that what serves is right, and that of two undos at once each says what it did."""
+    """Asserts that the served tables are right, and that each of two undos reports its own work."""
     heal(bed)
     records = assert_right(bed, bed.live("shop"))
     if "shop" not in bed.state().idle:
@@ -136,7 +137,7 @@ def resting(*threads: Operator | Chaos) -> Iterator[None]:
 
 
 def soak(bed: Testbed, chaos: Chaos, operator: Operator, memory: Memory) -> float:
-    """Lets it all happen, and looks every few minutes; returns the minutes that it took."""
+    """Runs everything, and checks every few minutes; returns the minutes that it took."""
     began = time.monotonic()
     rests = began + 60 * _MINUTES_OF_FAULTS
     minutes = 0.0
@@ -156,7 +157,7 @@ def soak(bed: Testbed, chaos: Chaos, operator: Operator, memory: Memory) -> floa
 
 
 def assert_all_is_well(bed: Testbed) -> int:
-    """Both builds of the pair are at the end and right; doctor, scrub and a proof say so."""
+    """Asserts that both builds are at the end and right, as doctor, scrub and a proof confirm."""
     heal(bed)
     if "shop" not in bed.state().idle:
         bed.must("replay", "shop", "--yes")
@@ -226,7 +227,7 @@ def figures(
     produced: Producing,
     memory: Memory,
 ) -> str:
-    """Returns one block of what happened, and what it has done to readers."""
+    """Returns a summary of what happened, and how it affected readers."""
     state = bed.state()
     served = sum(isinstance(record.event, Served) for record in Journal(bed.store).after(0))
     ends = Counter(str(rollout.phase) for rollout in state.rollouts if not rollout.switch)

@@ -1,7 +1,7 @@
-"""The server of a root in a bucket stands still, or its host does: how soon all goes on.
+"""The server of a root in a bucket is suspended, or its host: how soon everything continues.
 
-The times are those of docs/explain/faults.md, each with room for a machine that does other work.
-One platform serves all tests of this file, and two builds are its pair.
+The times are those of docs/explain/faults.md, with allowance for a busy machine. One platform
+serves all tests of this file, with the same two builds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROOM = 4
 def shop(
     kafka: Restarted, object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Testbed]:
-    """A platform in a bucket of which one build serves, and another one waits for a yes."""
+    """Yields a platform in a bucket, with a serving build and a candidate that waits for a yes."""
     settings = SETTINGS.format(
         root=object_store.new_root(),
         endpoint=object_store.storage.endpoint,
@@ -67,7 +67,7 @@ def shop(
 
 @contextmanager
 def stopped(store: ObjectStore) -> Iterator[None]:
-    """Has the server answer nothing within the block, though it takes connections."""
+    """Suspends the server within the block: it accepts connections, but answers nothing."""
     assert store.process is not None
     os.kill(store.process.pid, signal.SIGSTOP)
     try:
@@ -88,7 +88,7 @@ def seconds_of(what: Callable[[], object]) -> float:
 
 
 def status_of_query(url: str) -> int:
-    """Asks over HTTP; returns the status of the answer."""
+    """Sends a query over HTTP; returns the status of the answer."""
     request = Request(f"{url}/api/v1/query", COUNTED.encode(), {"Content-Type": "application/sql"})
     try:
         with urlopen(request, timeout=ANSWERED * ROOM) as answered:
@@ -151,7 +151,7 @@ def test_who_asks_while_the_server_is_silent_for_a_minute_is_told_soon(
 def test_a_host_that_takes_over_brings_on_an_undo_and_a_replay_soon(
     shop: Testbed, tmp_path: Path
 ) -> None:
-    """The host before it, with all of its processes, stands still in the middle of each."""
+    """The new host finishes an undo and a replay that the suspended host had begun."""
     if "shop" not in shop.state().idle:
         shop.must("promote", "shop", "--yes")
     settings = (shop.folder / "kappa.toml").read_text(encoding="utf-8")
@@ -199,7 +199,7 @@ def test_a_host_that_takes_over_brings_on_an_undo_and_a_replay_soon(
 
 @contextmanager
 def all_standing_still(bed: Testbed) -> Iterator[None]:
-    """Stops all processes of a host within the block; at its end they end by themselves."""
+    """Suspends all processes of a host within the block, and waits until they have exited."""
     stopped_ones: list[int] = []
     # A process that is stopped starts no other.
     while more := [pid for pid in bed.pids() if pid not in stopped_ones and stop(pid)]:

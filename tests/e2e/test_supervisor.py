@@ -1,6 +1,6 @@
 """Laws of the supervisor, with a real broker.
 
-One runs per root, nothing but HTTP outlives it, and the next one continues its work.
+One supervisor runs per root. Only HTTP outlives it, and the next supervisor continues its work.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def broker_of(bed: Testbed) -> ProcessId:
 
 @pytest.mark.fault
 def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: Testbed) -> None:
-    """Each goes on where the one before was; what a killed supervisor started ends with it.
+    """Each successor continues the work; what a killed supervisor started ends with it.
 
-    HTTP alone goes on until the next supervisor serves it itself. A port that was taken meanwhile
-    is no reason not to: broker and HTTP server take another.
+    Only HTTP continues, until the next supervisor serves it. If a port was taken meanwhile, the
+    broker and the HTTP server take another one.
     """
     bed.must("up", "-d")
     acknowledged = bed.log.produce((order(number) for number in range(50)), "orders")
@@ -86,10 +86,10 @@ def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: T
 def test_a_copy_of_a_running_root_ends_nothing_and_begins_only_once_it_is_adopted(
     bed: Testbed,
 ) -> None:
-    """Broker, keeper and supervisor of the first one go on, whatever is typed on the copy.
+    """The first root's broker, keeper and supervisor continue, whatever is run on the copy.
 
-    They were killed, since the copied locks and broker.json name them. Of jobs and what they leave
-    behind: tests/state/test_root.py.
+    They were once killed, because the copied locks and broker.json name them. Jobs and what they
+    leave behind are tested in tests/state/test_root.py.
     """
     bed.must("up", "-d")
     bed.wait(lambda: served_at(bed.store) is not None, "the HTTP server")
@@ -143,7 +143,7 @@ def read(url: str, path: str, body: bytes | None = None) -> bytes:
 
 
 def ensure_answers_after_its_server_is_killed(bed: Testbed, url: str) -> None:
-    """A client that connects meanwhile waits: it is neither refused nor sent elsewhere."""
+    """Asserts that a client that connects meanwhile waits, and is not refused or redirected."""
     (server,) = bed.pids("kappa.replay.platform.serve")
     os.kill(server, signal.SIGKILL)
 
@@ -153,7 +153,7 @@ def ensure_answers_after_its_server_is_killed(bed: Testbed, url: str) -> None:
 
 
 def ensure_http_comes_back_by_itself(bed: Testbed) -> ProcessId:
-    """While no supervisor runs. Returns the process that sees to it."""
+    """Asserts that HTTP comes back while no supervisor runs. Returns the keeper's process."""
     url = served_at(bed.store)
     assert url is not None
     assert json.loads(read(url, "/api/v1/query", b"select 1 as n"))["rows"] == [{"n": 1}]
@@ -183,7 +183,10 @@ def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:
 
 @pytest.mark.long
 def test_who_is_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
-    """Of two who come up at once afterwards one runs, and both are served."""
+    """`kappa up` leaves nothing if it is interrupted while it starts.
+
+    Of two later `kappa up` at once, one runs, and both commands succeed.
+    """
     bed = Testbed(tmp_path / "shop", listen="127.0.0.1:0")
     try:
         starting = bed.start("up")

@@ -1,6 +1,7 @@
-"""A promote and an undo with Spark, under Postgres clients in transactions and a following export.
+"""A promote and an undo with Spark, seen by Postgres clients in transactions and an export.
 
-All is real: the broker, the jobs, the server for Postgres clients, and `kappa export --follow`.
+Everything is real: the broker, the jobs, the server for Postgres clients, and `kappa export
+--follow`.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def free_port() -> int:
 
 @contextmanager
 def following(bed: Testbed, lake: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Keeps a copy for the block; a copy that was killed is the caller's to start again."""
+    """Keeps a copy up to date within the block; the caller must restart a killed export."""
     started = [start_export(bed, lake)]
     try:
         yield started
@@ -151,7 +152,7 @@ def start_export(bed: Testbed, lake: Path) -> subprocess.Popen[str]:
 
 
 def wait_for_all(bed: Testbed, clients: list[Client]) -> None:
-    """Waits until each client has seen the generation of now, or has failed."""
+    """Waits until each client has seen the current generation, or has failed."""
     generation = bed.state().generation
     bed.wait(
         lambda: all(each.faults or generation in each.generations for each in clients),
@@ -165,7 +166,7 @@ def copied_generation(lake: Path) -> int:
 
 
 def assert_copied(bed: Testbed, lake: Path) -> None:
-    """Asserts that Delta's, Polars's and Iceberg's readers get exactly the served rows."""
+    """Asserts that readers of Delta, Polars and Iceberg get exactly the served rows."""
     with load_catalog(
         "kappa", type="sql", uri=f"sqlite:///{lake / 'iceberg' / 'catalog.db'}"
     ) as catalog:

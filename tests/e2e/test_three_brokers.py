@@ -1,9 +1,10 @@
-"""One of three brokers is lost, in a tail, a replay and a switch: no record is.
+"""One of three brokers is lost, in a tail, a replay and a switch: no record is lost.
 
-Any one, the leader of the controllers too, is killed with -9. So are two, and one of topics that
-need all three: nothing is acknowledged meanwhile. Each in turn is restarted under load. Readers, a
-client of HTTP and a producer go on all the while: no error (I4), no mix (I2), nothing backward
-(I3). What was acknowledged is in the log once, and the tables are right (I1).
+Any broker, also the leader of the controllers, is killed with -9. So are two brokers, and one
+broker of topics that need all three: nothing is acknowledged meanwhile. Each broker is restarted in
+turn, under load. Readers, an HTTP client and a producer continue throughout: no error (I4), no mix
+(I2), nothing goes back (I3). Acknowledged records are in the log once, and the tables are right
+(I1).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class At(StrEnum):
 
 
 class Who(StrEnum):
-    """A broker by what it does."""
+    """A broker's role."""
 
     CONTROLLER = "leader of the controllers"
     LEADER = "leader of a partition"
@@ -74,7 +75,7 @@ LOSSES = [
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """The platform on three brokers, and what goes on beside it."""
+    """The platform on three brokers, with the producer and the client that run meanwhile."""
 
     bed: Testbed
     cluster: ThreeBrokers
@@ -91,7 +92,7 @@ class Shop:
                 return who
 
     def go_on(self) -> None:
-        """Waits until another record is acknowledged, folded, and read over HTTP."""
+        """Waits until one more record is acknowledged, folded, and read over HTTP."""
         acknowledged, answers = self.produced.acknowledged, self.http.answers
         self.bed.wait(lambda: self.produced.acknowledged > acknowledged, "an acknowledgement")
         self.bed.wait_until_folded("shop", self.bed.log.end(list(TOPICS)))
@@ -112,7 +113,7 @@ def cluster(
 
 @pytest.fixture(scope="module")
 def shop(cluster: ThreeBrokers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """A build of each version, of which one serves; at the end all was right for everybody."""
+    """Yields a shop with builds of both versions; at the end everything must be right."""
     folder = tmp_path_factory.mktemp("three")
     settings = SETTINGS.format(cluster.bootstrap_servers)
     with platform(folder / "shop", settings, listen="127.0.0.1:0", shop=V1) as bed:
@@ -139,14 +140,14 @@ def shop(cluster: ThreeBrokers, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def restart(cluster: ThreeBrokers, node: int) -> None:
-    """Restarts a broker in good order, and waits until all replicas are in sync again."""
+    """Restarts a broker in order, and waits until all replicas are in sync again."""
     cluster.stop(node)
     cluster.start(node)
     cluster.wait_until_whole()
 
 
 def frontier_number(bed: Testbed, asked: Popen[str] | None) -> int:
-    """Returns the number of the newest frontier: of what a command replays, or of what serves."""
+    """Returns the number of the newest frontier of the replayed build, or of the live build."""
     build = bed.live("shop") if asked is None else bed.state().rollouts[-1].build
     found = bed.frontier(build)
     return 0 if found is None else found.number
@@ -186,7 +187,7 @@ def _reading(bed: Testbed, live: str) -> list[int]:
 
 
 def killed_at(shop: Shop, at: At, *nodes: int) -> Popen[str] | None:
-    """Kills brokers in a state of the platform, and returns the command that brought it there."""
+    """Kills brokers in a state of the platform; returns the command that led to that state."""
     with kept_at(shop.bed, at) as asked:
         for node in nodes:
             shop.cluster.kill(node)
@@ -194,7 +195,7 @@ def killed_at(shop: Shop, at: At, *nodes: int) -> Popen[str] | None:
 
 
 def assert_nothing_is_acknowledged(shop: Shop) -> None:
-    """Asserts that the producer waits in vain, while what serves is read all the same."""
+    """Asserts that the producer waits in vain, while the served tables are still read."""
     shop.bed.wait(lambda: shop.produced.waits_seconds > SETTLED_SECONDS, "a turn that waits")
     acknowledged, answers = shop.produced.acknowledged, shop.http.answers
     shop.bed.wait(lambda: shop.http.answers > answers + 2, "answers")
@@ -204,7 +205,7 @@ def assert_nothing_is_acknowledged(shop: Shop) -> None:
 
 @contextmanager
 def all_needed(bed: Testbed) -> Iterator[None]:
-    """Has a record of the topics need all replicas within the block before it is acknowledged."""
+    """Makes all replicas necessary for an acknowledgement, within the block."""
     try:
         for topic in TOPICS:
             bed.must("topics", "alter", topic, "--set", "min.insync.replicas=3", "--yes")
@@ -215,7 +216,7 @@ def all_needed(bed: Testbed) -> Iterator[None]:
 
 
 def assert_done(bed: Testbed, asked: Popen[str] | None) -> None:
-    """Asserts that a command came to its end at once, as if nothing had happened."""
+    """Asserts that a command succeeds, as if nothing had happened."""
     if asked is None:
         return
     out, err = asked.communicate(timeout=PATIENCE_SECONDS)
@@ -282,7 +283,7 @@ def test_two_brokers_are_lost_for_a_while_and_nothing_else_is(shop: Shop, at: At
 @pytest.mark.sweep
 @pytest.mark.parametrize("at", At)
 def test_too_few_replicas_are_in_sync_for_a_while_and_nothing_is_lost(shop: Shop, at: At) -> None:
-    """The controllers live: the partitions have leaders, which refuse each record."""
+    """The partitions have leaders, which refuse each record, because the controllers live."""
     shop.cluster.wait_until_whole()
     with all_needed(shop.bed):
         node = shop.broker(Who.LEADER)
@@ -302,7 +303,7 @@ def test_too_few_replicas_are_in_sync_for_a_while_and_nothing_is_lost(shop: Shop
 @pytest.mark.sweep
 @pytest.mark.parametrize("at", [At.TAIL, At.REPLAY])
 def test_all_brokers_are_restarted_in_turn_under_load(shop: Shop, at: At) -> None:
-    """A replay is in a slice as the first one is, and goes on while the second one is away."""
+    """A replay is in a slice when the first broker restarts, and advances without the second."""
     cluster = shop.cluster
     cluster.wait_until_whole()
     first, second, third = NODES

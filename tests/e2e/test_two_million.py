@@ -1,6 +1,6 @@
-"""A replay of 2 million events within bounded memory.
+"""A replay of 2 million events within limited memory.
 
-Time and memory are printed, the result is compared, and no time is asserted. In `make test`
+Time and memory are printed, and the result is compared. No time is asserted. In `make test`,
 `test_gaps.py` replays fewer events within the same memory.
 """
 

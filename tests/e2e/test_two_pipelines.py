@@ -59,7 +59,7 @@ BOTH = "select (select count(*) from order_log), (select sum(times)::bigint from
 
 @dataclass
 class Clicks:
-    """Yields clicks: some of them late, some sent again, by the next producer too."""
+    """A producer of clicks, some of them late, some sent again, also by the next producer."""
 
     accepted: dict[str, tuple[str, int]] = field(default_factory=dict)
     late: int = 0
@@ -91,7 +91,7 @@ class Clicks:
         bed.log.produce(records, "clicks")
 
     def expected(self) -> list[tuple[str, int, int, int]]:
-        """Counts clicks and things per visitor: so few are estimated exactly."""
+        """Counts clicks and things per visitor; sketches are exact for so few values."""
         by_who: dict[str, list[int]] = {}
         for who, n in self.accepted.values():
             by_who.setdefault(who, []).append(n)
@@ -102,7 +102,7 @@ class Clicks:
 
 @contextmanager
 def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
-    """Produces orders and queries; yields each answer's generation, builds and offsets."""
+    """Produces orders and asks queries; yields each answer's generation, builds and offsets."""
     stop, seen, wrong = (
         threading.Event(),
         list[tuple[int, frozenset[str], Offsets]](),
@@ -145,7 +145,7 @@ def busy(bed: Testbed) -> Iterator[list[tuple[int, frozenset[str], Offsets]]]:
 
 
 def assert_right(bed: Testbed, clicks: Clicks, *, shop: int, tills: int) -> None:
-    """Both serve all there is, and it is what plain Python makes of the log."""
+    """Asserts that both pipelines serve the whole log, and that the tables equal plain Python."""
     bed.wait_until_folded("shop", bed.log.end(["orders"]))
     bed.wait_until_folded("tills", bed.log.end(["orders", "clicks"]))
     with pin_served(bed.store, lease_seconds=60) as pinned:
@@ -179,7 +179,7 @@ def assert_right(bed: Testbed, clicks: Clicks, *, shop: int, tills: int) -> None
 
 
 def told_of_clicks(bed: Testbed) -> dict[str, tuple[int, int]]:
-    """Returns each till build's counts in status: late, and duplicate."""
+    """Returns the counts of late and duplicate records in the status, for each build of tills."""
     return {
         each["build"]: (each["late"], each["duplicate"])
         for each in bed.must("status", "-o", "json").json()["builds"]
@@ -192,7 +192,7 @@ def stamped_by(bed: Testbed, topic: str, who: str) -> None:
 
 
 def test_both_are_switched_in_one_record_and_one_goes_back_alone(tmp_path: Path, lent: str) -> None:
-    """Late and duplicate records, and sketches, are the same in every replay meanwhile."""
+    """Late records, duplicates and sketches are the same in every replay."""
     with platform(tmp_path / "two", lent, shop=LEAN_1, tills=TILLS_1) as bed:
         clicks = Clicks()
         bed.log.produce((order(number) for number in range(1_000)), "orders")

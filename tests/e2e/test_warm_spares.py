@@ -1,4 +1,4 @@
-"""Laws of a platform with a spare: commands and jobs use it, and nobody sees a difference."""
+"""Laws of a platform with a spare: commands and jobs use it, and the results are the same."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 @pytest.fixture
 def serving(bed: Testbed) -> Testbed:
-    """Returns the platform, and the shop serves."""
+    """Returns the platform with a serving shop."""
     if "shop" not in bed.state().serving:
         bed.must("deploy", "--yes")
     return bed
 
 
 def spare_of(bed: Testbed) -> int:
-    """Waits for a spare that is warm, and returns its process id."""
+    """Waits for a warm spare, and returns its process id."""
     folder = bed.store.path(SPARES)
     bed.wait(lambda: any(spare_sockets(folder)), "a spare with a door")
     return int(next(iter(spare_sockets(folder))).name.partition("-")[0])

@@ -1,6 +1,6 @@
-"""An installed wheel needs nothing of this repository: a project anywhere is run by it.
+"""An installed wheel needs nothing of this repository, and runs a project anywhere.
 
-What it runs is the session of the README, as pasted, and those of all templates.
+It runs the session of the README, as pasted, and the sessions of all templates.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Installed(Testbed):
 
 
 def wheel(folder: Path) -> Path:
-    """A wheel of this tree, built beside it: a build leaves its traces in the tree it is given."""
+    """Builds a wheel from a copy of this tree, because a build leaves files in its tree."""
     source = folder / "source"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(HOUSE / "kappa", source / "kappa", ignore=ignored)
@@ -63,7 +63,7 @@ def pip(*arguments: str) -> None:
 
 
 def installed(folder: Path, built: Path) -> Path:
-    """A fresh venv with a wheel; the packages that it requires are those of this one."""
+    """Returns a new venv with a wheel; the required packages are those of this venv."""
     venv = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     python = str(venv / "bin" / "python")
@@ -118,7 +118,7 @@ def test_the_readme_works_when_pasted_where_a_wheel_is_installed(
 
 @pytest.fixture
 def deployed(venv: Path, tmp_path: Path) -> Iterator[Deployed]:
-    """Goes from nothing to the rows of a template's last query, by the commands of its README."""
+    """Yields a function that runs a template's README commands, and returns the last rows."""
     bed = Installed(tmp_path / "shop", venv, whole=True)
     shutil.rmtree(bed.folder)
     home = tmp_path / "home"
@@ -231,7 +231,7 @@ def test_operations_goes_from_a_wheel_to_rows(deployed: Deployed) -> None:
 
 @pytest.mark.timeout(1800)
 def test_kappa_up_makes_class_archives(tmp_path: Path, built: Path) -> None:
-    """A pip install has none: `kappa up` says that it makes them, and does so with spare time."""
+    """A pip install has no archives: `kappa up` says that it makes them, and does so when idle."""
     venv = installed(tmp_path, built)
     bed = Installed(tmp_path / "shop", venv, whole=True)
     try:
@@ -270,7 +270,7 @@ def test_every_template_has_such_a_test() -> None:
 
 
 def test_mypy_strict_passes_on_pipelines(tmp_path: Path, venv: Path) -> None:
-    """A wheel has `py.typed`: a user's declarations are checked against the public API's types."""
+    """A wheel has `py.typed`: a user's declarations are checked against the public types."""
     demos = tmp_path / "demo"
     shutil.copytree(HOUSE / "pipelines", demos / "pipelines")
     projects = [demos]
@@ -293,7 +293,7 @@ def test_mypy_strict_passes_on_pipelines(tmp_path: Path, venv: Path) -> None:
 
 
 def mypy(venv: Path, folder: Path, *names: str) -> str:
-    """Returns the output of `mypy --strict` over these files, with the packages of `venv`."""
+    """Returns the output of `mypy --strict` on these files, with the packages of `venv`."""
     # Tests of a project import `pipelines.web`, so the project's folder is the base of all modules.
     command = (sys.executable, "-m", "mypy", "--strict", "--config-file", "")
     command += ("--explicit-package-bases",)

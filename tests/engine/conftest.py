@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def spark_here(interpreted: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """Sends workers the whole of the test's file: they cannot import it."""
+    """Sends the whole test file to workers by value, because they cannot import it."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(request.module)
@@ -33,7 +33,7 @@ def spark_here(interpreted: SparkSession, request: pytest.FixtureRequest) -> Ite
 
 @pytest.fixture(params=["disk", pytest.param("bucket", marks=pytest.mark.long)])
 def roots(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Puts the builds that a test rehearses on the disk, or in a bucket: the same laws hold."""
+    """Puts the rehearsed builds of a test on the disk or in a bucket: the same laws hold."""
     if request.param == "disk":
         yield
         return
@@ -46,7 +46,7 @@ def roots(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def described(spark: SparkSession) -> Iterator[Callable[[Pipeline], LocalPipeline]]:
-    """Describes a pipeline at Spark, once in a file."""
+    """Yields a function that describes a pipeline in Spark, once per test file."""
     from kappa.engine.children.rehearsal import local_pipeline
 
     known: dict[int, tuple[Pipeline, LocalPipeline]] = {}
@@ -62,7 +62,7 @@ def described(spark: SparkSession) -> Iterator[Callable[[Pipeline], LocalPipelin
 
 @pytest.fixture
 def rehearse(described: Callable[[Pipeline], LocalPipeline], tmp_path: Path) -> Iterator[Rehearse]:
-    """Begins builds of pipelines, each in a folder of its own, and closes them after the test."""
+    """Yields a function that begins builds, each in its own folder; they are closed at the end."""
     from kappa.engine.children.rehearsal import Rehearsal
 
     folders = (tmp_path / f"build-{number}" for number in itertools.count())
@@ -86,7 +86,7 @@ def project(tmp_path: Path, log: Log) -> Project:
 
 @pytest.fixture
 def jobs() -> Iterator[list[JobProcess]]:
-    """Jobs to see gone, whatever becomes of the test."""
+    """Yields a list for jobs, and kills these jobs after the test."""
     started: list[JobProcess] = []
     yield started
     for job in started:

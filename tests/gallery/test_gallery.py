@@ -1,8 +1,8 @@
-"""The gallery: its templates hold laws, also for events that come later.
+"""The gallery: its templates hold the laws, also for events that come later.
 
-Its pages are true: the ways of views, and the answers to queries, are those of the code. That a
-template's rows follow from its own events is held by test_template_rows.py, and by the tests that
-the template brings, which test_init.py runs.
+Its pages are right: the ways of views, and the answers to queries, are those of the code. That a
+template's rows follow from its own events is tested in test_template_rows.py, and in the tests of
+the template itself, which test_init.py runs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Interprets the plans of a few rows."""
+    """Makes Spark interpret the plans, because there are only a few rows."""
     for name, value in INTERPRETED.items():
         spark.conf.set(name, value)
     yield
@@ -71,7 +71,7 @@ def pipeline_of(name: str) -> Pipeline:
 
 
 def events_of(name: str) -> dict[str, list[Any]]:
-    """Returns what the commands of the page produce, per topic."""
+    """Returns the events that the page's commands produce, per topic."""
     made = read_events(TEMPLATES / name / "events")
     for topic, events in read_events(TEMPLATES / name / "events" / "later").items():
         made[topic] += events
@@ -79,7 +79,7 @@ def events_of(name: str) -> dict[str, list[Any]]:
 
 
 def with_fields(event: Any) -> Any:
-    """Returns an event of JSON whose value is a mapping, though it was an envelope."""
+    """Returns a JSON event with its value as a mapping, even if it was given as an envelope."""
     if not isinstance(event, Event) or not event.value.startswith(b"{"):
         return event
     return replace(event, value=json.loads(event.value))
@@ -195,7 +195,7 @@ def page(name: str) -> str:
 
 
 def answers(name: str) -> Iterator[tuple[str, str]]:
-    """Yields each answer on a page, and what the query gives after the commands above it."""
+    """Yields each answer on a page, with the query's real answer after the commands above it."""
     produced, sql = list[str](), ""
     for kind, text in re.findall(r"```(sh|text)[^\n]*\n(.*?)```", page(name), re.DOTALL):
         if kind == "text":
@@ -220,7 +220,7 @@ def answer(name: str, produced: frozenset[str], sql: str) -> str:
 
 @contextmanager
 def open_tables(found: Mapping[str, Rows]) -> Iterator[DuckDBPyConnection]:
-    """Opens a connection that has these rows as tables; a table without rows is left out."""
+    """Opens a connection with these rows as tables. Tables without rows are left out."""
     with open_connection() as duck:
         for table, rows in found.items():
             if rows:

@@ -1,7 +1,7 @@
-"""The files of rows of the templates, which Kappa has written, beside rows that DuckDB computes.
+"""The rows files of the templates, written by Kappa, are compared with rows that DuckDB computes.
 
-The queries here read the files of events, and share no code with the templates: no fold, no window
-and no view of theirs.
+The queries here read the files of events, and share no code with the templates: none of their
+folds, windows and views.
 """
 
 from __future__ import annotations
@@ -704,7 +704,7 @@ NOT_COMPUTED = {"change_id"}
 
 @pytest.mark.parametrize("template", [*ROWS])
 def test_the_rows_of_a_template_follow_from_its_events(template: str) -> None:
-    """Each chart of its boards has rows over them, too."""
+    """Each chart of the template's boards also has rows."""
     folder = TEMPLATES / template
     assert {each.stem for each in (folder / "tests" / "rows").glob("*.ndjson")} == {*ROWS[template]}
     assert {each.stem for each in (folder / "events").glob("*.*")} == {*EVENTS[template]}
@@ -756,7 +756,7 @@ def columns_of(declared: str) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as the files of rows have it, a double to nine digits."""
+    """Returns a value in the form of the rows files; doubles are rounded to nine digits."""
     match value:
         case datetime():
             return value.isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""A broker's refusals in our words."""
+"""A broker's refusals, translated into our messages."""
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException

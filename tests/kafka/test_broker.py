@@ -1,4 +1,4 @@
-"""The embedded broker: its data survive it, and it does not survive its parent."""
+"""The embedded broker: its data survive it, and it ends with its parent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def wait_until_gone(process: ProcessId) -> None:
 @pytest.mark.jvm
 @pytest.mark.fault
 def test_data_survive_a_killed_parent_a_leftover_a_restart_and_a_taken_port(tmp_path, jars, java):
-    """Its address survives too, where nobody has taken it; two never run on the same data."""
+    """The address survives too unless it was taken; two brokers never run on the same data."""
     root = tmp_path / "bröker 日本 🛫"
     parent, orphan, address = a_parent(root)
     assert (root / "broker" / "data" / "meta.properties").is_file()

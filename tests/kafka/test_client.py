@@ -1,4 +1,4 @@
-"""The client against a real broker: acknowledged records exist, uncommitted ones are hidden."""
+"""The client with a real broker: acknowledged records exist, uncommitted ones are hidden."""
 
 from __future__ import annotations
 
@@ -242,7 +242,10 @@ def test_an_open_transaction_holds_the_end_back_and_an_aborted_one_leaves_a_hole
 
 
 def test_a_leader_that_is_away_is_asked_for_anew(log, topic_name, monkeypatch):
-    """librdkafka keeps that there is none, as after a broker that stood still for its session."""
+    """A missing leader is asked for again, although librdkafka remembers that there is none.
+
+    This is the case after a broker that was suspended.
+    """
     log.create(a_topic(topic_name, partitions=3))
     described = list[object]()
     real_describe, real_offsets = log.admin.describe_topics, log.admin.list_offsets
@@ -265,7 +268,10 @@ def test_a_leader_that_is_away_is_asked_for_anew(log, topic_name, monkeypatch):
 
 
 def test_a_topic_is_made_once_the_cluster_takes_its_broker_back(log, topic_name, monkeypatch):
-    """The controller fences a broker that stood still; no broker can be stopped here."""
+    """A topic is created once the cluster unfences its broker; the refusals are simulated.
+
+    The controller fences a broker that was suspended.
+    """
     fenced = KafkaError(
         KafkaError.INVALID_REPLICATION_FACTOR,
         "Unable to replicate the partition 1 time(s): All brokers are currently fenced.",
@@ -285,7 +291,7 @@ def test_a_topic_is_made_once_the_cluster_takes_its_broker_back(log, topic_name,
 
 
 def test_a_client_that_found_no_broker_is_replaced():
-    """librdkafka's client may never look again for brokers that were away."""
+    """A client that found no broker is replaced, because librdkafka may never look again."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         log = Log(f"127.0.0.1:{silent.getsockname()[1]}", patience_seconds=1)
         client = log.admin
@@ -296,7 +302,7 @@ def test_a_client_that_found_no_broker_is_replaced():
 
 
 def test_a_cluster_whose_brokers_are_all_fenced_ends_no_process():
-    """librdkafka's DescribeCluster ends the process by an assertion then."""
+    """If all brokers are fenced, the process lives; librdkafka's DescribeCluster would end it."""
     with fenced_cluster() as cluster:
         log = Log(cluster.address, patience_seconds=2)
         assert log.brokers() == 1

@@ -1,4 +1,4 @@
-"""`[kafka.auth]`: what it takes, what it refuses, and its options for both clients."""
+"""`[kafka.auth]`: what it accepts, what it refuses, and the resulting options of both clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def settings_of(folder: Path, auth: str, options: str = "") -> Settings:
 
 
 def test_user_is_rendered_for_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients, that is."""
+    """The options are right for librdkafka and for Kafka's Java client."""
     monkeypatch.setenv(PASSWORD, 'a"b\\')
     (tmp_path / "ca.pem").write_text(_CERTIFICATE)
     options = client_options(settings_of(tmp_path, SCRAM + 'ca = "ca.pem"', '"client.id" = "x"'))
@@ -63,7 +63,7 @@ def test_a_certificate_is_rendered_and_its_key_stays_where_it_is(tmp_path: Path)
 
 
 def test_tokens_are_rendered_for_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients, that is."""
+    """The options are right for librdkafka and for Kafka's Java client."""
     monkeypatch.setenv("KAPPA__KAFKA__AUTH__CLIENT_SECRET", "hush")
     options = client_options(settings_of(tmp_path, TOKENS + 'scope = "kafka"'))
 
@@ -133,7 +133,7 @@ def test_nonsense_is_refused_without_secrets(tmp_path: Path, auth: str, expected
     ],
 )
 def test_missing_files_and_secrets_are_named(tmp_path: Path, auth: str, expected: str) -> None:
-    """The options are refused when a client is made."""
+    """The options are refused only when a client is made."""
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "lines").write_text("hunter2\nhunter3\n")
     (tmp_path / "raw").write_bytes(b"hunter2\xff")

@@ -1,4 +1,4 @@
-"""A log that lost its end is known by its witnesses, also when it has grown past them."""
+"""A log that lost its end is recognized by its witnesses, even if it has grown past them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 
 
 def read(kafka: Restarted, topic: str) -> tuple[Offsets, Witnesses]:
-    """Returns the end of the topic, and its witnesses there."""
+    """Returns the end of the topic, and the witnesses at that end."""
     end = kafka.log.end([topic])
     witnesses: dict[str, dict[int, Witness]] = {}
     for (name, partition), found in kafka.log.last_before(end).items():
@@ -36,7 +36,7 @@ def with_witness(witnesses: Witnesses, topic: str, **changes: object) -> Witness
 
 @pytest.mark.long
 def test_a_cut_is_found_while_the_log_is_shorter_as_long_and_longer(kafka: Restarted) -> None:
-    """Each question alone finds it: the broker's epochs, the record's, and the digest."""
+    """Each check finds the cut alone: the broker's epochs, the record's epoch, and the digest."""
     kafka.log.create(Topic("orders", event="n int", partitions=2))
     kafka.produce("orders", *"abcde")
     end, witnesses = read(kafka, "orders")
@@ -64,7 +64,7 @@ def test_a_cut_is_found_while_the_log_is_shorter_as_long_and_longer(kafka: Resta
 
 
 def test_where_the_last_record_is_taken_away_the_epoch_decides(kafka: Restarted) -> None:
-    """An aborted record is one that no reader finds, as one that compaction has taken."""
+    """If the last record is aborted or compacted, readers do not find it, and its epoch decides."""
     kafka.log.create(Topic("paid", event="n int"))
     kafka.produce("paid", *"abc")
     end, witnesses = read(kafka, "paid")
@@ -116,7 +116,7 @@ def test_what_retention_has_taken_is_no_cut(kafka: Restarted) -> None:
 
 
 def test_a_leader_without_an_answer_gives_no_offset(kafka: Restarted) -> None:
-    """Else a log that is there would count as a log that has lost its end."""
+    """If a missing answer counted as an offset, an intact log would seem to have lost its end."""
     kafka.log.create(Topic("unanswered", event="n int", partitions=2))
     kafka.produce("unanswered", *"ab")
     log = Log(kafka.broker.bootstrap_servers)

@@ -1,6 +1,6 @@
-"""A reader reads range after range as Spark reads each.
+"""A reader reads range after range, each with the same result as Spark.
 
-It reads over holes, and past records that it was given too early.
+It reads across holes, and skips records that it received too early.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def produced(log, name: str, count: int, *, partitions: int = 2) -> None:
 
 
 def writing(log, name: str) -> KafkaProducer:
-    """Returns a producer whose transactions can begin."""
+    """Returns a producer that is ready to begin transactions."""
     options = {"bootstrap.servers": log.bootstrap_servers, "transactional.id": name}
     writer = KafkaProducer({**options, "log_level": 0})
     writer.init_transactions(30)

@@ -1,6 +1,6 @@
-"""A header whose name is not UTF-8 does no harm: both readers read its record and all else.
+"""A header whose name is not UTF-8 does no harm: both readers read everything else.
 
-They read the record's other headers, and the records that follow.
+They read the record, its other headers, and the records that follow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ ODD = (b"\xffkappa-redrive", b"odd:0:1@1356998400000")
 
 
 class MockCluster:
-    """A broker inside librdkafka, and its own producer: confluent_kafka's takes no such name."""
+    """A broker within librdkafka, with its own producer.
+
+    confluent_kafka's producer accepts no such header name.
+    """
 
     def __init__(self) -> None:
         self._rd = ctypes.CDLL(cimpl.__file__)
@@ -50,7 +53,7 @@ class MockCluster:
         self.bootstrap_servers = self._rd.rd_kafka_mock_cluster_bootstraps(cluster).decode()
 
     def produce(self, value: bytes, *headers: tuple[bytes, bytes | None]) -> None:
-        """Produces one record to partition 0. The numbers are those of `rd_kafka_vtype_t`."""
+        """Produces one record to partition 0. The numbers are values of `rd_kafka_vtype_t`."""
         added = self._rd.rd_kafka_headers_new(len(headers))
         for name, content in headers:
             size = 0 if content is None else len(content)
@@ -140,7 +143,7 @@ def test_an_odd_header_is_no_redrive_and_hides_none_beside_it(reader):
 
 
 def test_the_binding_still_cannot_read_such_a_name(servers):
-    """If this fails, the detour of kappa/kafka/headers.py is no longer needed."""
+    """If this test fails, the workaround in kappa/kafka/headers.py is not needed any more."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "odd", "log_level": 0})
     consumer.assign([TopicPartition(TOPIC, 0, 1)])
     try:

@@ -1,4 +1,4 @@
-"""A real registry and the official serializers: what they write is read, live and later."""
+"""A real registry and the official serializers: their records are read, live and later."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def field(name: str, kind: Any, **more: Any) -> dict[str, Any]:
 
 
 def sent(registry: RunningRegistry, schema: str, event: Any, topic: str = "orders") -> bytes:
-    """Writes an event as a producer does, which registers its schema."""
+    """Serializes an event as a producer does, which registers the schema."""
     with official(registry) as client:
         serializer = AvroSerializer(client, schema)
         value = serializer(event, SerializationContext(topic, MessageField.VALUE))
@@ -117,7 +117,7 @@ def read(topic: Topic, value: bytes, key: bytes = b"a") -> Any:
 def test_records_are_read_by_their_schemas_also_while_the_registry_is_away(
     registry: RunningRegistry, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After five evolutions, live and in a replay; the reader's schema is in the middle."""
+    """Records of five schema versions are read with the schema in the middle, even offline."""
     schemas = [
         order(field("n", "int")),
         order(field("n", "long")),
@@ -206,7 +206,7 @@ def test_commands_list_show_pin_and_check(
 def test_records_of_the_official_json_serializer_are_read_by_the_pinned_schema(
     registry: RunningRegistry, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before and after an evolution, and the plan says that the subject has moved on."""
+    """Records before and after an evolution are read; the plan reports the newer version."""
     more = {"type": "integer", "minimum": 0}
     schemas = [
         {"title": "Bid", "type": "object", "properties": fields, "required": ["id"]}
@@ -289,7 +289,10 @@ def test_keys_of_the_official_serializer_are_read_by_their_own_subject(
 
 
 def test_official_protobuf_records_are_read(registry: RunningRegistry, project: Path) -> None:
-    """Before and after an evolution; Python registers descriptions, others texts."""
+    """Records before and after an evolution are read.
+
+    Python's serializer registers descriptions, others register texts.
+    """
     values = []
     for more in ("", "\n  string more = 6;"):
         # A description has the name of a file, which is new to the library with each.
@@ -327,7 +330,7 @@ def test_official_protobuf_records_are_read(registry: RunningRegistry, project: 
 
 
 class _Odd(BaseHTTPRequestHandler):
-    """Answers as the path of its registry says."""
+    """A registry that answers as the path of the request demands."""
 
     def do_GET(self) -> None:
         kind = self.path.split("/")[1]
@@ -359,7 +362,7 @@ def odd() -> Iterator[str]:
 
 @pytest.mark.parametrize("kind", ["500", "401", "302", "html", "other", "slow"])
 def test_odd_registry_is_waited_for(odd: str, tmp_path: Path, kind: str) -> None:
-    """It rejects nothing."""
+    """An odd registry is waited for, and causes no rejects."""
     settings = RegistrySettings(
         url=f"{odd}/{kind}", user="ann", password="s3cret", timeout_seconds=0.3
     )
@@ -372,7 +375,7 @@ def test_odd_registry_is_waited_for(odd: str, tmp_path: Path, kind: str) -> None
 
 
 def test_ids_that_nobody_knows_are_waited_for_together(odd: str, tmp_path: Path) -> None:
-    """Any producer can send them, in each record another one."""
+    """Ids that nobody knows are waited for together, because producers can send many of them."""
     schemas = StoredSchemas(tmp_path / "schemas", RegistrySettings(url=f"{odd}/404"), 0.0)
     assert schemas.schema(1).text is None
     began = time.monotonic()
@@ -383,7 +386,7 @@ def test_ids_that_nobody_knows_are_waited_for_together(odd: str, tmp_path: Path)
 def test_ids_that_nobody_knows_are_kept_up_to_a_number_and_known_ones_always(
     odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any producer can write any of four billion ids."""
+    """Any producer can write any of four billion ids, so unknown ids are stored up to a limit."""
     monkeypatch.setattr("kappa.kafka.stored_schemas.MOST_KEPT", 3)
     monkeypatch.setattr("kappa.kafka.stored_schemas._DOUBT_SECONDS", 0.0)
     folder = tmp_path / "schemas"

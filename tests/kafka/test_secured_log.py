@@ -1,4 +1,4 @@
-"""Clients of a secured cluster: some get in, and each other one gets a sentence."""
+"""Clients of a secured cluster: some are admitted, and each other one gets a clear message."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def _user(secured: SecuredBroker) -> None:
 
 @pytest.fixture(autouse=True)
 def _rules(secured: SecuredBroker) -> Iterator[None]:
-    """Takes the rules of a test's user away."""
+    """Removes the rules of the test's user afterwards."""
     yield
     secured.forbid(USER)
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives clients a patience without end, so that only what they notice before can end a wait.
+    """Gives clients unlimited patience, so that only an error that they notice ends a wait.
 
-    They give the same reasons when their usual patience of 20 seconds ends. No duration is
-    measured: a machine without time to spare notices later, and that is no failure.
+    Clients give the same reasons when their usual patience of 20 seconds ends. No duration is
+    measured: a busy machine notices the error later, which is not a failure.
     """
     monkeypatch.setattr(answers, "PATIENCE_SECONDS", WITHOUT_END_SECONDS)
 
@@ -66,7 +66,7 @@ def everything(topic: str) -> list[Rule]:
 
 
 def use(log: Log, topic: str) -> None:
-    """Does all that Kappa does with a topic."""
+    """Does everything that Kappa does with a topic."""
     assert log.config(topic)
     log.produce([ProducedRecord(b'{"key": "b"}', key=b"b")], topic)
     begin, end = log.beginning([topic]), log.end([topic])
@@ -80,9 +80,9 @@ def use(log: Log, topic: str) -> None:
 
 
 def use_until_refused(log: Log, topic: str) -> NoReturn:
-    """Uses a topic again and again; one that is never refused ends at pytest's limit.
+    """Uses a topic repeatedly until it is refused, or until pytest's limit.
 
-    A rule that is taken away is in force a moment later, and a read may end before its client has
+    A rule that was removed stays in force for a moment, and a read may end before its client has
     asked for its group.
     """
     while True:
@@ -153,7 +153,7 @@ def test_missing_rule_says_what_to_type(secured: SecuredBroker, topic: str, with
 
 
 def test_topic_that_may_not_be_seen_or_made(secured: SecuredBroker, topic_name: str) -> None:
-    """Or deleted."""
+    """A topic without rights can be neither seen, created nor deleted."""
     log = Log(secured.at("sasl"), secured.options(USER, PASSWORD))
 
     for act, operation in (
@@ -167,7 +167,7 @@ def test_topic_that_may_not_be_seen_or_made(secured: SecuredBroker, topic_name: 
 
 
 def refused(servers: str, options: dict[str, Any]) -> str:
-    """Returns the sentence of a client that does not get in."""
+    """Returns the error message of a client that is not admitted."""
     for ask in (lambda log: log.topics(), lambda log: log.facts("t")):
         with pytest.raises(AccessRefused) as error:
             ask(Log(servers, options))

@@ -1,4 +1,4 @@
-"""The bytes that partitions take on the embedded broker's disk."""
+"""The bytes that partitions occupy on the embedded broker's disk."""
 
 from __future__ import annotations
 

@@ -16,7 +16,10 @@ pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 
 def test_position_never_sent_is_given_up(kafka: Restarted, topic_name: str) -> None:
-    """Were it waited for, a sink would be late by 40 s after each restart of its broker."""
+    """A position that was never sent is given up at once.
+
+    Otherwise, a sink would be late by 40 s after each restart of its broker.
+    """
     kafka.log.create(Topic(topic_name, event="n int", partitions=1))
     taken, errors = threading.Event(), list[KappaError]()
 

@@ -1,11 +1,11 @@
 """Nexmark's events: people, auctions and bids of an auction site, the same for each seed.
 
-Made from the description of the generator at https://github.com/nexmark/nexmark: 1 person and 3
-auctions to 46 bids, ids that rise, hot auctions, sellers and bidders, and bids on auctions and by
-people that are yet to come. Events come out of order by up to `OUT_OF_ORDER` places.
+The events follow the description of the generator at https://github.com/nexmark/nexmark: 1 person
+and 3 auctions per 46 bids, rising ids, hot auctions, sellers and bidders, and bids on auctions and
+by people that come later. Events are out of order by up to `OUT_OF_ORDER` places.
 
-Two things are our own. Time passes at ten events a second, so that few events are many windows. And
-after each `STRETCH` events it leaps by five hours, so that days and hours of the day differ.
+Two things are our own. Time passes at ten events a second, so that few events fill many windows.
+And after each `STRETCH` events time leaps by five hours, so that days and hours of the day differ.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An event as it is sent: its topic, key, value, and when it is sent."""
+    """An event to send: its topic, key, value, and the time at which it is sent."""
 
     topic: str
     key: bytes
@@ -67,7 +67,7 @@ class Made:
 
 
 def auction_events(count: int, *, seed: int = 28) -> Iterator[Made]:
-    """Yields so many events, in the order in which they are sent."""
+    """Yields this many events, in the order in which they are sent."""
     draw = random.Random(seed)
     hot_urls = [_base_url(draw) for _ in _HOT_CHANNELS]
     channels = [_channel(draw, number) for number in range(_CHANNELS)]
@@ -151,7 +151,7 @@ def _bid(
 
 
 def _last_person(number: int) -> int:
-    """Returns the newest person when that event comes, counted from 0."""
+    """Returns the number of the newest person at this event, counted from 0."""
     return number // _EPOCH * _PEOPLE + min(number % _EPOCH, _PEOPLE - 1)
 
 

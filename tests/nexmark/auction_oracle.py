@@ -1,7 +1,7 @@
-"""The answers to Nexmark's queries, computed by DuckDB from the bytes of the log alone.
+"""The answers to Nexmark's queries, which DuckDB computes only from the bytes of the log.
 
-Nothing here goes through Kappa: DuckDB reads the events' JSON, and times are whole milliseconds.
-Its SQL is other than that of the views where there is another way to ask.
+Nothing here uses Kappa: DuckDB reads the events' JSON, and times are integers in milliseconds. The
+SQL differs from that of the views wherever a query can be written in another way.
 """
 
 from __future__ import annotations
@@ -238,9 +238,9 @@ def _rows(found: duckdb.DuckDBPyConnection) -> Rows:
 
 
 def ensure_equal(served: Callable[[str], Rows], wanted: dict[str, Rows]) -> None:
-    """Asserts that all queries are served with exactly these columns and rows, and no overflow.
+    """Asserts that all queries have exactly these columns and rows, without overflows.
 
-    `served` takes SQL, which names each query as a table.
+    `served` runs SQL, in which each query is named as a table.
     """
     wrong = []
     for name, (columns, rows) in wanted.items():

@@ -1,8 +1,8 @@
-"""Nexmark's queries as one pipeline, each a table that is kept or a maintained view.
+"""Nexmark's queries as one pipeline. Each query is a stored table or a maintained view.
 
-The queries are those of https://github.com/nexmark/nexmark, with their columns. Time that passes
-in the processor is the log's time here (q12). Where a query leaves open which of several rows comes
-first, as q9 and q19 do for equal prices, the rows' own values decide.
+The queries are those of https://github.com/nexmark/nexmark, with their columns. Processing time is
+the log's time here (q12). If a query leaves open which of several rows comes first, as q9 and q19
+do for equal prices, the rows' own values decide.
 """
 
 from decimal import Decimal
@@ -59,7 +59,7 @@ COUNTS = ", ".join(
 
 
 def last_bid(state, row):
-    """Keeps the last bid by its own time; of two at one time, the one that comes later."""
+    """Keeps the last bid by its own time; of two bids at the same time, the later record."""
     if state["dateTime"] is None or row["dateTime"] >= state["dateTime"]:
         state.update({name: row[name] for name in state})
 
@@ -246,7 +246,7 @@ def last_bid(state, row):
     ],
 )
 def auction_site(bid: DataFrame) -> dict[str, DataFrame]:
-    """Answers what Nexmark asks of the bids; the views answer what it asks of all events."""
+    """Answers Nexmark's queries about bids; the views answer those about all events."""
     bids = bid.select([column.name for column in BID.columns])
     by_channel = ("auction", "bidder", "price", "channel")
     plain = bids.select("auction", "bidder", "price", "dateTime", "extra")

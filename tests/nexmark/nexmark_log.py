@@ -1,4 +1,4 @@
-"""Nexmark's events in a log in memory, and the rows that a build of it has."""
+"""Nexmark's events in an in-memory log, and the rows of a build that reads the log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def put(log: MemoryLog, events: Iterable[Made]) -> None:
 
 
 def ensure_answered(built: Rehearsal, log: MemoryLog, end: Offsets) -> dict[str, Rows]:
-    """Asserts that a build at `end` has the rows of all queries; returns them."""
+    """Asserts that a build at `end` has the right rows for all queries; returns them."""
     wanted = answers(
         (topic, partition, offset, micros // 1000, (value or b"").decode())
         for topic, partition, offset, micros, _, value, _ in log.records

@@ -2,8 +2,8 @@
 
     python tests/nexmark/nexmark_table.py [EVENTS]
 
-It folds so many events in this process, compares all queries with the oracle, and prints the table.
-A second one has the cost of each maintained view in the slice of the last thousand.
+It folds this many events in this process, compares all queries with the oracle, and prints the
+table. A second table has the cost of each maintained view in the slice of the last thousand events.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ASKED = {
 
 
 def table(birth: Birth, answered: Mapping[str, Rows]) -> Iterator[str]:
-    """Yields the lines of the table, for queries that were found equal."""
+    """Yields the lines of the table, for queries whose rows are right."""
     yield "| query | asks for | kept as | way | rows | equal |"
     yield "|---|---|---|---|---:|---|"
     tables, ways = {each.name: each for each in birth.tables}, ways_of(birth.tables)
@@ -86,7 +86,7 @@ def costs(watch: Stopwatch) -> Iterator[str]:
 
 
 def main(events: int) -> None:
-    """Folds the events in one slice, and prints the table."""
+    """Folds all events but the last in one slice, then the last ones; prints both tables."""
     log, made_events = MemoryLog(), [*auction_events(events)]
     put(log, made_events[:-LAST])
     watch = Stopwatch()

@@ -1,4 +1,4 @@
-"""Nexmark's queries over a log that is cut anywhere have the rows of the oracle."""
+"""Nexmark's queries have the rows of the oracle, wherever the log is cut."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "explain" / "nexmark.md"
 
 
 def cuts(end: Offsets, draw: random.Random, count: int) -> Iterator[Offsets]:
-    """Yields so many places in the log, each partition cut for itself, then its end."""
+    """Yields this many positions in the log, random for each partition, and then its end."""
     drawn = {
         (topic, partition): sorted(draw.randrange(last + 1) for _ in range(count))
         for topic, partition, last in end.items()
@@ -38,7 +38,7 @@ def cuts(end: Offsets, draw: random.Random, count: int) -> Iterator[Offsets]:
 
 @pytest.fixture
 def site(interpreted: SparkSession) -> Iterator[Pipeline]:
-    """Sends workers the whole of the pipeline's functions: they cannot import its file."""
+    """Sends the pipeline's functions to workers by value, because they cannot import its file."""
     import auction_site
     from pyspark import cloudpickle
 
@@ -52,7 +52,7 @@ def site(interpreted: SparkSession) -> Iterator[Pipeline]:
 def test_all_queries_are_right_at_each_frontier_wherever_the_log_is_cut(
     site: Pipeline, tmp_path: Path
 ) -> None:
-    """Slices are computed in the job and by Spark; the table of the page is true of the last."""
+    """Slices are computed in the job and on Spark; the page's table is right for the last one."""
     from nexmark_log import ensure_answered, memory_log
     from nexmark_table import EVENTS, table
 

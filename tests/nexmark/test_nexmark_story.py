@@ -1,7 +1,7 @@
-"""Nexmark's queries are right live, killed, replayed, promoted and undone.
+"""Nexmark's queries are right live, after kills, replays, promotes and undos.
 
-All of it is real. After each chapter the rows of every query are those that DuckDB computes from
-the bytes of the log.
+Everything is real. After each chapter, the rows of every query equal the rows that DuckDB computes
+from the bytes of the log.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_the_queries_are_right_live_killed_replayed_and_undone(
 
 
 def ensure_right(bed: Testbed) -> None:
-    """Asserts that all that is in the log is served, and that all queries have its rows."""
+    """Asserts that the whole log is served, and that all queries have the right rows."""
     end = bed.log.end(KEYS)
     bed.wait_until_folded("auction_site", end)
     wanted = answers(
@@ -105,7 +105,7 @@ def ensure_right(bed: Testbed) -> None:
 
 
 def kill_within_a_slice(bed: Testbed, build: str, send: Callable[[], None]) -> None:
-    """Kills the job when a table has committed a slice whose frontier is not published."""
+    """Kills the job after a table's commit of a slice, before the slice's frontier is published."""
     committed = Path(table_path(bed.store, build, "bid"), "_delta_log")
     for _ in range(_ATTEMPTS):
         before = bed.frontier(build)

@@ -1,4 +1,4 @@
-"""`kappa.Project` looks as the commands do: the same answers, in each form, and as HTML."""
+"""`kappa.Project` gives the same answers as the commands, in each form, and as HTML."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def web(visits):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """One world for all tests: a test that lets a table grow adds rows of many hits."""
+    """Returns one world for all tests.
+
+    A test that lets a table grow adds rows with many hits.
+    """
     made = World(tmp_path_factory.mktemp("project"))
     made.build("web-1", evil=EVIL, code=CODE)
     made.goes_live("web-1", 1, ago=3600)
@@ -76,7 +79,7 @@ def test_no_project_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_answer_has_each_form(project: kappa.Project) -> None:
-    """Each form has the rows of one run, though a form is asked for later."""
+    """Each form has the rows of the same run, even if it is requested later."""
     sql = "select hits, hits as hits, 5::hugeint as huge from page_hits order by hits limit 2"
 
     found = project.query(sql)
@@ -148,7 +151,7 @@ def test_commands_print_what_the_object_gives(
 
 
 def test_hostile_arguments_are_refused_in_words(project: kappa.Project) -> None:
-    """Any argument gets an answer or an error of ours."""
+    """Any argument gets an answer or one of our errors."""
     calls: list[Callable[[Any], object]] = [
         project.query,
         lambda each: project.query(f"select {each}"),
@@ -200,7 +203,7 @@ def test_changes_go_on_from_a_cursor(world: World, project: kappa.Project) -> No
 
 
 def test_a_notebook_shows_data_escaped(project: kappa.Project) -> None:
-    """Rows are data of strangers: no value of a row becomes an element of the page."""
+    """Rows may come from strangers, so no value of a row may become an element of the page."""
     shown = [
         project.query(f"select '{EVIL.replace(chr(39), chr(39) * 2)}' as \"<b>\""),
         project.rejects(build="web-1"),

@@ -1,4 +1,4 @@
-"""`kappa.connect`: a project over HTTP, by a real server, in the shape of `kappa.Project`."""
+"""`kappa.connect`: a project over HTTP on a real server, with the interface of `kappa.Project`."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_wrong_token_is_told(server: Server) -> None:
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_server_that_ends_its_changes_is_told(*, is_cut: bool) -> None:
-    """A stream without end that ended would look to a program as if nothing changed any more."""
+    """If an endless stream just ended, a program would believe that nothing changes any more."""
     events = (
         'event: begin\ndata: {"kind": "table"}\n\nevent: rows\ndata: [{"op": "insert"}]\n\n'
         'event: commit\nid: c1\ndata: {"cursor": "c1"}\n\n'
@@ -153,7 +153,7 @@ def test_a_server_that_ends_its_changes_is_told(*, is_cut: bool) -> None:
 
 
 def test_a_token_that_no_header_carries_is_refused() -> None:
-    """Read from a file with its last line's end: no error shows it."""
+    """A token from a file may have a line end; no error shows the token."""
     for token in (f"{TOKEN}\n", "tökén-of-the-tests-0123456789"):
         with pytest.raises(UsageError, match="the token has characters") as refused:
             kappa.connect("http://127.0.0.1:9", token=token)
@@ -175,7 +175,7 @@ def test_what_is_no_address_of_a_server_is_told(url: str) -> None:
     [(200, b"<html>"), (200, b""), (302, b""), (502, b"[]"), (500, b'"no"'), (404, b"<html>")],
 )
 def test_another_server_than_kappas_is_told(status: int, content: bytes) -> None:
-    """A proxy's page, or another program at that port, is no answer of Kappa."""
+    """The page of a proxy, or of another program at that port, is not an answer of Kappa."""
     transport = httpx2.MockTransport(lambda _request: httpx2.Response(status, content=content))
 
     async def ask(scene: Callable[[RemoteProject], Awaitable[Any]]) -> None:

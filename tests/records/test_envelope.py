@@ -1,4 +1,4 @@
-"""Laws of `kappa produce`: a line gives a record, byte for byte, or one sentence about it."""
+"""Laws of `kappa produce`: a line gives a record, byte for byte, or one error sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys in a format of their own: the key column's value, or a reject with its reason."""
+"""Keys in their own format: the key column's value, or a reject with its reason."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Records = list[tuple[bytes | None, bytes | None]]
 
 @cache
 def client() -> SchemaRegistryClient:
-    """The official client's own registry in memory; a real one is in tests/kafka."""
+    """Returns the official client with its in-memory registry; a real one is in tests/kafka."""
     made = SchemaRegistryClient.new_client({"url": "mock://keys"})
     for name, (_, kind, text) in FORMS.items():
         made.register_schema(name, Schema(text, kind))
@@ -80,7 +80,7 @@ def id_of(name: str) -> int:
 
 @cache
 def serializer(name: str) -> Callable[[Any], bytes]:
-    """Returns what the official serializer writes for the value of a key."""
+    """Returns a function that serializes a key's value with the official serializer."""
     _, kind, text = FORMS[name]
     options = {"auto.register.schemas": False, "subject.name.strategy": lambda *_: name}
     if kind == "AVRO":
@@ -96,7 +96,7 @@ def serializer(name: str) -> Callable[[Any], bytes]:
 
 
 class Registered:
-    """The schemas by id, as the registry has them."""
+    """The schemas by id, as in the registry."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         try:
@@ -227,7 +227,7 @@ def batch_of(topic: Topic, write: Callable[[Any], bytes], wrong: float) -> pa.Ta
 @pytest.mark.parametrize("wrong", [0.0, 0.1])
 @pytest.mark.parametrize("name", TEXT_FORMS)
 def test_a_large_batch_is_decoded_as_small_ones_are(project: Path, name: str, wrong: float) -> None:
-    """Rows, tombstones, keys as texts, and the rejects with their reasons."""
+    """Rows, tombstones, keys as texts, and the rejects with their reasons are the same."""
     topic = declared(project, name)
     raw = batch_of(topic, serializer(name), wrong)
     loading_plain_readers().result()
@@ -299,7 +299,7 @@ def test_how_keys_are_written_is_part_of_the_version(project: Path) -> None:
     ],
 )
 def test_format_without_key_is_refused(project: Path, form: str, key: str, message: str) -> None:
-    """With the user's line."""
+    """The refusal names the user's line."""
     with pytest.raises(DeclarationError) as refused:
         declared(project, form, key=key)
 

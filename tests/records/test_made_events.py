@@ -1,4 +1,4 @@
-"""Events of any format that `kappa produce` makes: what is given is what a slice decodes."""
+"""Events of any format that `kappa produce` makes: a slice decodes exactly the given values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVENT = (
 
 
 def record(name: str, *fields: tuple[Any, ...]) -> dict[str, Any]:
-    """Returns an Avro record: fields by name, type and, if it has one, default."""
+    """Returns an Avro record; its fields are given as name, type and optional default."""
     keys = ("name", "type", "default")
     made = [dict(zip(keys, field, strict=False)) for field in fields]
     return {"type": "record", "name": name, "fields": made}
@@ -96,7 +96,7 @@ ROWS = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module")
 def topics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Topic]:
-    """Topics of each format, as a file of a project declares them."""
+    """Returns topics of each format, as a project file declares them."""
     project = tmp_path_factory.mktemp("project")
     (project / "kappa.toml").touch()
     (project / "order.avsc").write_text(json.dumps(AVRO))
@@ -131,7 +131,7 @@ FORMATS = ("json", "csv", "avro", "protobuf", "framed json", "framed avro", "fra
 
 
 def expected(topic: Topic, row: dict[str, Any]) -> tuple[Any, ...]:
-    """The row that a slice has of an event: by plain JSON of the same columns."""
+    """Returns the row that a slice has for an event, computed with plain JSON of its columns."""
     event = ", ".join(f"{column.name} {column.type}" for column in topic.columns)
     reader = RecordReader(Topic("plain", event=event))
     columns = [column.name for column in topic.columns]
@@ -294,7 +294,7 @@ def test_a_row_of_csv_that_is_no_event_is_one_sentence(lines: str, sentence: str
     ],
 )
 def test_odd_row_of_parquet_is_told(columns: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    """In one sentence."""
+    """The refusal is one sentence."""
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table(columns), path)
     with pytest.raises(UsageError) as refused:

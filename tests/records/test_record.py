@@ -1,4 +1,4 @@
-"""The one definition of a valid record: what it accepts, and the reasons of the rest."""
+"""The one definition of a valid record: what it accepts, and the reasons for rejecting the rest."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_a_null_value_deletes_the_key_of_a_compacted_topic() -> None:
     ],
 )
 def test_impossible_tombstone_is_rejected(key: bytes | None, reason: Reason) -> None:
-    """No event could have its key."""
+    """A tombstone whose key no event could have is rejected."""
     assert rejection(NUMBERED, key, None).reason is reason
 
 
@@ -452,7 +452,7 @@ def test_time_is_an_instant_in_any_zone(local: datetime, minutes: int, between: 
     ],
 )
 def test_a_decimal_may_have_any_number_of_digits(price: str, found: Any) -> None:
-    """Python makes no whole number of a text of more than 4,300."""
+    """A decimal may have any number of digits, although Python parses integers only up to 4,300."""
     reader = RecordReader(Topic("t", event="price decimal(10,2)"))
     got = verdict(reader, None, f'{{"price": {price}}}'.encode())
     assert (got.reason if isinstance(got, Rejected) else got[0]) == found

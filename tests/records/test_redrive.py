@@ -59,7 +59,7 @@ def test_a_record_without_the_header_stands_for_nothing_else() -> None:
     ],
 )
 def test_impossible_redrive_is_a_reject(headers: Sequence[tuple[str, bytes | None]]) -> None:
-    """With what it cannot stand for as its reason."""
+    """The reject's reason says what the record cannot replace."""
     with pytest.raises(Rejected, match=HEADER) as verdict:
         original_of(headers, AT)
 
@@ -114,7 +114,7 @@ def test_another_partition_is_another_record() -> None:
 
 
 def test_one_of_a_record_before_the_origin_is_folded_once() -> None:
-    """The build has read nothing of what is before its origin."""
+    """A redriven record from before the origin is folded once, as the build has not read it."""
     found = settle([attempt(9, 3), attempt(11, 3), attempt(12, 8)], {}, (), {("visits", 0): 5})
 
     assert found.folded == {at(9): 3}
@@ -123,7 +123,7 @@ def test_one_of_a_record_before_the_origin_is_folded_once() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[bool, int | None]]:
-    """Draws, per offset, whether the record is valid, and the earlier one it names, if any."""
+    """Draws for each offset whether the record is valid, and the earlier record that it names."""
     count = draw(st.integers(1, 14))
     return [
         (draw(st.booleans()), draw(st.none() | st.integers(0, offset - 1)) if offset else None)

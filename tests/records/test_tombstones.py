@@ -1,4 +1,4 @@
-"""Whoever was away for longer than a tombstone is kept may have missed it (law 5)."""
+"""A reader that was away for longer than tombstones are kept may have missed some (law 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the status of a build: why its job stopped, and how far a job is within a slice."""
+"""Laws of a build's status: why its job stopped, and how far a job is within a slice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents of one kind are read back as they were put; one that is not a record is named."""
+"""Documents of one kind are read back unchanged, and a file that is not a record is named."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_records_that_were_put_before_they_were_sealed_are_read(store):
 
 
 def test_a_record_that_was_seen_survives_a_power_loss(tmp_path):
-    """Its name was not synced yet when another process read it."""
+    """A record that another process has seen survives a power loss, even if not synced before."""
     root = tmp_path / "root"
     NumberedRecords(Store(root), "sights", SIGHTS, "sight {}").put(1, ONE)
     disk = Disk(root, random.Random(7))
@@ -204,7 +204,7 @@ FRONTIERS = Documents(Frontier)
 
 
 def test_each_bit_of_a_document_is_sealed() -> None:
-    """Also those of the seal's own key, and those that leave the JSON's values equal (1e5, 1E5)."""
+    """The seal covers its own key, and also bits that leave the JSON values equal (1e5, 1E5)."""
     content, _ = sealed(DOCUMENT)
     assert unsealed(content)[0] == DOCUMENT
     for bit in range(8 * len(content)):
@@ -236,7 +236,7 @@ def frontiers(store: Store) -> NumberedRecords[Frontier]:
 
 
 def test_a_newest_record_that_is_gone_is_noticed(any_store: Store) -> None:
-    """Readers saw it, and would go back to the one before."""
+    """A lost newest record is noticed; otherwise readers would go back to the one before."""
     for number in (1, 2, 3):
         frontiers(any_store).put(number, Frontier(number, "b", 1, Offsets(), {}, "then"))
     reader = frontiers(any_store)
@@ -258,9 +258,9 @@ def test_all_records_of_a_folder_that_are_gone_are_noticed(any_store: Store) -> 
 
 
 class Listing(Store):
-    """A store in which a record takes the place of all others while the first lists are made.
+    """A store in which one record replaces all others while the first lists are made.
 
-    Such a list has neither: the system may read a folder's entries in any order.
+    Such a list contains neither, because the system may read a folder's entries in any order.
     """
 
     def __init__(self, root: Path, seen: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Laws of the journal and of a process's view of it, of numbered records and of the frontier."""
+"""Laws of the journal, of a process's view of it, of numbered records and of the frontier."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def frontier(number: int, epoch: int = 1) -> Frontier:
 
 
 def put_events(store: Store, *events: dict[str, object]) -> list[Event]:
-    """Puts records as an earlier Kappa wrote them, and returns the events that are read."""
+    """Puts records in the form of an earlier Kappa, and returns the events that are read."""
     for number, event in enumerate(events, start=1):
         store.put_json(
             f"journal/{number:020d}.json",
@@ -71,9 +71,9 @@ def test_of_eight_who_append_at_once_one_wins(store: Store) -> None:
 
 
 class Silent(Store):
-    """A store whose put succeeds, but its answer is lost.
+    """A store whose put succeeds, although its answer is lost.
 
-    The put is tried again and finds the name taken.
+    The put is repeated, and finds that the name is taken.
     """
 
     def put_new(self, name: str, content: bytes) -> bool:
@@ -99,7 +99,7 @@ class Unsynced(Store):
 
 
 def test_a_record_that_is_there_and_could_not_be_synced_is_said_to_hold(tmp_path: Path) -> None:
-    """An undo that is typed again for it would be a redo."""
+    """The error says that the record may hold, because a repeated undo would be a redo."""
     store = Store(tmp_path)
     with pytest.raises(KappaError, match="the record holds if it is there") as caught:
         Journal(Unsynced(store.folder)).append(1, staged())
@@ -229,7 +229,7 @@ def test_a_hole_stops_every_writer_and_is_named(store: Store) -> None:
 
 
 class CountingStore(Store):
-    """A store that counts how often it is read."""
+    """A store that counts its reads."""
 
     reads = 0
 

@@ -1,6 +1,6 @@
-"""Laws of kept frontiers: how long one is the answer, and how long it stays.
+"""Laws of kept frontiers: how long a frontier is the answer, and how long it is kept.
 
-Those of a switch stay as long as their build.
+The frontiers of a switch are kept as long as their build.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def at(seconds: float) -> str:
 
 
 def kept(number: int, *, stays: bool = False, until: float | None = None) -> KeptFrontierRecord:
-    """Returns the frontier of that number, published at that second."""
+    """Returns the kept frontier with this number, published at the second `number`."""
     frontier = Frontier(number, "b", 1, Offsets({"x": {0: number}}), {"t": number}, at(number))
     return KeptFrontierRecord(
         frontier, (7,) if stays else (), stays, None if until is None else at(until)

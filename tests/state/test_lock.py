@@ -50,7 +50,7 @@ def holder(path: Path) -> tuple[subprocess.Popen[str], int]:
 def test_a_lock_on_a_full_disk_is_refused_with_a_sentence_and_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system's own error names no file."""
+    """The error of a full disk names the lock, because the system's own error names no file."""
     path = tmp_path / "lock"
 
     def full(*_: object) -> int:
@@ -160,7 +160,7 @@ def test_who_is_killed_while_it_takes_a_lock_holds_it_no_more(point: str, tmp_pa
 
 @pytest.mark.parametrize("point", FAILPOINTS)
 def test_a_lock_whose_taking_fails_is_free_again(point: str, tmp_path: Path) -> None:
-    """As if what the last holder has left behind could not be killed."""
+    """A lock is free again if, for example, the remains of its last holder cannot be killed."""
 
     def fail(name: str) -> None:
         if name == point:
@@ -175,7 +175,10 @@ def test_a_lock_whose_taking_fails_is_free_again(point: str, tmp_path: Path) -> 
 
 
 def test_a_look_at_a_lock_is_no_conflict_to_who_takes_it(tmp_path: Path) -> None:
-    """The lock is acquired and released before each line of a look, as by another process."""
+    """A look at a lock causes no conflict.
+
+    As by another process, the lock is acquired and released before each line of the look.
+    """
     lock = Lock(tmp_path / "lock", what="build b")
     with lock:
         pass

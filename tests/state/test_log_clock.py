@@ -1,4 +1,4 @@
-"""The log's clock: no accepted record reaches a row that is gone, in whatever slices."""
+"""The log's clock: no accepted record reaches a row that is gone, for any slices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPAN = 3
 def test_no_accepted_record_reaches_a_row_that_is_gone(
     records: list[tuple[tuple[str, int], int, int]],
 ) -> None:
-    """Records are taken in any order between partitions; a frontier may be after each."""
+    """Records of different partitions come in any order; each may be followed by a frontier."""
     log_time: dict[str, dict[int, int]] = {}
     gone: set[int] = set()
     for (topic, partition), timestamp, time in records:
@@ -67,7 +67,7 @@ def test_a_span_beyond_all_time_ends_no_row() -> None:
     ],
 )
 def test_rows_are_gone_in_years_that_python_lacks(least: str, kept: str) -> None:
-    """A row is gone a millisecond after its span, and one of later is not."""
+    """Rows with years beyond Python's are gone a millisecond after their span; later rows stay."""
     table = TableBirth("t", (("time", "timestamp"),), expiry=Expiry("time", 3_600_000))
     with open_connection() as duck:
         (clock,) = duck.execute(

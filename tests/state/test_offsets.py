@@ -1,4 +1,4 @@
-"""Laws of offset vectors and of cutting the range between two of them."""
+"""Laws of offset vectors, and of the cuts of a range between two vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of an overlay's state: what it serves is what the build below it has."""
+"""Laws of an overlay's state: it serves what the build below it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of a memory of records: what it returns is what a fresh look returns, at any time."""
+"""The law of a memory of records: it always returns the same as a fresh read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_change_is_seen_at_once(store: Store) -> None:
-    """Also changes within a tick of the kernel's clock, one after the other."""
+    """Changes are seen even if they follow each other within a tick of the kernel's clock."""
     memory, frontiers = ReadMemory(store), Frontiers(store, "b")
     frontier = Frontier(1, "b", 1, Offsets(), {}, "2026-01-31T12:00:00Z")
     for number in range(1, 60):

@@ -1,4 +1,4 @@
-"""A root knows itself: a copy is changed by nobody, and ends no process of the first one."""
+"""A root identifies itself: nobody changes a copy, and a copy ends no process of the first root."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ signal.pause()
 
 
 class RunningRoot:
-    """A root whose lock a process has, with a child that it has started."""
+    """A root whose lock is held by a process that has started a child."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -92,7 +92,7 @@ class RunningRoot:
         self.holder = named(self.popen.pid)
 
     def copied(self, name: str = "copy") -> Path:
-        """Copies the folder as `cp -a` does, while the process runs."""
+        """Copies the folder while the process runs, as `cp -a` does; returns the copy."""
         subprocess.run(["cp", "-a", str(self.folder), str(self.folder.with_name(name))], check=True)
         return self.folder.with_name(name)
 
@@ -160,7 +160,10 @@ def test_a_prefix_of_another_name_is_a_copy():
 
 
 def test_a_copy_of_a_running_root_is_refused_and_ends_nothing(runs):
-    """Fails on what trusted the copied lock: `acquire` killed the session that the file names."""
+    """A copy of a running root is refused, and ends nothing.
+
+    Once, `acquire` trusted the copied lock, and killed the session that the file names.
+    """
     copy = runs.copied()
 
     with pytest.raises(Copied, match="is a copy of root .*, which is at .*/root"):
@@ -174,7 +177,11 @@ def test_a_copy_of_a_running_root_is_refused_and_ends_nothing(runs):
 
 
 def test_what_a_copied_lock_names_is_not_asked_to_end(runs):
-    """As `kappa down` on a copy, when its supervisor has the lock and has not written yet."""
+    """A process that only a copied lock names is not asked to end.
+
+    This happens if `kappa down` runs on a copy whose supervisor has the lock, but has not written
+    it yet.
+    """
     copy = runs.copied()
     handle = os.open(copy / LOCK, os.O_RDWR)
     try:
@@ -198,7 +205,10 @@ signal.pause()
 
 
 def test_a_process_that_is_not_provably_of_the_root_is_left_alone(tmp_path):
-    """A session's id is another's once all its processes have ended: a file may name a stranger."""
+    """A process that does not provably belong to the root is left alone.
+
+    A session's id may be reused after its processes have ended, so a file may name a stranger.
+    """
     environment = {name: value for name, value in os.environ.items() if name != MARK}
     leader = subprocess.Popen(
         [sys.executable, "-c", _LEADER],
@@ -230,7 +240,10 @@ def test_a_process_that_is_not_provably_of_the_root_is_left_alone(tmp_path):
 
 
 def test_what_an_earlier_kappa_has_left_is_named_and_not_ended(runs, tmp_path):
-    """Its lock does not say of which file it is, and may be copied."""
+    """Processes that an earlier Kappa has left are named, and not ended.
+
+    The lock of an earlier Kappa does not name its file, and may be a copy.
+    """
     path = tmp_path / "lock"
     session = runs.popen.pid
     before = {"pid": session, "session": session, "started": started(session), "boot": boot()}
@@ -245,7 +258,7 @@ def test_what_an_earlier_kappa_has_left_is_named_and_not_ended(runs, tmp_path):
 
 
 def test_a_copied_broker_is_not_ended(tmp_path):
-    """Of a root with a broker of its own: broker.json names a process, and is copied."""
+    """A broker that a copied broker.json names is not ended."""
     (tmp_path / "root" / "broker").mkdir(parents=True)
     broker = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
@@ -352,7 +365,7 @@ def test_a_root_that_was_moved_is_the_same_and_says_where_it_is(tmp_path):
 def test_of_a_root_that_was_moved_and_copied_back_one_alone_is_the_root(
     tmp_path, monkeypatch, first, machine, is_it
 ):
-    """The one at the path that both name is it, or in a container the one in the first folder."""
+    """The root is the folder at the path that both name, or in a container the first folder."""
     monkeypatch.setattr("kappa.state.root.machine", lambda: machine)
     was = ensure_root(Store(tmp_path / "root"))
     (tmp_path / "root").rename(tmp_path / "moved")
@@ -448,7 +461,10 @@ def test_a_root_that_may_not_send_has_no_courier(tmp_path, monkeypatch):
 def test_a_silent_copy_whose_file_is_lost_does_not_begin_to_send(
     tmp_path, monkeypatch, capsys, damage
 ):
-    """It was taken for a root of an earlier Kappa, and the next `kappa up` made one that sends."""
+    """A silent copy that has lost its root record does not begin to send.
+
+    Once, it was taken for a root of an earlier Kappa, and `kappa up` made it a root that sends.
+    """
     (tmp_path / "kappa.toml").touch()
     monkeypatch.chdir(tmp_path)
     ensure_root(Store(tmp_path / "root"))
@@ -520,7 +536,10 @@ def test_what_a_root_says_has_a_copy_that_is_made_anew(tmp_path):
 
 
 def test_the_doctor_keeps_the_last_sign_that_a_root_was_one(tmp_path, capsys):
-    """Without either file the next `kappa up` takes the root for one of an earlier Kappa."""
+    """The doctor keeps the last file that identifies a root.
+
+    Without both files, the next `kappa up` would take the root for one of an earlier Kappa.
+    """
     store = Store(tmp_path / "root")
     ensure_root(store)
     whole = (store.folder / NAME).read_bytes()
@@ -549,7 +568,10 @@ def test_a_root_of_an_earlier_kappa_is_made_one(tmp_path):
 
 
 def test_a_root_on_another_machine_is_a_copy_wherever_it_is_there(tmp_path, monkeypatch):
-    """By rsync, or on a disk that was attached there: the path is the same."""
+    """A root on another machine is a copy, even at the same path, as after rsync.
+
+    The path is also the same if a disk was attached there.
+    """
     monkeypatch.setattr("kappa.state.root.machine", lambda: "blue")
     first = ensure_root(Store(tmp_path / "root"))
     monkeypatch.setattr("kappa.state.root.machine", lambda: "green")
@@ -579,7 +601,7 @@ def test_a_damaged_file_is_neither_the_same_nor_a_copy(tmp_path, damage):
 def test_a_root_that_is_begun_meanwhile_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process puts both files between a look at the first and a look at the second."""
+    """Another process puts both files between the looks at the first and at the second file."""
     looked, first = Store(tmp_path), Store(tmp_path)
     get = Store.get
 

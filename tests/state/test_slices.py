@@ -1,4 +1,4 @@
-"""Laws of slices: how their ends move to bounds that are near."""
+"""Laws of slices: how their ends move to nearby bounds."""
 
 from __future__ import annotations
 

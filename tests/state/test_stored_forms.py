@@ -1,4 +1,4 @@
-"""Laws of stored forms: records are written as they always were, and old ones are read.
+"""Laws of stored forms: records are written in their established form, and old ones are read.
 
 Seals are hashes of these forms, and another Kappa may have written them.
 """
@@ -76,7 +76,7 @@ def test_a_record_has_the_form_it_has_always_had(record: Any, stored: str) -> No
 
 
 def frontiers_in(plain: Any) -> list[dict[str, Any]]:
-    """Lists the frontiers among the parts of a document, and the document if it is one."""
+    """Lists the frontiers within a document, including the document itself if it is one."""
     parts = [each for each in plain.values() if isinstance(each, dict)]
     own = [plain] if "epoch" in plain and "versions" in plain else []
     return own + [found for each in parts for found in frontiers_in(each)]

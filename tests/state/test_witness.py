@@ -1,4 +1,4 @@
-"""Witnesses: the records by which a log is known again, and one that is another."""
+"""Witnesses: the records by which a log is recognized, and a record that has changed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_log_is_another_if_any_record_but_the_witness_is_there(
 
 
 def test_a_slice_without_records_in_a_partition_keeps_the_witness_before() -> None:
-    """A witness of a partition outside the slice is of another read, and not taken."""
+    """A witness of a partition outside of the slice comes from another read, and is not used."""
     before = {"a": {0: SEEN, 1: SEEN}, "b": {0: SEEN}}
     start = Offsets({"a": {0: 9, 1: 9}, "b": {0: 9}})
     end = Offsets({"a": {0: 12, 1: 12, 2: 3}, "b": {0: 9}})

@@ -1,4 +1,4 @@
-"""A server in this process, by real uvicorn, and its clients, for tests of HTTP."""
+"""A server that runs in this process on real uvicorn, and its clients, for tests of HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUERY = "/api/v1/query"
 
 
 class Server:
-    """A server that runs in this process, and how it is asked."""
+    """A server that runs in this process, with methods that send requests to it."""
 
     def __init__(
         self,
@@ -96,7 +96,10 @@ class Server:
         self._listening.close()
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answered:
-        """Sends a request; a body that is no bytes goes as JSON. `_` in a header's name is `-`."""
+        """Sends a request and returns the answer.
+
+        A body that is not bytes is sent as JSON. Each `_` in a header's name is sent as `-`.
+        """
         connection = HTTPConnection("127.0.0.1", self.port, timeout=300)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -136,7 +139,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def problem(answered: Answered) -> tuple[int, str, str]:
-    """Returns its status, kind and sentence; the answer must be a problem."""
+    """Returns the status, kind and detail of an answer, which must be a problem document."""
     assert answered.headers["content-type"] == "application/problem+json"
     assert answered.document["status"] == answered.status
     return (

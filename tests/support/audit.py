@@ -1,7 +1,7 @@
-"""An audit: a served table at each cursor that was given out, as queries read it.
+"""An audit that reads a served table at each cursor that was given out, as queries read it.
 
-A cursor's files are kept for a while only. So a lease of the audit's own keeps them from the moment
-the cursor was given out until it was read, whether a consumer has come that far or not.
+The files of a cursor are kept only for a while. So a lease of the audit keeps them from the moment
+the cursor was given out until the audit has read them, even if no consumer has come that far.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHARED = re.compile(r"changes-(?P<build>\w+-\w+)-(?P<number>\d+)")
 
 
 class Audit(Beside):
-    """Reads the tables at each cursor's frontier; `known` has their digests."""
+    """Reads the tables at the frontier of each cursor; `known` contains their digests."""
 
     def __init__(self, bed: Testbed, tables: Sequence[str]) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Audit(Beside):
                 self._read_one()
 
     def _keep_new(self) -> None:
-        """Keeps what new cursors need, by leases that are put while theirs live (law 11)."""
+        """Puts leases on the frontiers of new cursors, while the readers' leases live (law 11)."""
         for name in self._store.names("leases"):
             id_ = name.rsplit("/", 1)[-1].removesuffix(".json")
             # One with more behind the number is of a follower that has still to look at the floor.
@@ -102,14 +102,17 @@ class Audit(Beside):
             return {name: digest_of(texts(reader.rows(f"from {name}"))) for name in self._tables}
 
     def served(self) -> Mapping[str, int]:
-        """Returns the digests of what is served now."""
+        """Returns the digests of the tables that are served now."""
         return {
             name: digest_of(texts(answer_query(self._store, f"from {name}")))
             for name in self._tables
         }
 
     def wrong(self, book: Path, table: str) -> tuple[list[str], Counter[str]]:
-        """Holds a consumer's history to what was served; counts its change sets by kind."""
+        """Compares a consumer's history with the served tables.
+
+        Returns the faults, and the number of change sets by kind and by result of the comparison.
+        """
         wrong, counted = faults(book), Counter[str]()
         serving = {
             each.number: set(each.serving.values())
@@ -135,7 +138,7 @@ class Audit(Beside):
 
 
 def texts(rows: Rows | Answer) -> list[tuple[str, int]]:
-    """Returns rows as a consumer of JSON has them."""
+    """Returns rows in the form in which a consumer of JSON has them."""
     return [
         (
             row_text(

@@ -1,4 +1,4 @@
-"""A proxy before an S3 server: it counts requests, and loses, delays or changes their answers."""
+"""A proxy in front of an S3 server. It counts requests, and loses, delays or changes answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the server; `length` is how long it is said to be, if not as long as it is."""
+    """An answer of the server; `length` is the declared length if it differs from the real one."""
 
     status: int
     headers: dict[str, str]
@@ -32,13 +32,13 @@ class Answer:
 
 
 def unchanged(_request: str, answer: Answer) -> Answer:
-    """Returns an answer as it is."""
+    """Returns an answer unchanged."""
     return answer
 
 
 @dataclass
 class Between:
-    """A proxy on this machine; `storage` has it as the server."""
+    """A proxy on this machine; `storage` contains settings that name the proxy as the server."""
 
     storage: StorageSettings
     server: str
@@ -64,7 +64,7 @@ class Between:
 
     @contextmanager
     def losing(self, method: str, name: str = "") -> Iterator[None]:
-        """Swallows one answer to a request within the block, which is to come."""
+        """Loses one answer to a matching request, which must come within the block."""
         loss = (f"{method} ", name)
         self._losing.append(loss)
         yield
@@ -72,14 +72,14 @@ class Between:
 
     @contextmanager
     def halving(self, method: str, name: str = "") -> Iterator[None]:
-        """Breaks one request off in the middle of its body within the block, which is to come."""
+        """Breaks off one matching request in its body; it must come within the block."""
         half = (f"{method} ", name)
         self._halving.append(half)
         yield
         assert half not in self._halving, f"no {method} of {name} came: {self.requests}"
 
     def takes_half(self, line: str) -> bool:
-        """Returns True if the server gets half of this request's body."""
+        """Returns True if the server gets only half of this request's body."""
         with self._changes:
             path = line.partition("?")[0]
             for half in self._halving:
@@ -89,12 +89,18 @@ class Between:
         return False
 
     def before(self, method: str, name: str, act: Callable[[str], None]) -> None:
-        """Acts when such a request arrives, once, and sends it on then; `act` gets its path."""
+        """Calls `act` with the path when the next matching request arrives, once.
+
+        The request is forwarded after that.
+        """
         self._before.append((f"{method} ", name, act))
 
     @contextmanager
     def counting(self, *, wait_for: int = 0) -> Iterator[list[str]]:
-        """Gives a list that has the block's requests after it, once there are so many."""
+        """Yields a list that contains the block's requests after the block.
+
+        The block ends once at least `wait_for` requests have come.
+        """
         found: list[str] = []
         before = len(self.requests)
         yield found
@@ -102,7 +108,7 @@ class Between:
         found += self.requests[before:]
 
     def arrives(self, line: str) -> tuple[str, bool]:
-        """Notes a request. Returns the code of its refusal, and whether its answer is lost."""
+        """Records a request. Returns the code of its refusal, and whether its answer is lost."""
         with self._changes:
             self.requests.append(line)
             if self.denied:
@@ -126,7 +132,7 @@ class Between:
 
 @contextmanager
 def proxy_before(storage: StorageSettings) -> Iterator[Between]:
-    """Gives a proxy before a server, for as long as the block lasts."""
+    """Runs a proxy in front of a server for as long as the block lasts."""
     assert storage.endpoint is not None
 
     class Handler(BaseHTTPRequestHandler):
@@ -155,7 +161,7 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
             self._answer(answer)
 
         def _asked(self, body: bytes) -> Answer:
-            """Asks the server the same, byte for byte: a request is signed with its headers."""
+            """Forwards the request byte for byte, because the signature covers the headers."""
             connection = http.client.HTTPConnection(between.server, timeout=60)
             try:
                 connection.putrequest(
@@ -192,13 +198,13 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815  # as it is called
 
         def log_message(self, *_: object) -> None:
-            """Writes no line a request."""
+            """Logs nothing."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """Writes nothing: a client may leave in the middle of an answer."""
+            """Writes nothing, because a client may leave in the middle of an answer."""
 
     with Server(("127.0.0.1", 0), Handler) as listening:
         between = Between(

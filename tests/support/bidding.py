@@ -1,4 +1,4 @@
-"""Many bids for a platform, the rows that they come to, and the memory that a replay takes."""
+"""Many bids for a platform, the rows that they result in, and the memory that a replay takes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_BYTES = 6 * 2**30
 
 
 def bid(number: int) -> ProducedRecord:
-    """Returns the bid of that number."""
+    """Returns the bid with this number."""
     bidder, price = _bid(number)
     value = (
         f'{{"auction":{number % 1000},"bidder":{bidder},"price":{price},'
@@ -47,7 +47,7 @@ def _bid(number: int) -> tuple[int, int]:
 
 
 def expected(numbers: range) -> dict[int, list[int]]:
-    """Counts the bids of these numbers, and sums their prices, by bidder."""
+    """Returns the count and the total price of the bids with these numbers, by bidder."""
     found: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for number in numbers:
         bidder, price = _bid(number)
@@ -57,7 +57,7 @@ def expected(numbers: range) -> dict[int, list[int]]:
 
 
 def bidders(bed: Testbed) -> dict[int, list[int]]:
-    """Returns the rows that are served, in the form of `expected`."""
+    """Returns the served rows in the form of `expected`."""
     with (
         pin_served(bed.store, lease_seconds=60) as pinned,
         connect_reader(pinned.snapshot, bed.store) as reader,
@@ -68,14 +68,14 @@ def bidders(bed: Testbed) -> dict[int, list[int]]:
 
 @dataclass
 class Peak:
-    """The most bytes that were seen in use at once."""
+    """The largest number of bytes that were in use at once."""
 
     bytes: int = 0
 
 
 @contextmanager
 def watched(memory: Callable[[], int]) -> Iterator[Peak]:
-    """Looks once a second how much memory is in use."""
+    """Measures once a second how much memory is in use, and yields the peak."""
     peak, stop = Peak(memory()), threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""Birth certificates for tests: all but the given fields are empty."""
+"""Birth certificates for tests. All fields are empty except the given ones."""
 
 from __future__ import annotations
 

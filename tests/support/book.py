@@ -1,7 +1,8 @@
-"""A table as a dumb consumer has it: its rows, its place and its history, in SQLite.
+"""A simple consumer's copy of a table: its rows, position and history, in SQLite.
 
-A change set is applied in one transaction with the place after it, as a user's own program would:
-so the consumer can be killed at any time. What does not fit is a fault, and kept too.
+A change set is applied in one transaction together with the position after it, as a user's program
+would do it. So the consumer can be killed at any time. Changes that do not fit are recorded as
+faults.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _LIMIT = 1 << 128
 
 
 def row_text(row: Mapping[str, Any]) -> str:
-    """Returns a row as text; equal rows have equal texts."""
+    """Returns a row as text. Equal rows have equal texts."""
     return json.dumps(row, sort_keys=True, ensure_ascii=False)
 
 
 def digest_of(rows: Iterable[tuple[str, int]]) -> int:
-    """Returns a digest of rows and how often each is there, whatever their order."""
+    """Returns a digest of rows with their counts; it does not depend on the order."""
     return sum(times * _number(text) for text, times in rows) % _LIMIT
 
 
@@ -43,7 +44,7 @@ def _number(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """One change set that was applied: its cause, its cursor, and the table after it."""
+    """One applied change set: its kind, its cursor, and the table's digest after it."""
 
     number: int
     kind: str
@@ -55,7 +56,7 @@ class Applied:
 
 
 class Book:
-    """The rows of one table, as its consumer has written them down."""
+    """The rows of one table, as its consumer has recorded them."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
@@ -82,7 +83,7 @@ class Book:
 
     @contextmanager
     def change_set(self, kind: str, cursor: str, place: Mapping[str, Any]) -> Iterator[None]:
-        """Applies within the block what the change set with this cursor has."""
+        """Applies the changes of the block as the change set with this cursor."""
         generation, build, frontier = _parsed(cursor)
         self._db.execute("begin immediate")
         self._touched.clear()
@@ -120,11 +121,14 @@ class Book:
             self.fault(f"gap: {this} after {last}, without a switch")
 
     def fault(self, what: str) -> None:
-        """Keeps what is wrong."""
+        """Records a fault."""
         self._db.execute("insert into faults values (?)", (what,))
 
     def take_away(self, key: str, row: str | None, times: int = 1) -> None:
-        """Takes a row away, which must be there like this; None: however it is."""
+        """Takes a row away, and records a fault if the row is not there.
+
+        If `row` is None, the key's row may have any content.
+        """
         held, there = self._rows.pop(key, ("", 0))
         if there < times or row not in {None, held}:
             self.fault(f"gap: {times} of {row} are to go, there are {there} of {held}")
@@ -134,7 +138,10 @@ class Book:
         self._touched.add(key)
 
     def add(self, key: str, row: str, times: int = 1) -> None:
-        """Adds a row; of one key there is one, if rows are not their own keys."""
+        """Adds a row, and records a fault if the key already has another row.
+
+        A table without keys has the row itself as the key, and may contain equal rows.
+        """
         held, there = self._rows.get(key, (row, 0))
         if there and key != row:
             self.fault(f"duplicate: {row} comes to {held}")
@@ -145,7 +152,7 @@ class Book:
         self._touched.add(key)
 
     def close(self) -> None:
-        """Closes it; what was not committed is left out."""
+        """Closes the book. Changes that were not committed are left out."""
         self._db.close()
 
     def row(self, key: str) -> str | None:
@@ -155,7 +162,7 @@ class Book:
 
 
 def applied(path: Path, *, after: int = 0) -> list[Applied]:
-    """Returns the change sets that a consumer has applied, after one of them."""
+    """Returns the change sets that a consumer has applied, after the one with number `after`."""
     return [
         Applied(*fields, int(digest))
         for *fields, digest in _read(
@@ -167,13 +174,13 @@ def applied(path: Path, *, after: int = 0) -> list[Applied]:
 
 
 def last_applied(path: Path) -> Applied | None:
-    """Returns the change set that a consumer has applied last."""
+    """Returns the last change set that a consumer has applied, or None."""
     found = _read(path, "select max(number) from sets")
     return None if not found or found[0][0] is None else applied(path, after=found[0][0] - 1)[-1]
 
 
 def faults(path: Path) -> list[str]:
-    """Returns what a consumer has found wrong."""
+    """Returns the faults that a consumer has recorded."""
     return [fault for (fault,) in _read(path, "select fault from faults")]
 
 

@@ -1,4 +1,4 @@
-"""Records that are read in whole batches, held to the rows of the reader of records."""
+"""A comparison of the reader of whole batches with the reader of single records."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ def damaged(value: bytes, data: st.DataObject) -> bytes:
 
 
 def check(topic: Topic, records: Records, left_out: frozenset[str] = frozenset()) -> list[bool]:
-    """Reads records both ways. Returns of which records the reader of batches was sure.
+    """Reads records by both readers, and asserts that the rows are equal.
 
-    Columns that are `left_out` are null, but for the topic's key.
+    Returns for each record whether the reader of batches was sure about it. Columns in `left_out`
+    are null, except for the topic's key.
     """
     plain = plain_reader(topic, left_out)
     assert plain is not None
@@ -93,7 +94,7 @@ def _spelled(value: Any) -> str:
 
 
 def is_valid(topic: Topic, record: tuple[bytes | None, bytes | None]) -> bool:
-    """Returns True unless the record is a reject."""
+    """Returns True if the record is not rejected."""
     try:
         RecordReader(topic).read(*record)
     except Rejected:

@@ -1,4 +1,4 @@
-"""Options of a broker and of its topics, as an administrator sets them."""
+"""Options of a broker and of its topics, set as an administrator sets them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def set_topic_options(bootstrap_servers: str, topic: str, options: Mapping[str, 
 
 
 def clean_eagerly(bootstrap_servers: str, topic: str) -> None:
-    """Has the broker compact all but the newest records of a topic at once."""
+    """Makes the broker compact all but the newest records of a topic at once."""
     set_topic_options(bootstrap_servers, topic, _EAGER)
     _set(bootstrap_servers, ResourceType.BROKER, "1", _AT_ONCE)
 

@@ -1,4 +1,4 @@
-"""A site whose builds are in a bucket: its log at random, and what plain Python makes of it."""
+"""A site whose builds are in a bucket: a random log, and the right tables by plain Python."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def random_log(log: MemoryLog, records: int) -> MemoryLog:
 
 
 def mended(at: Place) -> tuple[str, bytes]:
-    """Returns the header of a mended copy."""
+    """Returns the header of a mended copy of the record at this place."""
     return Original(Position(*at), 1_700_000_000_000).header()
 
 
@@ -80,7 +80,7 @@ def hash_of(page: str) -> int:
 
 
 def ends_of(log: MemoryLog, slices: int) -> list[Offsets]:
-    """Returns the ends of so many slices, the last of which is the log's."""
+    """Returns the ends of this many slices at random offsets; the last end is that of the log."""
     draw, end, found = random.Random(7), log.end, []
     at = {(topic, partition): 0 for topic, partition, _ in end.items()}
     for left in range(slices, 0, -1):
@@ -92,7 +92,7 @@ def ends_of(log: MemoryLog, slices: int) -> list[Offsets]:
 
 
 def expected(log: MemoryLog) -> dict[str, list[tuple[Any, ...]]]:
-    """Computes what queries answer from the log, one record after the other."""
+    """Computes the right answers of the queries from the log, record by record."""
     totals: dict[str, list[Any]] = defaultdict(lambda: [0, None])
     visitors: dict[str, set[str]] = defaultdict(set)
     every, pages, rejects, settled = [], {}, 0, set[Any]()

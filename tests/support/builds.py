@@ -39,14 +39,14 @@ INTERPRETED = {
 
 
 def interpreted() -> dict[str, str]:
-    """Returns what the environment of such a job has besides."""
+    """Returns additional environment variables for a test's job."""
     options = (f"-D{name}={value}" for name, value in INTERPRETED.items())
     return {"JDK_JAVA_OPTIONS": " ".join([os.environ.get("JDK_JAVA_OPTIONS", ""), *options])}
 
 
 @dataclass
 class Project:
-    """A project folder whose one pipeline is in pipelines/p.py."""
+    """A project folder with one pipeline, in pipelines/p.py."""
 
     folder: Path
     log: Log
@@ -58,8 +58,8 @@ class Project:
     def bear(self, build: str, source: str, outputs: Mapping[str, str] | None = None) -> Birth:
         """Makes a build of this source.
 
-        `outputs` gives, as DDL, the columns that the function returns per table; `*events` are all
-        that it gets as `events`. Without it, the session of this process finds them.
+        `outputs` gives the columns that the function returns, as DDL by table; `*events` stands for
+        all columns of `events`. Without `outputs`, the session of this process finds the columns.
         """
         text = textwrap.dedent(source).encode()
         (self.folder / "pipelines").mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ class Project:
         return load_snapshot(self.store, read_birth(self.store, build))
 
     def start(self, build: str, leg: str = "tail", **environment: str) -> JobProcess:
-        """Starts the build's job as the supervisor does: in a session of its own."""
+        """Starts the build's job in a session of its own, as the supervisor does."""
         log = self.folder / f"{build}.log"
         command = [
             *(sys.executable, "-m", "kappa.engine.job.job"),
@@ -126,7 +126,7 @@ class Project:
         return Frontiers(self.store, build).newest()
 
     def wait_until_folded(self, build: str, job: JobProcess) -> Frontier:
-        """Waits until the build has published all that is in its topics now."""
+        """Waits until the build has published everything that is in its topics now."""
         topics = [topic.name for topic in read_birth(self.store, build).topics]
         end = self.log.end(topics)
 
@@ -148,15 +148,15 @@ def _returned(pipeline: Pipeline, columns: str) -> Mapping[str, Type]:
 
 @dataclass
 class JobProcess:
-    """A job that runs."""
+    """A running job."""
 
     process: subprocess.Popen[bytes]
     log: Path
 
     def wait_for(self, looked: Callable[[], object]) -> object:
-        """Waits until `looked` returns something true, and returns that.
+        """Waits until `looked` returns a true value, and returns that value.
 
-        Fails with the job's log if the job ends before.
+        Fails with the job's log if the job ends before that.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not (found := looked()):
@@ -168,7 +168,7 @@ class JobProcess:
         return found
 
     def ended(self) -> int:
-        """Waits for the end of the job, and returns its exit code."""
+        """Waits until the job has ended, and returns its exit code."""
         try:
             return self.process.wait(_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -180,9 +180,9 @@ class JobProcess:
         return self.ended()
 
     def kill(self) -> None:
-        """Kills the process alone, as `kill -9` does.
+        """Kills only the job's process, as `kill -9` does.
 
-        Its JVM is left to the next holder of the lock.
+        The next holder of the lock has to end the JVM.
         """
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Certificates of a test's own, made by openssl: authorities, servers, clients, one too old."""
+"""Certificates of a test, made by openssl: authorities, servers, clients, one of them expired."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ANY_NAME = (
 
 
 class Authority:
-    """A certificate authority in a folder of its own; `ca` is its certificate."""
+    """A certificate authority in its own folder; `ca` is its certificate."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -29,7 +29,7 @@ class Authority:
         )
 
     def issue(self, name: str, *, expired: bool = False) -> tuple[Path, Path]:
-        """Makes a certificate for 127.0.0.1, and its key (PKCS#8). Returns their files."""
+        """Makes a certificate for 127.0.0.1 and its key (PKCS#8). Returns both files."""
         self._openssl(
             *("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"),
             *("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"),
@@ -44,7 +44,7 @@ class Authority:
         return self.folder / f"{name}.pem", self.folder / f"{name}.key"
 
     def store(self, name: str, *, expired: bool = False) -> Path:
-        """Makes a certificate, its key and the authority in one file, as a broker reads them."""
+        """Writes a certificate, its key and the authority to one file, as brokers read them."""
         certificate, key = self.issue(name, expired=expired)
         store = self.folder / f"{name}.store.pem"
         store.write_text(

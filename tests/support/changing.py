@@ -1,4 +1,4 @@
-"""A pipeline whose builds fold slices by hand, and a reader that knows it by its changes."""
+"""A pipeline whose builds are folded by hand, and a reader that knows only the changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FOLLOWED = tuple(table.name for table in (*SOURCES, *VIEWS))
 
 
 class FoldedBuild:
-    """A build whose slices are committed, published and kept up without a log and Spark."""
+    """A build whose slices are committed and published without a log and without Spark."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class FoldedBuild:
         self.slices = begun.offsets.at("events", 0)
 
     def _versions(self) -> dict[str, int]:
-        """Returns the versions of all tables, and of those in which rows wait."""
+        """Returns the versions of all tables, including the tables of waiting recent rows."""
         return {
             each: version
             for writer in self.writers.values()
@@ -110,18 +110,18 @@ class FoldedBuild:
         self.publisher.publish(mark, self._versions())
 
     def keep_up(self) -> None:
-        """Joins files, drains recent rows, and deletes what no lease needs."""
+        """Joins files, drains recent rows, and deletes files that no lease needs."""
         self.maintenance.run()
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Ends the threads of the build."""
         self._views.close()
         for writer in self.writers.values():
             writer.close()
 
 
 class ChangingWorld:
-    """Two builds of one pipeline that differ, one of which serves."""
+    """Two different builds of one pipeline, one of which serves."""
 
     def __init__(
         self,
@@ -132,7 +132,11 @@ class ChangingWorld:
         now: float = 1_000.0,
         prefix: str = "p",
     ) -> None:
-        """Takes the sinks and alerts of the first build, and of the second if they are others."""
+        """Makes a world with these sinks and alerts.
+
+        One group of sinks or alerts is used for both builds. With two groups, the second one is
+        used for the second build.
+        """
         self.now = now
         self.draw = random.Random(seed)
         self.generation = 0
@@ -150,7 +154,7 @@ class ChangingWorld:
         self.serve(0, asked=False)
 
     def move(self, store: Store) -> None:
-        """Goes on by another store of the same root: that of its next control host."""
+        """Continues with another store of the same root: the store of its next control host."""
         self.store = store
         self.builds = [
             FoldedBuild(store, name, tables, lambda: self.now, sinks, alerts)
@@ -163,7 +167,7 @@ class ChangingWorld:
         return self.builds[self._serving]
 
     def serve(self, number: int, *, asked: bool) -> None:
-        """Lets a build serve, by an undo if that is `asked`."""
+        """Makes a build serve, by an undo if `asked`."""
         self._serving = number
         self.generation += 1
         name = self.builds[number].name
@@ -181,7 +185,7 @@ class ChangingWorld:
         return record.number
 
     def fold(self) -> None:
-        """Folds one more slice, the same records otherwise in each build."""
+        """Folds one more slice into each build. The records of both builds are the same."""
         self.slices.append(self.draw.getrandbits(30))
         for number, build in enumerate(self.builds):
             self._catch_up(build, number)
@@ -202,7 +206,7 @@ class ChangingWorld:
 
 
 def some_rows(draw: random.Random, place: int, writers: Mapping[str, TableWriter]) -> Any:
-    """Returns the contributions of a slice: few keys, nulls, equal rows, tombstones, or nothing."""
+    """Returns a slice's contributions: few keys, nulls, equal rows, tombstones, or nothing."""
 
     def key() -> str | None:
         return draw.choice([None, "a", "b", "ç"])
@@ -240,14 +244,14 @@ def some_rows(draw: random.Random, place: int, writers: Mapping[str, TableWriter
 
 
 class Consumer:
-    """A reader that knows a table by its change sets alone."""
+    """A reader that knows a table only by its change sets."""
 
     def __init__(self) -> None:
         self.rows: Counter[tuple[Any, ...]] = Counter()
         self.by_key: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def apply(self, change_set: ChangeSet) -> None:
-        """Applies a change set, whose changes must fit."""
+        """Applies a change set. The changes must fit the rows."""
         keys = change_set.head.keys
         if change_set.head.starts_over:
             self.rows.clear()

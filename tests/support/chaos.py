@@ -1,4 +1,4 @@
-"""Random faults under a platform: kills, stops, hangs and a full disk, one after the other."""
+"""Random faults of a platform, one after the other: kills, stops, hangs and a full disk."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _PATIENCE_SECONDS = 600.0
 
 
 class Chaos(Beside):
-    """Does one fault after the other; `done` counts them by kind."""
+    """Causes one fault after the other; `done` counts the faults by kind."""
 
     def __init__(self, bed: Testbed, seed: int, disk: Path | None) -> None:
-        """Takes the platform, and the folder of its own file system, if it has one."""
+        """Takes the platform, and the folder of the platform's own file system, if there is one."""
         super().__init__()
         self._bed = bed
         self._draw = random.Random(seed)
@@ -117,7 +117,7 @@ class Chaos(Beside):
 
 
 def fill(filler: Path) -> None:
-    """Takes all the space that is left, without writing it."""
+    """Takes all the space that is left on the disk, without writing to most of it."""
     with filler.open("wb", buffering=0) as file:
         free = shutil.disk_usage(filler.parent).free
         with suppress(OSError):
@@ -130,7 +130,7 @@ def fill(filler: Path) -> None:
 
 
 def typed(bed: Testbed, by: str, *arguments: str) -> Said:
-    """Runs a command of an operator of that name to its end, from a start of its own."""
+    """Runs an operator's command to its end, in a new process, and judges the result."""
     process = bed.start(*arguments, KAPPA_BY=by)
     note(bed, f"{by}: {' '.join(arguments)}")
     out, err = process.communicate(timeout=_PATIENCE_SECONDS)
@@ -139,7 +139,7 @@ def typed(bed: Testbed, by: str, *arguments: str) -> Said:
 
 
 def judged(said: Said, arguments: tuple[str, ...]) -> Said:
-    """Asserts that a command is done, or says in a sentence why not."""
+    """Asserts that a command has succeeded, or has failed with a message, not a traceback."""
     what = f"kappa {' '.join(arguments)}: {said}"
     assert said.code in range(7), what
     assert "Traceback" not in said.err, what
@@ -148,7 +148,7 @@ def judged(said: Said, arguments: tuple[str, ...]) -> Said:
 
 
 def ensure_up(bed: Testbed, by: str) -> None:
-    """Types `kappa up -d` once no supervisor runs, as its operator would."""
+    """Runs `kappa up -d` once no supervisor runs, as an operator would."""
     settings = load_settings(bed.folder)
     bed.wait(lambda: running(settings) is None, "the end of the supervisor")
     said = typed(bed, by, "up", "-d")

@@ -1,4 +1,4 @@
-"""Faults of a Spark cluster in a replay of the shop: each ends with the right tables."""
+"""Faults of a Spark cluster during a replay of the shop. After each fault the tables are right."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _GIVEN_UP = re.compile(r" ERROR (?:TaskSchedulerImpl|YarnScheduler): Lost execut
 
 
 def given_up(bed: Testbed, build: str) -> set[str]:
-    """Returns the executors that the driver of a build has given up, by what it wrote of each."""
+    """Returns the executors that the driver of a build has given up, according to its logs."""
     logs = bed.store.local.path("logs").glob(f"{build}*.log")
     return {found for log in logs for found in _GIVEN_UP.findall(log.read_text(errors="replace"))}
 
 
 def _at_work(bed: Testbed, cluster: RunningCluster, asked: Popen[str]) -> tuple[int, str, str]:
-    """Waits until tasks are read; returns a worker, its executor at work, and their build."""
+    """Waits until tasks read. Returns a worker, its executor that is at work, and the build."""
     found: list[tuple[int, str, str]] = []
 
     def are_found() -> bool:
@@ -56,7 +56,7 @@ def _at_work(bed: Testbed, cluster: RunningCluster, asked: Popen[str]) -> tuple[
 
 
 def kill_the_driver(bed: Testbed, cluster: RunningCluster | RunningYarn) -> None:
-    """Kills the job of a replay; asserts that another goes on, and that no executor is left."""
+    """Kills the job of a replay; asserts that another continues and no executor is left."""
     before = bed.live("shop")
     asked = replay(bed)
     build = candidate(bed)
@@ -69,7 +69,7 @@ def kill_the_driver(bed: Testbed, cluster: RunningCluster | RunningYarn) -> None
 
 
 def kill_a_worker(bed: Testbed, cluster: RunningCluster) -> None:
-    """Kills a worker in a replay; asserts that it costs no record and doubles none."""
+    """Kills a worker in a replay; asserts that no record is lost or counted twice."""
     before = bed.live("shop")
     asked = replay(bed)
     worker, executor, build = _at_work(bed, cluster, asked)
@@ -81,7 +81,7 @@ def kill_a_worker(bed: Testbed, cluster: RunningCluster) -> None:
 
 
 def replay_past_a_killed_executor(bed: Testbed, kill_executor: Callable[[], object]) -> None:
-    """Replays the shop; an executor is killed while it reads, and the tables are right."""
+    """Kills an executor that reads in a replay of the shop; asserts that the tables are right."""
     before = bed.live("shop")
     asked = bed.start("replay", "shop", "--yes")
     bed.wait(lambda: is_reading(bed) and bool(kill_executor()), "an executor at work")
@@ -111,7 +111,7 @@ def stop_a_worker_for_a_slice(bed: Testbed, cluster: RunningCluster) -> None:
 
 
 def stop_a_worker_past_the_replay(bed: Testbed, cluster: RunningCluster) -> None:
-    """Stops a worker until the replay is over; asserts that it changes nothing then."""
+    """Stops a worker until the replay is over; asserts that the resumed worker changes nothing."""
     before = bed.live("shop")
     asked = replay(bed)
     worker, executor, build = _at_work(bed, cluster, asked)

@@ -1,7 +1,7 @@
 """A shop whose long legs run on a Spark cluster, and its right tables.
 
-Its function calls a UDF of another module of the project, which needs a package that the workers do
-not have, and a table is folded by a step in Python.
+The shop's function calls a UDF of another module of the project. That module needs a package that
+the workers do not have. One table is folded by a step in Python.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def shop_on_cluster(
 ) -> Iterator[tuple[Testbed, RunningCluster]]:
     """Yields the shop and its cluster of two workers, isolated if this machine can.
 
-    Isolated workers see neither the project nor the user's cache nor the package. All see the root:
-    a folder, unless its settings are `rooted`.
+    Isolated workers see neither the project nor the user's cache nor the package. All workers see
+    the root, which is a folder unless the settings in `rooted` name another root.
     """
     project = folder / "project"
     rooted = rooted or f'root = "{folder / "root"}"\n'
@@ -115,7 +115,7 @@ def shop_on_cluster(
 
 @contextmanager
 def shop_on_yarn(folder: Path, jars: Path) -> Iterator[tuple[Testbed, RunningYarn]]:
-    """Yields the shop, and the YARN that it folds on."""
+    """Yields the shop and the YARN cluster on which it folds."""
     project = folder / "project"
     project.mkdir(parents=True)
     with yarn_cluster(folder / "yarn", jars) as yarn:
@@ -137,7 +137,7 @@ def _shop(project: Path, rooted: str, master: str, conf: Mapping[str, str]) -> I
 
 
 def order(number: int) -> ProducedRecord:
-    """Returns the order of that number, of one of 17 customers."""
+    """Returns the order with this number, from one of 17 customers."""
     customer = f"cust-{number % 17} é✈"
     event = {"customer": customer, "amount": number * 7919 % 1000}
     return ProducedRecord(key=customer.encode(), value=json.dumps(event).encode())
@@ -148,9 +148,9 @@ def produce(bed: Testbed, count: int) -> None:
 
 
 def must(bed: Testbed, *arguments: str) -> str:
-    """Runs a command that has to succeed; returns what it prints.
+    """Runs a command that has to succeed, and returns its output.
 
-    It starts more JVMs than a command of a test usually waits for.
+    The command may take longer than a test usually waits, because it starts more JVMs.
     """
     asked = bed.start(*arguments)
     out, told = asked.communicate(timeout=600)
@@ -159,14 +159,14 @@ def must(bed: Testbed, *arguments: str) -> str:
 
 
 def declare_dearer(bed: Testbed) -> None:
-    """Writes the version whose orders cost one more."""
+    """Writes the version of the pipeline in which each order costs one more."""
     bed.declare("shop", _DEARER)
 
 
 def assert_right(bed: Testbed, *, dearer_from: Offsets | None = None) -> None:
-    """Asserts that all of the log is served, and is what plain Python makes of it.
+    """Asserts that the whole log is served, and that the tables equal those of plain Python.
 
-    Orders cost one more from some offsets on, if these are given.
+    If `dearer_from` is given, each order from these offsets on costs one more.
     """
     end = bed.log.end(["orders"])
     bed.wait_until_folded("shop", end)
@@ -213,32 +213,32 @@ def _expected(
 
 
 def candidate(bed: Testbed) -> str | None:
-    """Returns the build that is on its way, or None."""
+    """Returns the candidate build, or None."""
     rollout = bed.state().active("shop")
     return None if rollout is None else rollout.build
 
 
 def slice_under_way(bed: Testbed) -> SliceProgress | None:
-    """Returns the slice that the candidate's job folds now, of a leg of several."""
+    """Returns the slice that the candidate's job folds now, or None."""
     build = candidate(bed)
     return None if build is None else read_progress(bed.store, build, bed.frontier(build))
 
 
 def is_reading(bed: Testbed) -> bool:
-    """Returns True while the candidate's tasks read a slice that is not the first."""
+    """Returns True while the candidate's tasks read a slice after the first."""
     found = slice_under_way(bed)
     return found is not None and found.step == READING and found.slice >= 1
 
 
 def replay(bed: Testbed) -> subprocess.Popen[str]:
-    """Begins a replay, and waits until its tasks read a later slice than the first."""
+    """Begins a replay, and waits until its tasks read a slice after the first."""
     asked = bed.start("replay", "shop", "--yes")
     bed.wait(lambda: is_reading(bed), "a slice that is read", PATIENCE_SECONDS)
     return asked
 
 
 def assert_switched(bed: Testbed, before: str, asked: subprocess.Popen[str]) -> None:
-    """Asserts that a replay comes to its end, and that its tables are right."""
+    """Asserts that a replay ends, that another build serves, and that the tables are right."""
     asked.communicate(timeout=PATIENCE_SECONDS)
     bed.wait(lambda: not bed.state().active_rollouts, "the end of the rollout")
     assert bed.live("shop") != before

@@ -1,4 +1,4 @@
-"""A collector in a process of its own, and clients of it."""
+"""A collector in its own process, and its clients."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def ids_of(log: Log, topic: str) -> list[int]:
 
 
 def folded(found: Iterable[Record]) -> Counter[str]:
-    """Returns how often each event is folded: once, unless a repeat is not left out."""
+    """Returns how often each event is folded: once, unless a repeat was not recognized."""
     identity, reader = identity_of(IDENTIFIED), RecordReader(IDENTIFIED)
     assert identity is not None
     memories: dict[int, Memory] = {}
@@ -89,7 +89,7 @@ def write_project(
     key: str | None = "page",
     identity: str = "",
 ) -> Path:
-    """Writes a project whose pipeline reads a topic that is collected."""
+    """Writes a project whose pipeline reads a topic that the collector fills."""
     (folder / "pipelines").mkdir(parents=True, exist_ok=True)
     config = {"message.timestamp.type": "LogAppendTime"} if identity else {}
     (folder / "pipelines" / "web.py").write_text(
@@ -105,7 +105,7 @@ def write_project(
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """An answer."""
+    """An answer of the collector."""
 
     status: int
     body: bytes
@@ -136,7 +136,7 @@ class Collector:
         connection: http.client.HTTPConnection | None = None,
         **headers: str,
     ) -> Replied:
-        """Sends a request; a header's name has `_` for `-`."""
+        """Sends a request. Each `_` in a header's name is sent as `-`."""
         own = connection or self.connection()
         try:
             own.request(
@@ -158,12 +158,12 @@ class Collector:
         return self.ask("POST", f"/collect/{topic}", body, **headers)
 
     def post_lines(self, topic: str, *lines: str | bytes, **headers: str) -> Replied:
-        """Sends an event a line."""
+        """Sends several events, one per line."""
         body = b"\n".join(line.encode() if isinstance(line, str) else line for line in lines)
         return self.post(topic, body, content_type="application/x-ndjson", **headers)
 
     def metric(self, name: str, **labels: str) -> float:
-        """Returns a metric's value; 0 if there is no such sample."""
+        """Returns a metric's value, or 0 if there is no such sample."""
         for line in self.ask("GET", "/metrics").body.decode().splitlines():
             if line.startswith((f"{name} ", f"{name}{{")) and all(
                 f'{label}="{value}"' in line for label, value in labels.items()
@@ -179,7 +179,7 @@ def request(topic: str, body: str, *headers: str) -> bytes:
 
 
 class Connected:
-    """One connection, on which requests are sent as bytes."""
+    """One connection on which requests are sent as bytes."""
 
     def __init__(self, collector: Collector) -> None:
         self._socket = socket.create_connection((collector.host, collector.port), timeout=60)
@@ -197,7 +197,7 @@ class Connected:
         self._socket.sendall(content)
 
     def answer(self) -> tuple[int, dict[str, str], str]:
-        """Reads the next answer: its status, headers and body."""
+        """Reads the next answer, and returns its status, headers and body."""
         status = int(self._file.readline().split()[1])
         headers: dict[str, str] = {}
         while line := self._file.readline().decode().strip():
@@ -221,7 +221,7 @@ def collector_command(project: Path, bootstrap_servers: str) -> list[str]:
 
 @contextmanager
 def collecting(project: Path, bootstrap_servers: str) -> Iterator[Collector]:
-    """Runs a collector within a block, and kills it at its end."""
+    """Runs a collector within the block, and kills it at the end."""
     log = project / "collector.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -260,7 +260,7 @@ def _is_there(collector: Collector) -> bool:
 
 
 def until(reached: Any, what: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Waits until something is so."""
+    """Waits until `reached` returns True; fails with `what` if that takes too long."""
     deadline = time.monotonic() + patience_seconds
     while not reached():
         assert time.monotonic() < deadline, f"waited in vain for {what}"

@@ -1,4 +1,4 @@
-"""Commits of tables that nobody reads: a publisher looks at their files only."""
+"""Commits of tables that nobody reads, for tests in which a publisher only lists their files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kappa.state.store import Store
 
 
 def make_commits(store: Store, build: str, table: str, count: int) -> None:
-    """Makes a table of one row, and so many commits without files behind it."""
+    """Makes a table of one row, and `count` commits that add no files."""
     path = table_path(store, build, table)
     write_deltalake(path, pa.table({"x": [1]}))
     for number in range(1, count + 1):

@@ -1,7 +1,8 @@
 """A real Kafka Connect with a real Debezium for tests.
 
-`connect_jars.lock` names each jar: `worker` ones are Connect's beside those of the broker, `plugin`
-ones are Debezium's, `converter` ones those of Apicurio's converter to Avro.
+`connect_jars.lock` names each jar and its use. `worker` jars are those that Connect needs in
+addition to the broker's. `plugin` jars are Debezium's. `converter` jars are those of Apicurio's
+converter to Avro.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 
 
 def ensure_connect() -> Path | None:
-    """Returns the folder of all these jars; None if they cannot be fetched here."""
+    """Returns the folder of all these jars, or None if they cannot be fetched here."""
     return fetched_jars("connect", Path(__file__).with_name("connect_jars.lock"), _FOLDERS)
 
 
 def ensure_jdbc_sink() -> Path | None:
-    """Returns the folder of Debezium's sink for JDBC; None if its jars cannot be fetched here."""
+    """Returns the folder of Debezium's JDBC sink, or None if its jars cannot be fetched here."""
     lock = Path(__file__).with_name("jdbc_sink_jars.lock")
     return fetched_jars("jdbc-sink", lock, {"plugin": "debezium-jdbc"})
 
@@ -51,7 +52,7 @@ def ensure_jdbc_sink() -> Path | None:
 def to_avro(registry: RunningRegistry) -> dict[str, str]:
     """Returns the settings of a worker that writes keys and values in Avro.
 
-    By default the converter would write another kind of id, and that into headers.
+    By default, the converter would write another kind of id, and would write the id into headers.
     """
     url = f"http://127.0.0.1:{registry.port}/apis/registry/v2"
     converter = {
@@ -71,7 +72,7 @@ def to_avro(registry: RunningRegistry) -> dict[str, str]:
 
 @dataclass
 class Connect:
-    """A standalone worker with one connector, which is started and ended again."""
+    """A standalone worker with one connector, which can be started and ended several times."""
 
     program: Path
     folder: Path
@@ -82,7 +83,10 @@ class Connect:
     worker: dict[str, str] = field(default_factory=dict)
 
     def start(self, *, flush_ms: int) -> None:
-        """Starts it, and waits until its task runs. Positions are noted each `flush_ms`."""
+        """Starts the worker, and waits until its task runs.
+
+        The worker saves its positions every `flush_ms` milliseconds.
+        """
         port = free_port()
         worker = {
             "bootstrap.servers": self.bootstrap_servers,
@@ -125,19 +129,19 @@ class Connect:
 
     @property
     def offsets(self) -> Path:
-        """Returns the file in which it notes its positions."""
+        """Returns the file to which the worker saves its positions."""
         return self.folder / "offsets.dat"
 
     def kill(self) -> None:
-        """Kills it where it is."""
+        """Kills the worker at once."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ends it in order: it notes its positions, unless it hangs."""
+        """Ends the worker in order. It saves its positions, unless it hangs."""
         self._end(signal.SIGTERM)
 
     def log(self) -> str:
-        """Returns the end of what it wrote."""
+        """Returns the end of the worker's output."""
         files = (self.folder / name for name in ("connect.out", "connect.log"))
         return "\n".join(
             file.read_text(encoding="utf-8", errors="replace")[-3000:]

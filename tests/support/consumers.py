@@ -1,4 +1,4 @@
-"""Consumers that are kept running, each a process that goes on from its book."""
+"""Consumers that are kept running. Each is a process that continues from its book."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROGRAM = Path(__file__).with_name("consuming.py")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A consumer: how it reads (command, events, topic), and the table or the topic."""
+    """A consumer: its way to read (command, events, topic), and its table or topic."""
 
     way: str
     name: str
@@ -32,7 +32,7 @@ class Wanted:
 
 
 class Consumers(Beside):
-    """Starts each consumer, and again whenever it has ended; `starts` counts that."""
+    """Starts each consumer, and restarts it whenever it has ended; `starts` counts the starts."""
 
     def __init__(self, bed: Testbed, folder: Path, wanted: tuple[Wanted, ...]) -> None:
         super().__init__()
@@ -71,16 +71,16 @@ class Consumers(Beside):
         return last_applied(self.book(wanted))
 
     def of_tables(self) -> Iterator[Wanted]:
-        """Yields those that read a table's changes, and so see each switch."""
+        """Yields the consumers that read a table's changes, and therefore see each switch."""
         return (each for each in self._wanted if each.way != "topic")
 
     def have(self, generation: int) -> bool:
-        """Returns True once each that reads a table has a change set of that generation."""
+        """Returns True once all consumers of tables have reached that generation."""
         found = (self.last(each) for each in self.of_tables())
         return all(each is not None and each.generation >= generation for each in found)
 
     def end(self) -> None:
-        """Kills them, and the commands that they have left behind."""
+        """Kills the consumers, and the commands that they have left running."""
         for process in self._running.values():
             process.kill()
             process.wait()
@@ -89,7 +89,7 @@ class Consumers(Beside):
                 kill(pid)
 
     def said(self) -> str:
-        """Returns what they have printed, for a test that failed."""
+        """Returns the end of each consumer's output, for the message of a failed test."""
         return "\n".join(
             f"== {each.book}\n{(self._folder / f'{each.book}.log').read_text()[-3000:]}"
             for each in self._wanted

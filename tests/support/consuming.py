@@ -1,8 +1,9 @@
-"""A dumb consumer, as a program that is killed: it applies change sets to a book.
+"""A simple consumer, as a program that tests kill. It applies change sets to a book.
 
     python consuming.py command|events|topic NAME BOOK PROJECT
 
-It reads a table by `kappa changes -f`, or over HTTP, or a sink's topic, from the place in its book.
+The program reads a table with `kappa changes -f`, or over HTTP, or it reads a sink's topic. It
+starts at the position in its book.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _Event = tuple[str, Any]
 
 
 def apply(book: Book, head: Any, changes: Iterable[Any], cursor: str) -> None:
-    """Applies one change set of a table, whose changes must fit."""
+    """Applies one change set of a table to the book. The changes must fit the rows."""
     place = {"cursor": cursor, "offsets": head["offsets"]}
     before = book.place
     with book.change_set(head["kind"], cursor, place):
@@ -63,7 +64,7 @@ def _ensure_next(book: Book, before: dict[str, Any], head: Any) -> None:
 
 
 def take(book: Book, events: Iterator[_Event]) -> None:
-    """Applies each change set once its commit is there."""
+    """Applies each change set once its commit has arrived."""
     head, rows = None, list[Any]()
     for event, data in events:
         match event:
@@ -77,7 +78,7 @@ def take(book: Book, events: Iterator[_Event]) -> None:
 
 
 def by_command(project: Path, table: str, since: str | None) -> Iterator[_Event]:
-    """Reads what `kappa changes` prints."""
+    """Yields the change sets that `kappa changes` prints."""
     command = [sys.executable, "-P", "-m", "cli", "changes", table, "-f", "-o", "jsonl"]
     with subprocess.Popen(
         [*command, *(() if since is None else ("--from", since))],
@@ -99,7 +100,7 @@ def by_command(project: Path, table: str, since: str | None) -> Iterator[_Event]
 
 
 def by_events(project: Path, table: str, since: str | None) -> Iterator[_Event]:
-    """Reads server-sent events, with Last-Event-ID as a browser does."""
+    """Yields server-sent events; continues with Last-Event-ID, as a browser does."""
     url = served_at(open_store(load_settings(project)))
     if url is None:
         return
@@ -131,10 +132,11 @@ def by_events(project: Path, table: str, since: str | None) -> Iterator[_Event]:
 
 
 def read_topic(book: Book, project: Path, topic: str) -> None:
-    """Applies a sink's records, as a read-committed consumer of its one partition gets them.
+    """Applies a sink's records, as a read-committed consumer of its only partition gets them.
 
-    Records of one cursor are a change set. It is whole if another cursor follows, or nothing does:
-    so one that is seen to the end of the partition has to have no more records after that.
+    Records with the same cursor are one change set. A change set is complete if a record with
+    another cursor follows, or if the partition ends. So if the consumer has seen a change set at
+    the end of the partition, no more records of that change set may follow.
     """
     found = running(load_settings(project))
     if found is None:

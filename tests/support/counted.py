@@ -1,4 +1,4 @@
-"""A pipeline for tests with a table of each kind, its records, and its tables' content."""
+"""A pipeline for tests with a table of each kind, its records, and its tables' right content."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ class Story:
         self._sent: list[ProducedRecord] = []
 
     def produce(self, count: int, *, into: Sequence[int] = ()) -> None:
-        """Produces events, some late and some sent again, people and rubbish.
+        """Produces events (some late, some sent twice), people, and invalid records.
 
-        With `into`, the events go to these partitions only, and each of them gets some.
+        With `into`, events are sent only to these partitions, and each of these partitions gets
+        some.
         """
         events: list[ProducedRecord] = []
         people: list[ProducedRecord] = []

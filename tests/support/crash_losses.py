@@ -1,4 +1,4 @@
-"""Losses of a process that is killed, by guarantee: the second table of docs/explain/losses.md."""
+"""Losses of a killed process, per guarantee: the second table of docs/explain/losses.md."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SOURCE = """
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """The events or changes of one way, counted after a kill."""
+    """The counts of the events or changes that were sent in one way, after a kill."""
 
     guarantee: str
     way: str
@@ -73,7 +73,7 @@ class Crashed:
 
     @property
     def row(self) -> str:
-        """Returns the table's row."""
+        """Returns these counts as a row of the table."""
         counts = (f"{count:,}" for count in (self.sent, self.lost, self.doubled))
         return f"| {self.guarantee} | {' | '.join([self.way, self.killed, *counts])} |"
 
@@ -84,7 +84,7 @@ class Crashed:
 
 
 def crash_all(folder: Path, bootstrap_servers: str) -> list[Crashed]:
-    """Kills a process of each way, and counts."""
+    """Kills a process of each way, and counts the losses and the duplicates."""
     log = Log(bootstrap_servers)
     return [
         *crash_collector(folder / "collector", log),
@@ -95,13 +95,13 @@ def crash_all(folder: Path, bootstrap_servers: str) -> list[Crashed]:
 
 
 def table(crashed: Sequence[Crashed]) -> str:
-    """Returns the table of all ways."""
+    """Returns a table with a row for each way."""
     head = "| guarantee | way | killed | sent | lost | doubled |\n|---|---|---|---:|---:|---:|"
     return "\n".join([head, *(each.row for each in crashed)])
 
 
 def crash_collector(folder: Path, log: Log) -> list[Crashed]:
-    """Kills the collector while datagrams, pixels and repeated requests come; starts it again."""
+    """Kills the collector while datagrams, pixels and repeated requests arrive; starts it again."""
     log.create(Topic("visits", event="id string, page string not null, ms int", partitions=3))
     ports = _free_port(socket.SOCK_STREAM), _free_port(socket.SOCK_DGRAM)
     project = write_project(folder, "visits", settings=f'udp = "127.0.0.1:{ports[1]}"\n')
@@ -170,7 +170,7 @@ def crash_collector(folder: Path, log: Log) -> list[Crashed]:
 
 
 def crash_alerts(folder: Path) -> Crashed:
-    """Kills the courier behind an alert that was sent and not noted as sent."""
+    """Kills the courier between the sending of an alert and the note that it was sent."""
     root = folder / ".kappa"
     root.mkdir(parents=True)
     alert = AlertBirth("cities", "cities", "https://receiver.invalid")
@@ -203,7 +203,7 @@ def crash_alerts(folder: Path) -> Crashed:
 
 
 def crash_sink(folder: Path, log: Log) -> Crashed:
-    """Kills the courier before and behind the commit of a sink's transaction."""
+    """Kills the courier before and after the commit of a sink's transaction."""
     (folder / "root").mkdir(parents=True)
     sink = SinkBirth("totals", "totals")
     world = ChangingWorld(Store(folder / "root"), 7, (sink,), now=time.time())
@@ -233,7 +233,7 @@ def crash_sink(folder: Path, log: Log) -> Crashed:
 
 
 def crash_job(folder: Path, log: Log) -> Crashed:
-    """Kills a job behind its tables' commits, before the frontier that names them."""
+    """Kills a job between its tables' commits and the frontier that names the commits."""
     project = Project(folder, log)
     project.bear("b-1", _SOURCE, {"rows": "n int"})
     jobs: list[JobProcess] = []
@@ -277,7 +277,7 @@ def _each_in_turn(send: Callable[[int], None], count: int) -> None:
 
 
 def _status(collector: Collector, method: str, path: str, body: str | None = None) -> int:
-    """Returns the status of an answer; 0 if there is no answer."""
+    """Returns the status of an answer, or 0 if there is no answer."""
     try:
         connection = collector.connection(30)
         return collector.ask(method, path, body, connection=connection).status

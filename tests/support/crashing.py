@@ -1,9 +1,9 @@
-"""A platform that can die at any failpoint: all is real but Spark, Kafka and the processes.
+"""A platform that can die at any failpoint: all is real except Spark, Kafka and the processes.
 
 Controller, stage, publisher, aligner, catch-up, maintenance and collection are the real ones, over
-a real store and Delta tables. The log is a list; jobs and supervisor are objects that are stepped
-by hand. A process that has died (`Died`) does nothing more, as if killed: every effect has a
-failpoint before it. Then all its memory is thrown away.
+a real store and Delta tables. The log is a list. Jobs and supervisor are objects that a test moves
+step by step. A process that has died (`Died`) does nothing more, as if it had been killed, because
+a failpoint comes before every effect. Then all memory of the process is thrown away.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ _OF_A_PROCESS = {"begun.json", "split.json", "lock", "verification.json"}
 
 # No Exception: a handler of errors must not handle a death.
 class Died(BaseException):
-    """This process was killed."""
+    """Raised where this process is killed."""
 
 
 class Doom:
-    """A count of the failpoints that are passed, which kills at some of them, once each.
+    """A counter of passed failpoints, which kills at some of them, once each.
 
-    A dead process passes no failpoint any more.
+    A dead process passes no more failpoints.
     """
 
     def __init__(self, points: Mapping[str, int] | None = None) -> None:
-        """Takes in `points`, by failpoint, the passing at which it kills."""
+        """Takes in `points`, by failpoint, the number of the passing at which to kill."""
         self.points = dict(points or {})
         self.passed: Counter[str] = Counter()
         self.fired: list[str] = []
@@ -89,7 +89,7 @@ class Doom:
 
 
 class Outage(Doom):
-    """A count of all effects, failpoints and syncs together: it kills at the numbers in `at`."""
+    """A counter of all effects (failpoints and syncs), which kills at the numbers in `at`."""
 
     def __init__(self, at: set[int] | None = None) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Outage(Doom):
 
     @property
     def armed(self) -> bool:
-        """True while it is still to kill."""
+        """True while a kill is still to come."""
         return any(number > self.count for number in self.at)
 
     def __call__(self, name: str) -> None:
@@ -107,7 +107,7 @@ class Outage(Doom):
             self.effect()
 
     def effect(self) -> None:
-        """Takes note of one effect, such as a sync."""
+        """Counts one effect, such as a sync, and dies if its turn has come."""
         if self.spares:
             return
         if self.dead:
@@ -121,7 +121,7 @@ class Outage(Doom):
 
 @dataclass
 class World:
-    """The platform, and a reader beside it that never dies and sees everything."""
+    """The platform, and a reader that never dies and checks everything it sees."""
 
     store: Store
     doom: Doom
@@ -141,7 +141,7 @@ class World:
         self.begin()
 
     def begin(self) -> None:
-        """Starts a new supervisor, which knows what is in the store and nothing else."""
+        """Starts a new supervisor, which knows only the content of the store."""
         self.doom.dead = False
         self.jobs: dict[str, Job] = {}
         self.stopped: dict[str, Stopped] = {}
@@ -151,10 +151,10 @@ class World:
         )  # type: ignore[arg-type]
 
     def after_death(self) -> None:
-        """Is called when a process has died, before the next begins: a test may cut the power."""
+        """Is called after a process has died, before the next begins; may cut the power."""
 
     def end(self) -> None:
-        """Closes what a process had open, as the kernel does."""
+        """Closes what a process had open, as the kernel does when the process exits."""
         for job in self.jobs.values():
             job.close()
         self.jobs = {}
@@ -186,7 +186,7 @@ class World:
     # The steps of the platform.
 
     def serve(self, version: str, events: int) -> None:
-        """Brings a version to serve so many events, and ends all processes."""
+        """Brings a version to serve this many events, and ends all processes."""
         self.log.ensure(events)
         self.stage(version)
         while not self.serves(version):
@@ -195,7 +195,7 @@ class World:
         self.end()
 
     def round(self) -> None:
-        """Moves all on once: jobs, the one that serves first, then the controller."""
+        """Moves everything one step: the live build's job, other jobs, the controller."""
         state = self.state()
         active = state.active("ships")
         holding = active is not None and active.phase is Phase.HOLDING
@@ -241,7 +241,10 @@ class World:
         )
 
     def plan_branch(self, version: str, *, back: int) -> Plan:
-        """Plans a branch of the live build, so many offsets before its own in each partition."""
+        """Plans a branch of the live build.
+
+        The branch begins `back` offsets before those of the newest frontier, in each partition.
+        """
         state = self.state()
         build = state.serving["ships"]
         shown = shown_frontiers(self.store, build)
@@ -282,7 +285,8 @@ class World:
     def look(self) -> None:
         """Reads as a reader does.
 
-        Asserts that nothing has gone back (I3), and that all it sees follows from the log (I1).
+        Asserts that generation and offsets do not go back (I3), and that the rows follow from the
+        log (I1).
         """
         self.doom.spares = True
         try:
@@ -302,10 +306,10 @@ class World:
             self.doom.spares = False
 
     def read(self, pause: Callable[[], None] = lambda: None) -> tuple[int, Offsets]:
-        """Reads as a reader does, with a pause before and after the files.
+        """Reads as a reader does, with a pause before and after the files are read.
 
-        Returns generation and offsets. Asserts that they do not go back from what was seen when it
-        began (I3), and that all it sees follows from the log (I1).
+        Returns generation and offsets. Asserts that they are not lower than those that were shown
+        when the reading began (I3), and that the rows follow from the log (I1).
         """
         generation, offsets = self.shown
         self.state()
@@ -329,13 +333,13 @@ class World:
 
     @contextmanager
     def _pinned(self) -> Iterator[PinnedSnapshot]:
-        """Pins what serves, as a process of its own that ends with the block."""
+        """Pins the serving builds, as a separate process does that exits with the block."""
         with pin_served(self.store, lease_seconds=60, clock=self.clock) as pinned:
             yield pinned
         give_up_pin(self.store)
 
     def _rows(self, frontier: Frontier) -> dict[str, str] | None:
-        """Returns the rows of a frontier; None if a file of it is gone."""
+        """Returns the rows of a frontier, or None if one of its files is gone."""
         try:
             return {
                 row["id"]: row["name"]
@@ -350,9 +354,9 @@ class World:
             return None
 
     def check_collected(self) -> None:
-        """Asserts that after collection files on disk are files referenced (I5).
+        """Asserts that after collection the files on disk are the files referenced (I5).
 
-        Asserts that no lease is left, too, and that each file has the sum of what it holds.
+        Also asserts that no lease is left, and that each file has the checksum of its content.
         """
         scrubbed = scrub_root(self.store)
         assert (scrubbed.bad, scrubbed.unknown) == ((), 0)
@@ -416,7 +420,7 @@ class World:
         return self.store, self.store.local
 
     def _left(self, build: str) -> set[str]:
-        """Returns the names of what there is of a build, in the root and on this host."""
+        """Returns the names of everything that is left of a build, in the root and on this host."""
         places = [each.address(folder_of_build(build)) for each in self._stores]
         there = {name for place in places for name in (*files_in(place), *folders_in(place))}
         # A power loss may take notes of last numbers.
@@ -438,13 +442,13 @@ Goal = Callable[[World], bool]
 
 @dataclass(frozen=True)
 class Story:
-    """Goals, one after the other; the last is always to clean up."""
+    """A sequence of goals; the last goal is always to clean up."""
 
     goals: tuple[Goal, ...]
     settings: Mapping[str, float] = field(default_factory=dict)
 
     def play(self, store: Store, doom: Doom, kind: type[World] = World) -> World:
-        """Plays the story to its end; after a death it goes on at the goal where it was."""
+        """Plays the story to its end. After a death it continues at the same goal."""
         with acting(doom):
             world = kind(store, doom, **self.settings)  # type: ignore[arg-type]
             for goal in self.goals:
@@ -454,7 +458,7 @@ class Story:
 
 
 def reach(world: World, goal: Goal) -> None:
-    """Brings the platform to a goal, past deaths."""
+    """Brings the platform to a goal, in spite of deaths."""
     for _ in range(_MOST_ROUNDS):
         try:
             reached = goal(world)
@@ -489,9 +493,9 @@ class LastingLog(FakeLog):
 
 
 class LastingWorld(World):
-    """A platform that goes on where the process before this one has died.
+    """A platform that continues where the process before this one has died.
 
-    Its log, and what its reader has seen, are in a folder.
+    The log, and what the reader has seen, are stored in a folder.
     """
 
     def __init__(self, folder: Path, **settings: float) -> None:
@@ -509,9 +513,10 @@ class LastingWorld(World):
 
 
 def ended_for_real(play: Callable[[], None], point: str = "") -> int:
-    """Forks a process that plays, and dies at a failpoint if one is named; returns its exit code.
+    """Forks a process that calls `play`, and returns its exit code.
 
-    The process that forks has played nothing itself: libraries start threads as they are used.
+    If `point` is given, the child dies at that failpoint. The process that forks must not play
+    anything itself before, because libraries start threads when they are used.
     """
     pid = os.fork()
     if not pid:

@@ -1,6 +1,6 @@
 """The log and the jobs of a platform that can die at any failpoint (crashing.py).
 
-Spark and Kafka are made by hand, all else is real.
+Spark and Kafka are replaced by simple objects; everything else is real.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ SHIPS = Topic("ships", event="id string not null, name string", key="id", partit
 
 
 class Patience(threading.Event):
-    """A stop that is never asked for, and refuses to wait.
+    """A stop event that is never set, and that fails if something waits for it.
 
-    Nothing else moves while one process waits, so it would wait for ever.
+    Nothing else moves while one process waits, so the wait would never end.
     """
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -52,7 +52,7 @@ class Patience(threading.Event):
 
 
 class Waiting(threading.Event):
-    """A stop that is never asked for: a second passes for all while one job waits for it."""
+    """A stop event that is never set. While a job waits for it, a second passes for all."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -64,9 +64,9 @@ class Waiting(threading.Event):
 
 
 class FakeLog:
-    """A topic of two partitions: even keys in one, odd keys in the other, rubbish in both.
+    """A topic of two partitions: even keys in one, odd keys in the other, invalid text in both.
 
-    The rubbish is text that is not JSON.
+    The invalid text is not JSON.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class FakeLog:
         return sum(map(len, self.records.values()))
 
     def ensure(self, count: int) -> None:
-        """Sees that so many events are in it."""
+        """Adds events until the log has `count` events."""
         for number in range(self.count, count):
             value = (
                 b"{"
@@ -99,7 +99,7 @@ class FakeLog:
         return SimpleNamespace(id=f"id-of-{name}", name=name)
 
     def expected(self, at: Offsets) -> dict[str, str]:
-        """Returns the content of the table after the log up to these offsets, by plain Python."""
+        """Computes in plain Python the content of the table after the log up to these offsets."""
         valid = [
             json.loads(value)
             for partition, records in self.records.items()
@@ -110,7 +110,7 @@ class FakeLog:
 
 
 class JobLog:
-    """The log as one build's job sees it: to a cursed one the topic was created again."""
+    """The log as one build's job sees it. To a cursed job, the topic appears as created again."""
 
     def __init__(self, log: FakeLog, *, cursed: bool) -> None:
         self._log, self._cursed = log, cursed
@@ -133,7 +133,7 @@ class JobLog:
 
 
 def declared(version: str) -> Declared:
-    """Returns what is declared of a version: `CODE`, or `CODE/VIEW` with one view more."""
+    """Returns the declaration of a version: `CODE`, or `CODE/VIEW` with one more view."""
     code, _, view = version.partition("/")
 
     def nothing() -> dict[str, object]:

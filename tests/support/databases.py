@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: a cluster of a test's own, on this machine alone."""
+"""A real PostgreSQL for tests: a cluster for one test, reachable on this machine only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ shared_buffers = 32MB
 
 
 def why_no_database() -> str | None:
-    """Returns why this machine has no PostgreSQL to start, or None."""
+    """Returns the reason why PostgreSQL cannot be started on this machine, or None."""
     if _programs() is None:
         return "no postgres"
     if os.geteuid() == 0 and _other_user() is None:
@@ -57,7 +57,7 @@ def _other_user() -> pwd.struct_passwd | None:
 
 @dataclass
 class RunningDatabase:
-    """A cluster that runs."""
+    """A running cluster."""
 
     programs: Path
     folder: Path
@@ -65,7 +65,10 @@ class RunningDatabase:
     process: subprocess.Popen[bytes]
 
     def run(self, sql: str) -> str:
-        """Runs statements, each in a transaction of its own unless they say otherwise."""
+        """Runs statements and returns the output.
+
+        Each statement is run in a transaction of its own, unless the statements begin one.
+        """
         command = [str(self.programs / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
         command += ["-h", "127.0.0.1", "-p", str(self.port), "-U", _USER, "-d", "postgres"]
         done = subprocess.run(command, input=sql, capture_output=True, text=True, check=False)
@@ -80,13 +83,13 @@ class RunningDatabase:
         return found
 
     def log(self) -> str:
-        """Returns the end of its log."""
+        """Returns the end of the cluster's log."""
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")[-2000:]
 
 
 @contextmanager
 def running_database() -> Iterator[RunningDatabase]:
-    """Gives an empty cluster that runs meanwhile."""
+    """Runs an empty cluster within the block."""
     programs, port = _programs(), free_port()
     assert programs is not None, why_no_database()
     folder = Path(tempfile.mkdtemp(prefix="kappa-postgres-"))

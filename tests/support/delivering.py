@@ -1,6 +1,6 @@
-"""An alert in a world of builds that fold by hand, with a scripted channel or a URL.
+"""An alert on builds that are folded by hand, with a scripted channel or a URL.
 
-As a program it delivers what is due to a URL, and ends: `python delivering.py ROOT URL`.
+As a program, this module delivers what is due to a URL, and exits: `python delivering.py ROOT URL`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass
 class Scripted:
-    """A channel whose outcomes a test scripts; it keeps what it received."""
+    """A channel whose outcomes a test chooses; it keeps the received messages."""
 
     attempts: list[Attempted] = field(default_factory=list)
     usual: Attempted = RECEIVED
@@ -46,7 +46,7 @@ class Scripted:
     received: list[Any] = field(default_factory=list)
 
     def send(self, message: Message) -> Attempted:
-        """Keeps a message."""
+        """Keeps a message, and returns the next outcome."""
         body = json.loads(message.body)
         self.tried.append(body)
         found = self.attempts.pop(0) if self.attempts else self.usual
@@ -58,14 +58,14 @@ class Scripted:
 def delivery(
     world: ChangingWorld, channel: Channel, alert: AlertBirth = ALERT, **rules: Any
 ) -> AlertDelivery:
-    """Returns the delivery of an alert, as a process that begins has it."""
+    """Returns a new delivery of an alert, as a process has it at its start."""
     return AlertDelivery(
         world.store, alert, channel, Rules(**rules), clock=lambda: world.now, draw=lambda: 1.0
     )
 
 
 def settle(each: AlertDelivery) -> float | None:
-    """Steps until nothing is to be done at once."""
+    """Takes steps until nothing is due at once. Returns the wait until the next step."""
     for _ in range(10_000):
         if (due := each.take_step()) != 0.0:
             return due
@@ -87,7 +87,7 @@ def known(store: Store, table: str = "cities") -> Rows:
 
 
 def applied(rows: Rows, messages: list[Any]) -> Rows:
-    """Applies messages to rows, as a receiver does that keeps a copy of the table of cities."""
+    """Applies messages to the rows of cities, as a receiver does that keeps a copy of the table."""
     there = {row["city"]: row for row in rows}
     for each in messages:
         city = each["key"]["city"]
@@ -102,7 +102,7 @@ def applied(rows: Rows, messages: list[Any]) -> Rows:
 
 
 def once(messages: list[Any]) -> list[Any]:
-    """Returns messages without their repeats, which are the same to the last letter."""
+    """Returns the messages without repeats; a repeat must equal the first message in every byte."""
     found = dict[str, Any]()
     for each in messages:
         assert found.setdefault(each["id"], each) == each

@@ -1,6 +1,6 @@
 """A small shop: a pipeline that end-to-end tests deploy and change, and its right tables.
 
-The content that the tables must have is computed in plain Python.
+The right content of the tables is computed in plain Python.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def shop(orders):
 
 
 def without_returns(text: str) -> str:
-    """Returns the code of a shop that counts no negative amounts among a customer's orders."""
+    """Returns the pipeline's code with negative amounts left out of a customer's orders."""
     changed = text.replace(
         '{"by_customer": orders,', '{"by_customer": orders.where("amount is null or amount >= 0"),'
     )
@@ -77,7 +77,7 @@ LEAN_2 = without_returns(LEAN_1)
 
 
 def order(number: int, *, amount: int | None = None, customer: str | None = None) -> ProducedRecord:
-    """Returns the order of that number; every seventh amount is null, every fifth negative."""
+    """Returns the order with this number; every seventh amount is null, every fifth negative."""
     customer = customer or f"cust-{number % 17} é✈"
     given = (
         amount
@@ -109,14 +109,14 @@ def item(number: int, title: str | None) -> ProducedRecord:
 
 
 def orders_and_a_title(turn: int) -> Iterator[tuple[str, ProducedRecord]]:
-    """Yields what a producer sends in a turn, each with its topic."""
+    """Yields the records that a producer sends in one turn, each with its topic."""
     for number in range(40 * turn, 40 * turn + 40):
         yield "orders", order(number)
     yield "items", item(turn % 9, f"title {turn}" if turn % 4 else None)
 
 
 def expected(records: Iterable[Record], *, version: int) -> dict[str, list[tuple[Any, ...]]]:
-    """Computes the tables' content after these valid records: plain loops over the broker's."""
+    """Computes the tables' content from these valid records of the broker, by plain loops."""
     by_customer: dict[str, list[Any]] = {}
     by_item: dict[Any, int] = {}
     order_log: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""The number of a property test's examples, in proportion to the run's profile."""
+"""The number of examples of a property test, in proportion to the run's profile."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ _USUAL = 50
 
 
 def examples(number: int, *, suppress: tuple[HealthCheck, ...] = ()) -> settings:
-    """Returns settings with `number` examples in `make test`, and in proportion elsewhere.
+    """Returns settings with `number` examples in `make test`, and a proportional number elsewhere.
 
-    Tests that use it have the marker `law`, so that `make faults` runs them, with more examples.
+    Tests that use this function have the marker `law`, so that `make faults` runs them with more
+    examples.
     """
     return settings(
         max_examples=max(1, number * settings.default.max_examples // _USUAL),

@@ -1,6 +1,6 @@
-"""An exhaustive search, breadth first: every state of every order of steps.
+"""An exhaustive breadth-first search of the states that any order of steps can reach.
 
-It gives the shortest way to a state that must not be.
+The search finds the shortest way to a forbidden state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ S = TypeVar("S", bound=Hashable)
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a search: states, those with no reachable end, the first wrong, and its way."""
+    """The result of a search.
+
+    It has the number of states, the number of states from which no end can be reached, the first
+    violation, and the steps that lead to it.
+    """
 
     states: int
     stuck: int
@@ -30,9 +34,9 @@ def explore(
     *,
     wrong: tuple[type[Exception], ...],
 ) -> Found:
-    """Looks at every state that can be reached from `first`.
+    """Visits every state that can be reached from `first`.
 
-    `moves` raises one of `wrong` at a state that must not be.
+    `moves` raises one of the errors in `wrong` at a forbidden state.
     """
     number_of, states = {first: 0}, [first]
     came_from, origins, targets = array("l", [-1]), array("l"), array("l")

@@ -1,4 +1,4 @@
-"""A file system of its own, in a file, whose power a test cuts: ext4 as the kernel has it."""
+"""A separate ext4 file system, in a file, whose power a test can cut."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 20.0
 
 
 def why_not() -> str | None:
-    """Returns why this machine cannot have one, or None if it can."""
+    """Returns the reason why this module does not work on this machine, or None if it does."""
     if os.geteuid() != 0:
         return "no root"
     if shutil.which("mkfs.ext4") is None:
@@ -30,14 +30,14 @@ def why_not() -> str | None:
 
 
 class Ext4:
-    """The file system, mounted at `folder`."""
+    """A file system that is mounted at `folder`."""
 
     def __init__(self, image: Path, folder: Path) -> None:
         self.folder = folder
         self._image = image
 
     def cut_power(self) -> None:
-        """Loses all that is not on the disk, as of now; every file is unusable then."""
+        """Loses everything that is not on the disk yet. After that, no file can be used."""
         handle = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.ioctl(handle, _SHUTDOWN, _NO_LOG_FLUSH.to_bytes(4, "little"))
@@ -45,7 +45,10 @@ class Ext4:
             os.close(handle)
 
     def mount_again(self) -> None:
-        """Mounts it as after a power loss: ext4 plays its journal. No process may use it."""
+        """Mounts the file system as after a power loss: ext4 replays its journal.
+
+        No process may use the file system.
+        """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while subprocess.run(["umount", self.folder], check=False).returncode:
             users = subprocess.run(
@@ -62,7 +65,7 @@ class Ext4:
 
 @contextmanager
 def mounted(scratch: Path) -> Iterator[Ext4]:
-    """Makes and mounts a file system; it is gone after the block."""
+    """Makes and mounts a file system, and deletes it after the block."""
     image, folder = scratch / "disk.img", scratch / "disk"
     folder.mkdir()
     with image.open("wb") as file:

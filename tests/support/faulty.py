@@ -1,4 +1,4 @@
-"""Calls of the operating system that fail: those by which files are put and synced."""
+"""Failing calls of the operating system: those that put and sync files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ERRORS = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EDQUOT, errno.EROFS)
 
 
 class Faults:
-    """Fails each call with some probability, while they are `on`."""
+    """Faults that make each call fail with some probability, while they are `on`."""
 
     def __init__(self, root: Path, draw: random.Random, share: float) -> None:
         self._root = root
@@ -27,7 +27,7 @@ class Faults:
         self.count = 0
 
     def strike(self, path: object) -> None:
-        """Raises an error of the machine, or does nothing."""
+        """Raises an OSError with some probability."""
         if self.on and str(self._root) in str(path) and self._draw.random() < self._share:
             self.count += 1
             number = self._draw.choice(ERRORS)
@@ -35,7 +35,7 @@ class Faults:
 
     @contextmanager
     def over(self) -> Iterator[None]:
-        """Has nothing fail within the block."""
+        """Switches the faults off within the block."""
         self.on, before = False, self.on
         try:
             yield
@@ -44,7 +44,7 @@ class Faults:
 
     @contextmanager
     def injected(self) -> Iterator[None]:
-        """Has the calls fail within the block; a write may have written some of it."""
+        """Makes the calls fail within the block. A failing write may have written a part."""
         link, fsync, replace = os.link, os.fsync, os.replace
         path_open, path_rename = Path.open, Path.rename
         mkdir, unlink, read = Path.mkdir, Path.unlink, Store.get

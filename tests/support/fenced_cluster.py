@@ -1,6 +1,7 @@
 """A cluster whose brokers are all fenced, as clients see a cluster for a moment.
 
-A real controller fences its only broker for some milliseconds, at a moment that no test can choose.
+A real controller fences its only broker for some milliseconds, at a moment that a test cannot
+choose.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ _UNSUPPORTED_VERSION = 35
 
 @dataclass
 class FencedCluster:
-    """A listener that speaks ApiVersions and Metadata of Kafka's protocol, and knows no topic."""
+    """A listener that answers ApiVersions and Metadata of Kafka's protocol, and knows no topic."""
 
     server: ThreadingTCPServer
     fenced: bool = False
 
     @property
     def address(self) -> str:
-        """Returns HOST:PORT."""
+        """Returns the address as HOST:PORT."""
         return f"127.0.0.1:{self.server.server_address[1]}"
 
     def answer(self, key: int, version: int) -> bytes:
-        """Returns the body of an answer."""
+        """Returns the body of the answer to a request."""
         if key == _API_VERSIONS:
             error = _UNSUPPORTED_VERSION if version else 0
             known = ((_METADATA, 0, _NEWEST_METADATA), (_API_VERSIONS, 0, 0))
@@ -55,7 +56,7 @@ def _text(text: str) -> bytes:
 
 @contextmanager
 def fenced_cluster() -> Iterator[FencedCluster]:
-    """Runs a cluster with one broker, until `fenced` is set."""
+    """Runs a cluster with one broker; a test can set `fenced` to fence that broker."""
 
     class Handler(StreamRequestHandler):
         def handle(self) -> None:

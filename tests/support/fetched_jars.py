@@ -1,6 +1,6 @@
-"""Jars of other servers for tests, fetched by Ivy once per user.
+"""Jars of other servers for tests, which Ivy fetches once per user.
 
-They are compared with a lock file. A line of it is `USE SHA-256 GROUP:ARTIFACT:VERSION`.
+The jars are compared with a lock file. A line of that file is `USE SHA-256 GROUP:ARTIFACT:VERSION`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kappa.base.scratch import user_cache
 
 
 def fetched_jars(name: str, lock: Path, folders: Mapping[str, str]) -> Path | None:
-    """Returns the folder of all jars of a lock file; None if they cannot be fetched here.
+    """Returns the folder of all jars of a lock file, or None if they cannot be fetched here.
 
-    Below it they are in the folders of their uses; `name` is theirs in the user's cache.
+    `folders` gives the subfolder of the jars of each use. `name` is the folder in the user's cache.
     """
     text = lock.read_text(encoding="utf-8")
     jars = [line.split() for line in text.splitlines() if line and not line.startswith("#")]

@@ -1,8 +1,9 @@
-"""A process that folds the log of `bucket_site` by large slices, whose rows are Spark's.
+"""A program that folds the log of `bucket_site` by large slices, whose rows are computed by Spark.
 
     python folding_in_bucket.py ENDPOINT ROOT LOCAL RECORDS SLICES
 
-It goes on from the frontier that it finds, as a job does, and prints `folded` at the end.
+The program continues from the frontier that it finds, as a job does, and prints `folded` at the
+end.
 """
 
 from __future__ import annotations

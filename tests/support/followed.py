@@ -1,4 +1,4 @@
-"""A database that Debezium follows in tests: the connector, and what a table has to have."""
+"""A database that Debezium follows in tests: the connector, and the expected rows of a table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def connector(database: RunningDatabase, tables: str, more: Mapping[str, str]) -
 
 
 def ensure_rows(bed: Testbed, query: str, database: RunningDatabase, there: str) -> None:
-    """Waits until a query has the rows of the database's, and fails with both if it never has."""
+    """Waits until a query returns the rows of the database; otherwise fails with both."""
     wanted = database.rows(there)
     bed.wait(
         lambda: bed.rows(query) == wanted,

@@ -1,4 +1,4 @@
-"""Records of each kind with a value in each field, beside the form in which each is stored."""
+"""Records of each kind with a value in each field, each with the form in which it is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer of the generated pages (docs/generate.py), which is a script and no module."""
+"""The writer of the generated pages (docs/generate.py), which is a script and not a module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from house import HOUSE
 
 
 def imported(name: str, path: Path) -> ModuleType:
-    """Imports a file that is in no package."""
+    """Imports a file that belongs to no package."""
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Texts and numbers that a stranger, or a model, may give for any argument."""
+"""Texts and numbers that a stranger, or a language model, may give for any argument."""
 
 from __future__ import annotations
 

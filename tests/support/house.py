@@ -1,4 +1,4 @@
-"""The paths of this tree."""
+"""The paths of this source tree."""
 
 from pathlib import Path
 

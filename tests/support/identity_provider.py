@@ -1,4 +1,4 @@
-"""A small identity provider on 127.0.0.1: it gives tokens to clients that know their secret."""
+"""A small identity provider on 127.0.0.1. It gives tokens to clients that know their secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLIENT, CLIENT_SECRET = "kappa-client", "s3cret-of-the-client"
 
 
 class IdentityProvider:
-    """A server of tokens (OAuth's client credentials), and of the keys that prove them."""
+    """A server that issues tokens (OAuth's client credentials), and the keys that verify them."""
 
     def __init__(self, folder: Path) -> None:
         self._key = folder / "tokens.key"

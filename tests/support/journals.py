@@ -1,4 +1,4 @@
-"""Journals in the words of the domain, for tests of what follows from them."""
+"""Journals that are written with the terms of the domain, for tests of what follows from them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def numbered(*events: Event, after: int = 0) -> list[JournalRecord]:
 
 
 def open_hold(records: Iterable[JournalRecord], build: str) -> JournalRecord | None:
-    """Returns the Held record that holds `build` after these records, in order.
+    """Returns the Held record that still holds `build` after these records, given in order.
 
-    Returns None if its frontier is free to move.
+    Returns None if the build may publish frontiers.
     """
     hold: JournalRecord | None = None
     for record in records:
@@ -115,7 +115,7 @@ def pipeline_retired(
 
 
 def together(*each: Served) -> Served:
-    """Returns one record that switches what each of these would switch by itself."""
+    """Returns one record that makes all the switches of these records together."""
     first, *others = each
     serving = {name: build for served in each for name, build in served.serving.items()} | {
         served.receipt.pipeline: served.receipt.build for served in each

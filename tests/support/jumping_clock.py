@@ -1,6 +1,6 @@
-"""The time of day of processes, which a test has jump.
+"""A clock of processes whose time of day a test can change at once.
 
-It is C code that they load before all else.
+The clock is C code that the processes load before everything else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LONG = struct.Struct("l")
 
 
 def why_not() -> str | None:
-    """Returns why this machine cannot have one, or None if it can."""
+    """Returns the reason why this module does not work on this machine, or None if it does."""
     if sys.platform != "linux":
         return "no Linux"
     return None if shutil.which("gcc") else "no gcc (apt-get install gcc)"
@@ -36,7 +36,7 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(library), "JUMPING_CLOCK": str(self._shift)}
 
     def jump(self, seconds: int) -> None:
-        """Sets the clock so many seconds before or behind the machine's."""
+        """Sets the clock this many seconds ahead of the machine's (behind it if negative)."""
         mode = "r+b" if self._shift.exists() else "wb"
         with self._shift.open(mode) as file:
             file.write(_LONG.pack(seconds))

@@ -1,8 +1,8 @@
-"""A stand-in for the API server of Kubernetes: the pods of executors are processes here.
+"""A stand-in for the API server of Kubernetes, which runs the pods of executors as processes here.
 
-It has the requests of Spark's scheduler alone, and a look every two seconds in place of a watch. A
-process has the environment that a pod has, becomes what the image's entry becomes, and listens at
-an address of its own.
+It answers only the requests of Spark's scheduler. Instead of a watch, Spark polls every two
+seconds. A process has the environment that a pod would have, runs what the image's entry point
+runs, and listens at its own address.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _VERBS |= {"GET": ("list", "get"), "DELETE": ("deletecollection", "delete")}
 
 
 class Kubernetes:
-    """Pods by name, what was asked of them, and the processes of those that were created."""
+    """The pods by name, the requests that came, and the processes of the created pods."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -67,7 +67,7 @@ class Kubernetes:
             return self._of_pods(verb, name, query, given)
 
     def close(self) -> None:
-        """Ends all pods, and what is watched."""
+        """Ends all pods and all watches."""
         self.closed.set()
         for name in tuple(self._processes):
             self._end(name)
@@ -138,7 +138,7 @@ class Kubernetes:
 
 @contextmanager
 def running_kubernetes(folder: Path) -> Iterator[tuple[Kubernetes, str]]:
-    """Yields the server and its URL; its pods end with it."""
+    """Yields the server and its URL. The pods end with the server."""
     kubernetes = Kubernetes(folder)
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,6 +1,6 @@
 """A project of a hundred pipelines with a thousand tables, made by hand, for tests of the page.
 
-No Spark and no broker is needed: the files of one small table serve as the files of all tables.
+Neither Spark nor a broker is needed: the files of one small table serve as the files of all tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES = 9
 
 
 def make_large(world: World, pipelines: int = PIPELINES) -> None:
-    """Makes pipelines `pipe000` and so on that serve, each with a topic of its own."""
+    """Makes serving pipelines `pipe000`, `pipe001` and so on, each with its own topic."""
     first = Path(table_path(world.store, world.build("web-1"), HITS.name))
     rejects = first.with_name(REJECTS_BIRTH.name)
     names = [f"pipe{number:03}" for number in range(pipelines)]
@@ -74,7 +74,7 @@ def make_large(world: World, pipelines: int = PIPELINES) -> None:
 
 
 def fold(world: World, name: str, number: int) -> None:
-    """Publishes frontier `number` of a pipeline's build, a minute after the one before."""
+    """Publishes frontier `number` of a pipeline's build, a minute after the frontier before it."""
     versions = {f"{name}_t{each}": 0 for each in range(TABLES)} | {REJECTS_BIRTH.name: 0}
     at = (datetime.now(UTC) - timedelta(minutes=max(0, 3 - number))).isoformat()
     frontier = Frontier(

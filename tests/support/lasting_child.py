@@ -1,4 +1,4 @@
-"""A child that keeps a record in a temporary file, reports its pid, and never ends."""
+"""A child process that keeps a record in a temporary file, reports its pid, and never exits."""
 
 from __future__ import annotations
 

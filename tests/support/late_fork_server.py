@@ -1,4 +1,4 @@
-"""A fork server whose first answer is late: the server has given up that child before."""
+"""A fork server whose first answer comes late, after the server has given up that child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition that loses its last batches, as an unclean leader election leaves it."""
+"""A partition that loses its last batches, as after an unclean leader election."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = 12
 
 
 class Restarted:
-    """A broker that is stopped, loses batches, and is started again."""
+    """A broker that can be stopped, lose batches, and be started again."""
 
     def __init__(self, root: Path, jars: Jars, java: Java) -> None:
         self._root, self._jars, self._java = root, jars, java
@@ -42,10 +42,10 @@ class Restarted:
 
 
 def lose_last_batches(root: Path, topic: str, partition: int = 0, *, batches: int = 1) -> int:
-    """Cuts the last batches off a partition of a stopped broker; returns its new end.
+    """Cuts the last batches off a partition of a stopped broker. Returns the partition's new end.
 
-    What belongs to the lost part goes with it, as a broker's own truncation does it: indexes are
-    made again, and the broker recovers as after a crash.
+    Files that belong to the lost part are deleted too, as in a broker's own truncation: the broker
+    makes the indexes again, and recovers as after a crash.
     """
     data = root / "broker" / "data"
     folder = data / f"{topic}-{partition}"
@@ -69,7 +69,7 @@ def lose_last_batches(root: Path, topic: str, partition: int = 0, *, batches: in
 
 
 def aborted_transaction(kafka: Restarted, topic: str) -> None:
-    """Produces a record of an aborted transaction, and its marker: two offsets without a record."""
+    """Produces a record in an aborted transaction, and its marker: two offsets without a record."""
     before = kafka.log.high_watermark([topic]).at(topic, 0)
     producer = Producer(
         {"bootstrap.servers": kafka.broker.bootstrap_servers, "transactional.id": topic}

@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python tests/support/losses.py
 
-measures anew and writes both tables into the page. `tests/e2e/test_losses.py` measures as well, and
+measures again and writes both tables into the page. `tests/e2e/test_losses.py` also measures, and
 compares its counts with those of the page.
 """
 
@@ -44,7 +44,7 @@ _CAREFUL = MappingProxyType({"min.insync.replicas": "2"})
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to produce: the producer's options, and the replicas and options of its topic."""
+    """A way to produce: the options of the producer, and the replicas and options of its topic."""
 
     acks: str
     is_idempotent: bool = False
@@ -52,7 +52,7 @@ class Way:
 
     @property
     def name(self) -> str:
-        """Returns the way as the table writes it."""
+        """Returns the name of the way as the table shows it."""
         idempotent = ", idempotent" if self.is_idempotent else ""
         return f"`acks={self.acks}`{idempotent}" + (
             ", unclean election" if self.is_careless else ""
@@ -65,9 +65,9 @@ class Way:
 
     @property
     def last_written(self) -> int:
-        """Returns the last record that the leader surely has before its followers go on.
+        """Returns the last record that the leader certainly has before its followers continue.
 
-        A broker reads the next request of a connection once the last one is answered.
+        A broker reads the next request of a connection only after it has answered the last one.
         """
         return BEHIND_AT if self.acks == "all" else KILLED_AT - 1
 
@@ -84,7 +84,7 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The records of one way, counted, and the times of their acknowledgements in seconds."""
+    """The record counts of one way to produce, and its acknowledgement times in seconds."""
 
     way: Way
     acknowledged: int
@@ -101,7 +101,7 @@ class Measured:
 
     @property
     def row(self) -> str:
-        """Returns the table's row."""
+        """Returns these counts as a row of the table."""
         times = (_percentile(self.latencies, share) * 1000 for share in (50, 99))
         cells = [
             self.way.name,
@@ -114,14 +114,14 @@ class Measured:
 
     @property
     def noticed(self) -> str:
-        """Returns who notices the loss, if there is one."""
+        """Returns who notices the loss, or `-` if there is no loss."""
         noticed = [*(["Kappa"] if self.lost_ends else []), *(["producer"] if self.is_told else [])]
         return " and ".join(noticed) or ("nobody" if self.lost else "-")
 
 
 @dataclass
 class _Sender:
-    """A producer of numbered records at a steady rate, with the time of each acknowledgement."""
+    """A producer of numbered records at a steady rate; notes each acknowledgement's time."""
 
     way: Way
     bootstrap_servers: str
@@ -142,7 +142,7 @@ class _Sender:
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Takes acknowledgements within the block."""
+        """Receives acknowledgements within the block."""
 
         def poll() -> None:
             while not self._ends.is_set():
@@ -160,7 +160,7 @@ class _Sender:
             thread.join()
 
     def send(self, first: int, end: int) -> None:
-        """Sends the records of a range, each at its time."""
+        """Sends the records of a range, each at its scheduled time."""
         began = time.monotonic()
         for number in range(first, end):
             while (early := began + (number - first) / _RATE_A_SECOND - time.monotonic()) > 0:
@@ -173,7 +173,7 @@ class _Sender:
                 )
 
     def flush(self) -> None:
-        """Waits until each record is settled."""
+        """Waits until every record is acknowledged or failed."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while len(self._producer) > 0:
             assert time.monotonic() < deadline, "the producer has records that are not settled"
@@ -196,7 +196,7 @@ def number_of(value: bytes | None) -> int:
 
 
 def measure(cluster: ThreeBrokers, way: Way) -> Measured:
-    """Produces in one way, while the leader is killed; counts what the log has of it."""
+    """Produces in one way while the leader is killed, and counts the records that the log has."""
     cluster.wait_until_whole()
     leader, follower, third = NODES
     replicas = (leader, follower) if way.is_careless else NODES
@@ -254,7 +254,7 @@ def measure(cluster: ThreeBrokers, way: Way) -> Measured:
 
 
 def table(measured: Sequence[Measured]) -> str:
-    """Returns the table of all ways."""
+    """Returns a table with a row for each way."""
     head = (
         "| producer | sent | acknowledged | of these lost | doubled | noticed by | p50 | p99 "
         "| after the kill |\n|---|---:|---:|---:|---:|---|---:|---:|---:|"
@@ -263,9 +263,10 @@ def table(measured: Sequence[Measured]) -> str:
 
 
 def ensure_told(page: str, measured: Sequence[Measured]) -> None:
-    """Asserts that a page has these ways, that its zeros are zeros, and who notices a loss.
+    """Asserts that a page lists these ways with right zeros, and says who notices each loss.
 
-    A record is doubled if a follower has it already as the leader dies, which is likely.
+    Whether a record is doubled depends on chance: a record is doubled if a follower already has it
+    when the leader dies, which is likely.
     """
     told = cells_of(page, "acks")
     assert [cells[0] for cells in told] == [each.way.name for each in measured]
@@ -276,7 +277,7 @@ def ensure_told(page: str, measured: Sequence[Measured]) -> None:
 
 
 def cells_of(page: str, name: str) -> list[list[str]]:
-    """Returns the cells of each row of a table that is written into a page."""
+    """Returns the cells of each row of the table `name` in a page."""
     found = _marks(name).search(page)
     assert found is not None, f"the page has no marks of {name}"
     _, _, *rows = found[2].splitlines()

@@ -1,4 +1,4 @@
-"""A machine whose environment has no keys of a bucket, but ways to get them."""
+"""A machine whose environment has no keys of a bucket, but offers ways to get them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOKEN = "the-container's-own"
 
 @dataclass
 class Machine:
-    """The service of a container that gives keys to those of its `environment`."""
+    """The service of a container that gives keys to processes with its `environment`."""
 
     keys: tuple[str, str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Machine:
 
 @contextmanager
 def running_machine(keys: tuple[str, str], folder: Path) -> Iterator[Machine]:
-    """Gives a machine whose service runs meanwhile, and whose user has no keys in files yet."""
+    """Runs the service of a machine within the block. The user has no keys in files yet."""
     machine = Machine(keys)
 
     class Service(BaseHTTPRequestHandler):
@@ -53,7 +53,7 @@ def running_machine(keys: tuple[str, str], folder: Path) -> Iterator[Machine]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """No request is printed."""
+            """Prints no request."""
 
     (folder / "token").write_text(_TOKEN)
     for name in ("credentials", "config"):

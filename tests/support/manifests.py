@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes as Kubernetes gets them, and its own schema of them."""
+"""The manifests of deploy/kubernetes as Kubernetes gets them, and the schema of Kubernetes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 def patched(given: Any, patch: Any) -> Any:
-    """Merges a patch as Kubernetes does, where what lists have is known by its name."""
+    """Merges a patch as Kubernetes does. The items of lists are matched by their names."""
     if isinstance(given, dict) and isinstance(patch, dict):
         both = {name: patched(given[name], patch[name]) for name in given.keys() & patch.keys()}
         return {**given, **patch, **both}
@@ -53,7 +53,7 @@ def patched(given: Any, patch: Any) -> Any:
 
 
 def built(folder: Path) -> Manifests:
-    """Returns what `kubectl apply -k` sends."""
+    """Returns the manifests that `kubectl apply -k` sends."""
     (kustomization,) = documents(folder / "kustomization.yaml")
     found: Manifests = {}
     for name in kustomization["resources"]:
@@ -76,7 +76,7 @@ def _definitions() -> dict[str, Any]:
 
 
 def errors(manifest: dict[str, Any]) -> list[str]:
-    """Returns what Kubernetes' own schema refuses."""
+    """Returns the errors of a manifest against the schema of Kubernetes."""
     schema = {**_definitions(), "$ref": f"#/$defs/{KINDS[manifest['kind']]}"}
     return [
         error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(manifest)
@@ -99,7 +99,10 @@ def executor_of(manifests: Manifests) -> dict[str, Any]:
 def environment(
     env: list[dict[str, Any]], fields: Mapping[str, str] = FIELDS
 ) -> Iterator[tuple[str, str]]:
-    """Yields what Kubernetes makes of a container's variables; one may name those before it."""
+    """Yields a container's variables with their values, as Kubernetes resolves them.
+
+    A variable may name the variables before it.
+    """
     before: dict[str, str] = {}
     for each in env:
         match each:

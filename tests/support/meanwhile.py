@@ -1,6 +1,6 @@
-"""A producer and a client of HTTP that go on beside a platform whose processes are killed.
+"""A producer and an HTTP client that go on while processes of a platform are killed.
 
-What is killed costs them time, and nothing else: they connect again, and count how often.
+A kill costs them only time: they connect again, and count how often.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _ANSWER_SECONDS = 60.0
 
 
 class Beside:
-    """A task that a thread of its own does again and again until it is asked to end.
+    """A task that its own thread repeats until the task is asked to end.
 
-    `failed` is what it died of. Who holds its `turn` has it wait between two rounds.
+    `failed` is the error that ended it. While somebody holds its `turn`, the task waits between two
+    rounds.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class Beside:
 
 
 def note(bed: Testbed, what: str) -> None:
-    """Writes down what was done to a platform, and when: for a test that failed."""
+    """Writes down what was done to a platform and when, for the analysis of a failed test."""
     with (bed.folder / "story.txt").open("a", encoding="utf-8") as story:
         print(datetime.now(UTC).isoformat(timespec="milliseconds"), what, file=story)
 
@@ -75,7 +76,7 @@ _Doing = TypeVar("_Doing", bound=Beside)
 
 @contextmanager
 def beside(doing: _Doing) -> Iterator[_Doing]:
-    """Runs it within the block. Asserts that it lived to the end."""
+    """Runs the task within the block. Asserts that it did not fail."""
     thread = threading.Thread(target=doing.run, daemon=True)
     thread.start()
     try:
@@ -87,7 +88,7 @@ def beside(doing: _Doing) -> Iterator[_Doing]:
 
 
 class Producing(Beside):
-    """Produces turn after turn; what was under way when a broker was killed may be missing."""
+    """Produces turn after turn. Records under way when a broker was killed may be missing."""
 
     def __init__(
         self, bed: Testbed, records: Records, *, turn_seconds: float = _TURN_SECONDS
@@ -104,13 +105,13 @@ class Producing(Beside):
 
     @property
     def acknowledged(self) -> int:
-        """Returns the number of acknowledged records, those of the turn under way too."""
+        """Returns the number of acknowledged records, including those of the turn under way."""
         before, producer = self._counted
         return before + (0 if producer is None else producer._count)
 
     @property
     def waits_seconds(self) -> float:
-        """Returns how long the turn under way has waited for its acknowledgements; 0 if none."""
+        """Returns the seconds that the turn under way has waited for acknowledgements, or 0."""
         since = self._waits_since
         return 0.0 if since is None else monotonic() - since
 
@@ -135,10 +136,10 @@ class Producing(Beside):
 
 
 class Asking(Beside):
-    """Asks over HTTP again and again, and connects anew each time.
+    """Asks over HTTP again and again, each time over a new connection.
 
-    `away` counts the connections that were refused, reset or never answered; `faults` are answers
-    that are errors, mixed, or of what was before. `answers` counts the others.
+    `away` counts the connections that were refused, reset or never answered. `faults` are answers
+    that are errors, mix several states, or go back. `answers` counts the other answers.
     """
 
     def __init__(self, bed: Testbed) -> None:

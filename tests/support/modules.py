@@ -1,7 +1,7 @@
 """The parts of a Python file that our rules are about: docstrings, imports, classes.
 
-Each file is parsed once in a process, and its tree is let go: the collector of garbage takes twice
-as long over hundreds of trees as their parsing took.
+Each file is parsed once per process, and its tree is not kept: with hundreds of trees, garbage
+collection takes twice as long as the parsing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HOLDING = ("body", "orelse", "finalbody", "handlers", "cases")
 
 @dataclass(frozen=True)
 class Documented:
-    """The docstring of a module, a class or a function; `decorators` as they are written."""
+    """The docstring of a module, a class or a function; `decorators` are the source texts."""
 
     name: str
     line: int
@@ -30,7 +30,11 @@ class Documented:
 
 @dataclass(frozen=True)
 class Module:
-    """A file: `running` imports leave out those that only types need, `classes` inner ones."""
+    """The parts of a file.
+
+    `running` are the imports without those that only type annotations need. `classes` does not
+    include inner classes.
+    """
 
     docstring: str
     documented: tuple[Documented, ...]
@@ -41,7 +45,7 @@ class Module:
 
 @cache
 def read(path: Path) -> Module:
-    """Returns what is written in a Python file."""
+    """Returns the parts of a Python file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return Module(
         ast.get_docstring(tree) or "",

@@ -1,4 +1,4 @@
-"""Servers of MQTT: a real one (mosquitto), and one that says what a test tells it to say."""
+"""Servers of MQTT: a real one (mosquitto), and one whose packets a test chooses."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def packets(connection: socket.socket) -> Iterator[mqtt5.Packet]:
 
 
 class Mosquitto:
-    """A mosquitto with its sessions in a folder, which can go away and come again."""
+    """A mosquitto whose sessions are in a folder. It can be stopped and started again."""
 
     def __init__(
         self, folder: Path, *, tls: tuple[Path, Path] | None = None, password: str = ""
     ) -> None:
-        """Takes certificate and key, and the password of the user `kappa`, if it asks for one."""
+        """Takes the certificate and key for TLS, and the password of the user `kappa`, if any."""
         self.port = free_port()
         self.folder = folder
         self._tls, self._password = tls, password
@@ -79,7 +79,7 @@ class Mosquitto:
             time.sleep(0.02)
 
     def go(self) -> None:
-        """Goes away; the sessions stay in the folder."""
+        """Stops the server; the sessions stay in the folder."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
@@ -123,10 +123,10 @@ class Mosquitto:
 
 
 class ToldServer:
-    """A server of MQTT that answers with the packets it was told, whatever they are.
+    """A server of MQTT that answers with exactly the packets that a test has given.
 
     `welcome` is sent after the connection's first packet, `granted` after a subscription, and then
-    each of `sends`, again at each connection. A mute server answers no ping.
+    each of `sends`. All are sent again at each connection. A mute server does not answer pings.
     """
 
     def __init__(self) -> None:
@@ -187,6 +187,6 @@ class ToldServer:
 
 
 def told_event(number: int, event: str, **more: object) -> bytes:
-    """Returns an event of QoS 1 as a packet; `more` are other fields of the packet."""
+    """Returns an event of QoS 1 as a packet; `more` sets further fields of the packet."""
     fields = {"topic": "plant/1", "qos": mqtt5.QoS.AT_LEAST_ONCE, "packet_id": number, **more}
     return mqtt5.PublishPacket(payload=event.encode(), **fields).write()

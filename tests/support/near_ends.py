@@ -1,6 +1,6 @@
-"""Sums near the ends of their types, for tests: contributions, and what readers see of them.
+"""Sums near the limits of their types, for tests: contributions, and what readers see.
 
-Contributions are what Spark's aggregate gives of a slice, made by plain Python.
+Contributions are made in plain Python. They equal the aggregates that Spark computes from a slice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FULL = 10**37
 
 
 def born(columns: str) -> TableBirth:
-    """Returns a table of sums and averages of these columns."""
+    """Returns a table with sums and averages of these columns."""
     sums = {f"{of}_total": sum_(of) for of in columns}
     folds = {**sums, **{f"{of}_mean": avg_(of) for of in columns}}
 
@@ -59,7 +59,7 @@ EXTREMES: dict[str, list[Any]] = {
 
 
 def contribution(key: str | None, values: dict[str, Value]) -> dict[str, Any]:
-    """Returns a key's contribution of one value of each column."""
+    """Returns a key's contribution from one value of each column."""
     row: dict[str, Any] = {"k": key}
     for of, value in values.items():
         for name in (f"{of}_total", f"{of}_mean"):
@@ -79,17 +79,17 @@ def contribution(key: str | None, values: dict[str, Value]) -> dict[str, Any]:
 
 
 def decimal(units: int, of: str) -> Decimal:
-    """Returns units as the column's decimal."""
+    """Returns a number of units as a decimal of the column."""
     return Decimal(units).scaleb(-SCALES[of], EXACT)
 
 
 def rows(contributions: Sequence[dict[str, Any]], columns: Any) -> pa.Table:
-    """Returns rows as Arrow has them, by their columns and Spark's types."""
+    """Returns the rows as an Arrow table with Spark's types of the columns."""
     return pa.Table.from_pylist(list(contributions), arrow_schema(columns))
 
 
 def expected(values: Sequence[dict[str, Value]]) -> dict[str, Any]:
-    """Returns what readers see of one key's contributions, by whole numbers of any size."""
+    """Computes the row that readers see of one key, with integers of any size."""
     row: dict[str, Any] = {}
     limits = {"n": (-(2**63), 2**63 - 1), "d": (1 - 10**22, 10**22 - 1), "w": (1 - FULL, FULL - 1)}
     for of in (each for each in SCALES if each in values[0]):
@@ -105,7 +105,7 @@ def expected(values: Sequence[dict[str, Value]]) -> dict[str, Any]:
 
 
 def drawn(of: str, slices: int) -> list[dict[str | None, dict[str, Value]]]:
-    """Draws a value of a column for some keys, slice by slice."""
+    """Draws a value of a column for some keys, for each slice."""
     draw = random.Random(of)
     return [
         {
@@ -118,5 +118,5 @@ def drawn(of: str, slices: int) -> list[dict[str | None, dict[str, Value]]]:
 
 
 def units(value: Any, of: str) -> Value:
-    """Returns a record's value in units of its column, or as the double that it is."""
+    """Returns a record's value in units of its column, or unchanged if it is a double."""
     return int(value.scaleb(SCALES[of], EXACT)) if isinstance(value, Decimal) else value

@@ -1,6 +1,6 @@
-"""Random queries of nested names: `with`, subqueries, set operations and shadowing.
+"""Random queries with nested names: `with`, subqueries, set operations and shadowing.
 
-Each relation has one column `n`, and each name of a `with` is used, so DuckDB looks all of them up.
+Each relation has one column `n`. Each name of a `with` is used, so DuckDB looks up all names.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _RECURSIVE = ("union", "union all", "union all", "intersect", "union all by name
 
 @st.composite
 def queries(draw: st.DrawFn, depth: int = 3, scope: tuple[str, ...] = ()) -> str:
-    """Draws a query of one column `n`; most of its names are those of `scope`, or allowed."""
+    """Draws a query of one column `n`; most of its names are in `scope` or are allowed tables."""
     kind = draw(st.integers(0, 7)) if depth else 0
     if kind >= 5:
         return draw(_with(depth, scope))

@@ -17,7 +17,7 @@ CREDENTIALS = {KEY: "kappa-tests-key", SECRET: "kappa-tests-secret-2718281828"}
 
 
 class ObjectStore(RunningStore):
-    """A server of one bucket that listens on this machine alone; its objects are in `folder`."""
+    """A server with one bucket that listens on this machine only; its objects are in `folder`."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         environment = {**os.environ, **CREDENTIALS}
@@ -25,13 +25,13 @@ class ObjectStore(RunningStore):
         self._roots = itertools.count()
 
     def new_root(self) -> str:
-        """Returns the URL of a root of a test's own."""
+        """Returns the URL of a new root for one test."""
         return f"s3://{BUCKET}/test-{next(self._roots)}/kappa"
 
 
 @contextmanager
 def running_object_store(folder: Path, *options: str) -> Iterator[ObjectStore]:
-    """Gives a server that runs meanwhile; its objects are deleted with it."""
+    """Runs a server within the block, and deletes its objects afterwards."""
     running = ObjectStore(folder, *options)
     running.start()
     try:

@@ -1,4 +1,4 @@
-"""An OpenID Connect issuer on 127.0.0.1: its document, its keys, and the tokens that it signs."""
+"""An OpenID Connect issuer on 127.0.0.1: its document, its keys, and its signed tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUDIENCE, CLIENT_SECRET = "kappa", "s3cret-of-the-client"
 
 
 class OidcIssuer:
-    """A server of keys. `asked` has the paths of all requests; `is_away` refuses them."""
+    """A server of keys. `asked` contains the paths of all requests; `is_away` refuses requests."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.asked: list[str] = []
@@ -71,7 +71,7 @@ class OidcIssuer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def document(self, path: str) -> Any:
-        """Returns the document at a path; None if nothing is there."""
+        """Returns the document at a path, or None if there is none."""
         match path:
             case "/.well-known/openid-configuration":
                 return {
@@ -86,7 +86,7 @@ class OidcIssuer:
                 return None
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        """Returns the claims of a person, with some of them changed; None leaves a claim out."""
+        """Returns the claims of a person, with `changes`; a claim that is None is left out."""
         now = int(time.time())
         claims = {
             "iss": self.url,
@@ -100,13 +100,16 @@ class OidcIssuer:
         return {name: value for name, value in claims.items() if value is not None}
 
     def token(self, key: Key | None = None, **changes: Any) -> str:
-        """Signs the claims of a person, by the newest key or by another."""
+        """Signs the claims of a person, with the newest key or with `key`."""
         key = key or self.keys[-1]
         header = {"alg": "RS256" if isinstance(key, RSAKey) else "ES256", "kid": key.kid}
         return jwt.encode(header, self.claims(**changes), key)
 
     def signs_in(self, url: str, **changes: Any) -> dict[str, str]:
-        """Signs a person in who was sent to `url`; returns what the person brings back."""
+        """Signs in a person who was sent to `url`.
+
+        Returns the parameters with which the browser comes back.
+        """
         asked = dict(parse_qsl(urlsplit(url).query))
         assert url.startswith(f"{self.url}/authorize?")
         assert (asked["response_type"], asked["client_id"]) == ("code", AUDIENCE)
@@ -115,7 +118,7 @@ class OidcIssuer:
         return {"code": code, "state": asked["state"]}
 
     def exchanged(self, asked: dict[str, str], login: str) -> tuple[int, dict[str, str]]:
-        """Exchanges a code, once, for whoever began the sign-in."""
+        """Exchanges a code for a token, once, for the client that began the sign-in."""
         begun, changes = self._codes.pop(asked.get("code", ""), ({}, {}))
         digest = hashlib.sha256(asked.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -140,5 +143,5 @@ class OidcIssuer:
 
 
 def new_key(kid: str) -> ECKey:
-    """Makes a key of a name."""
+    """Makes a key with this id."""
     return ECKey.generate_key("P-256", {"kid": kid, "use": "sig", "alg": "ES256"})

@@ -1,4 +1,4 @@
-"""An operator who types commands at random, and two who type at once."""
+"""An operator who types random commands, and two operators who type at the same time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PAUSE_SECONDS = (0.5, 5.0)
 class Operator(Beside):
     """Deploys, replays, undoes, abandons, pauses, collects and scrubs, at random.
 
-    `done` counts the commands by their exit codes, `told` has what the refused ones said.
+    `done` counts the commands by exit code; `told` contains the messages of the refused commands.
     """
 
     def __init__(self, bed: Testbed, seed: int) -> None:
@@ -84,7 +84,7 @@ class Operator(Beside):
             self._count(("undo",), said)
 
     def _two(self) -> None:
-        """Two operators at once, each with a command that changes what serves."""
+        """Runs two operators' commands at once, each of which changes the serving build."""
         commands = self._draw.choices(
             (("deploy", "--yes"), ("replay", "shop", "--yes"), ("undo", "--yes"), ("abandon",)), k=2
         )
@@ -109,9 +109,9 @@ class Operator(Beside):
 
 
 def at_once(bed: Testbed, *commands: tuple[str, ...], stopped: int | None = None) -> list[Said]:
-    """Has two operators type at once; returns what each was told.
+    """Runs commands of two operators at once; returns the result of each.
 
-    The process `stopped` stands still until one of them has ended.
+    The process `stopped` is suspended until one of the commands has ended.
     """
     with nullcontext() if stopped is None else standing_still(stopped):
         both = [
@@ -128,9 +128,9 @@ def at_once(bed: Testbed, *commands: tuple[str, ...], stopped: int | None = None
 
 
 def two_undos(bed: Testbed, *, stopped: int | None = None) -> list[Said]:
-    """Undoes twice at once, and asserts that each says what it did itself.
+    """Runs two undos at once, and asserts that each reports its own work.
 
-    One that came second is refused with the name of the first, or comes after it as a redo.
+    The second undo is refused with the name of the first, or comes after the first as a redo.
     """
     said = at_once(bed, *[("undo", "shop", "--yes")] * 2, stopped=stopped)
     assert_each_tells_its_own(bed, said)
@@ -138,7 +138,7 @@ def two_undos(bed: Testbed, *, stopped: int | None = None) -> list[Said]:
 
 
 def overtaken_undo(bed: Testbed) -> list[Said]:
-    """Undoes, and redoes before the first operator is told that it is done; returns both."""
+    """Undoes, and redoes before the first operator is told; returns both results."""
     before = bed.state()
     slow = bed.start("undo", "shop", "--yes", KAPPA_BY="operator 1")
     bed.wait(lambda: bed.state().rollouts[-1].id > before.last, "the request")
@@ -152,7 +152,7 @@ def overtaken_undo(bed: Testbed) -> list[Said]:
 
 
 def assert_each_tells_its_own(bed: Testbed, said: list[Said]) -> None:
-    """Asserts that an undo that is done names its own generation, and a refused one the first."""
+    """Asserts that each undo reports its own generation, and a refused undo the first operator."""
     state, made = bed.state(), []
     for each in said:
         if each.code == ExitCode.OK:

@@ -1,4 +1,4 @@
-"""Versions of one pipeline that differ in code, views and checks, with the parts that count."""
+"""Versions of one pipeline that differ in code, views and checks, with the parts of each."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def declared(
 
 
 def born(build: str, of: Declared) -> Birth:
-    """Returns the birth certificate of a build of what is declared."""
+    """Returns the birth certificate of a build of this declaration."""
     return replace(
         birth(build, of),
         declarations=declaration_lines(of.pipeline),

@@ -1,7 +1,7 @@
 """A platform with a history, made by hand, for tests of the page.
 
-Its builds served, serve, wait and failed; it has tables and rejects. `EVIL` is wherever a stranger
-could have put it: in records, keys, reasons and names of people.
+Its builds have served, serve, wait or have failed; it has tables and rejects. `EVIL` is in every
+place that a stranger can write: in records, keys, reasons and names of people.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ BY_PAGE = "select page, sum(hits)::bigint as hits from page_hits group by page o
 
 
 class FakeLog:
-    """A broker for the pages: one topic of two partitions with an evil record, and another.
+    """A broker for the pages, with one topic of two partitions that contain an evil record.
 
-    The other topic is not of this platform.
+    It has another topic, which does not belong to this platform.
     """
 
     def __init__(self, partitions: int = 2) -> None:
@@ -159,13 +159,13 @@ class World:
         self.desk = SharedLooks(self.here, connect=lambda: self.log)  # type: ignore[arg-type, return-value]
 
     def be_up(self) -> None:
-        """Makes this process the supervisor, as far as others can see."""
+        """Makes this process look like the supervisor."""
         me = process_id(os.getpid())
         assert me is not None
         put_running(self.store, Running(me.pid, me.born, "127.0.0.1:1", ""))
 
     def append(self, *events: Event, ago: float = 0.0) -> None:
-        """Appends events to the journal, as of some seconds ago."""
+        """Appends events to the journal, dated some seconds `ago`."""
         last = max((record.number for record in self.journal.after(0)), default=0)
         for number, event in enumerate(events, start=last + 1):
             at = (datetime.now(UTC) - timedelta(seconds=ago)).isoformat(timespec="milliseconds")
@@ -250,7 +250,7 @@ class World:
         frontiers.publish(replace(last, number=last.number + 1, versions=versions, published_at=at))
 
     def declares_board(self, name: str, text: str) -> None:
-        """Writes the file of a board into the project."""
+        """Writes a board's file into the project."""
         folder = self.here.settings.project / "boards"
         folder.mkdir(exist_ok=True)
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")
@@ -288,7 +288,7 @@ class World:
         ago: float = 0.0,
         pipeline: str = "web",
     ) -> None:
-        """Lets a rollout's build serve: held, served, with a receipt."""
+        """Makes a rollout's build serve: held, served, with a receipt."""
         if before is not None:
             self.append(Held(rollout, before, 1), ago=ago)
         receipt = Receipt(
@@ -301,9 +301,9 @@ class World:
         self.append(Served(rollout, generation, serving, receipt), ago=ago)
 
     def waits(self, build: str, live: str, *, reason: str = "", ago: float = 0.0) -> int:
-        """Makes a candidate that is ready and was compared; returns its rollout's number.
+        """Makes a candidate that is ready and compared; returns the number of its rollout.
 
-        The candidate is ready since some seconds `ago`, after a replay that took twice as long.
+        The candidate has been ready for `ago` seconds, after a replay that took twice as long.
         """
         reasons = (reason or f"function web changed {EVIL}",)
         candidate = Staged("web", build, self.version_of(build), reasons, auto_promote=False)
@@ -333,8 +333,8 @@ class World:
     def lives(self) -> int:
         """Makes the whole history, and returns the number of the rollout that waits.
 
-        It has two generations, a kept build, that candidate, one that failed, and one that was
-        abandoned.
+        The history has two generations, a kept build, the waiting candidate, a candidate that
+        failed, and one that was abandoned.
         """
         for number, hits, rows in ((1, 1, ROWS), (2, 1, ROWS), (3, 2, ROWS + 2)):
             self.build(f"web-{number}", hits=hits, rows=rows, evil=EVIL)
@@ -350,7 +350,7 @@ class World:
         return self.waits("web-3", "web-2")
 
     def alerts(self) -> None:
-        """Lets an alert show messages on the page, and another give one up."""
+        """Makes an alert with messages on the page, and an alert that has given up a message."""
         at = self.now.timestamp()
         for op, place in (("insert", {"after": {"page": EVIL}}), ("more", {"more": 7})):
             body = {"alert": "busy", "id": op, "op": op, **place, "at": time_as_text(at)}
@@ -365,7 +365,7 @@ class World:
         put_alert_progress(self.store, "late", progress)
 
     def notices(self) -> None:
-        """Shows notices on the page: of a failed rollout, a stopped build, drift and the disk."""
+        """Shows notices on the page: a failed rollout, a stopped build, drift, and a full disk."""
         found = (
             Notice("f", "rollout_failed", f"rollout 3 failed {EVIL}", EVIL, EVIL, "web-f", 3),
             Notice("s", "build_stopped", "the job has stopped", "mend it", "web", EVIL),

@@ -1,8 +1,8 @@
-"""States in parts: what depends on some is computed once for all states that share these.
+"""States in parts: a result that depends on some parts is computed once per value of these parts.
 
-A state is a whole number in which each part has its own bits, which number the values that this
-part ever had. So a search through hundreds of thousands of states compares and changes numbers, and
-an actor is asked for its moves only where what it sees is new.
+A state is an integer in which each part has its own bits. These bits number the values that the
+part has had so far. So a search through hundreds of thousands of states compares and changes
+integers, and an actor is asked for its moves only if the parts that it sees are new.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 
 
 class Unseen:
-    """A part that is not seen: it may be handed on as it is, and looked at in no way."""
+    """A hidden part: it may be passed on, but any look at it fails."""
 
     def _refuse(self, *_: object) -> Never:
         raise AssertionError("a part is looked at that was not declared as seen")
@@ -34,7 +34,7 @@ UNSEEN = Unseen()
 
 
 class Parts:
-    """The values that each part of a state ever had, by number."""
+    """All values that each part of a state has had so far, by number."""
 
     def __init__(self, first: Values) -> None:
         """Takes in the parts of the first state."""
@@ -43,14 +43,14 @@ class Parts:
         self.first = sum(self._bits(part, value) for part, value in enumerate(first))
 
     def values(self, state: int, seen: frozenset[int]) -> Values:
-        """Returns the parts of a state that are seen, and UNSEEN in place of others."""
+        """Returns the visible parts of a state, with UNSEEN for the others."""
         return tuple(
             values[state >> _BITS * part & _ALL] if part in seen else UNSEEN
             for part, values in enumerate(self._values)
         )
 
     def change(self, before: Values, after: Values) -> tuple[int, int]:
-        """Returns the bits that a move keeps, and those that it sets."""
+        """Returns the bits that a move keeps, and the bits that it sets."""
         changed = [part for part, value in enumerate(after) if value is not before[part]]
         return ~mask(changed), sum(self._bits(part, after[part]) for part in changed)
 
@@ -64,10 +64,10 @@ class Parts:
 
 
 class Seeing(Generic[Answer]):
-    """A function of some parts of a state, which is asked once for each of their values."""
+    """A function of some parts of a state, which is called once per combination of their values."""
 
     def __init__(self, parts: Parts, seen: Iterable[int], ask: Callable[[Values], Answer]) -> None:
-        """Takes in the function: it gets all parts, of which it may look at those in `seen`."""
+        """Takes the function `ask`: it gets all parts, but may look only at the parts in `seen`."""
         self._parts, self._seen, self._ask = parts, frozenset(seen), ask
         self.mask = mask(self._seen)
         self.known: dict[int, Answer] = {}
@@ -85,7 +85,7 @@ Moves: TypeAlias = Callable[[Values], Iterable[tuple[str, Values]]]
 def moves_of(
     parts: Parts, actors: Iterable[tuple[Iterable[int], Moves]]
 ) -> Callable[[int], Iterator[tuple[str, int]]]:
-    """Makes the moves of a state from those of actors, each with the parts that it sees."""
+    """Returns the moves of a state: those of all actors, each with the parts that it sees."""
 
     def changes(ask: Moves, before: Values) -> tuple[tuple[str, int, int], ...]:
         return tuple((name, *parts.change(before, after)) for name, after in ask(before))

@@ -33,13 +33,13 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 class Reader:
-    """A person who pastes what the pages show, into one shell in one project.
+    """A person who pastes what the pages show into one shell in one project.
 
-    The project's typist, if it has one, may be the `kappa` among the programs (typed.py).
+    The project's typist, if there is one, may act as the `kappa` among the programs (typed.py).
     """
 
     def __init__(self, bed: Testbed, programs: Path, at: Path | None = None) -> None:
-        """Begins in the folder `at`, or in the project; `cd` leads to another one."""
+        """Begins in the folder `at`, or in the project; `cd` changes the folder."""
         self.bed = bed
         self.at = at or bed.folder
         self._inherited = (
@@ -53,7 +53,7 @@ class Reader:
         }
 
     def paste(self, page: str) -> str:
-        """Does what the page shows, and returns what the screen shows."""
+        """Writes the files and runs the commands of a page, and returns the output."""
         screen = ""
         for block in blocks(page):
             if block.kind == "python" and (named := FILE.match(block.text)):
@@ -65,7 +65,7 @@ class Reader:
         return screen
 
     def type_in(self, text: str, page: str = "typed") -> str:
-        """Runs commands in the shell, and returns what the screen shows."""
+        """Runs commands in the shell, and returns the output."""
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as place:
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", f'{text}\npwd > "{place.name}"'],

@@ -1,7 +1,7 @@
-"""Acts that stand still in their middle while others act, as paused processes do.
+"""Acts that stop in the middle while other acts run, as paused processes do.
 
-Each act has a thread of its own, and one thread runs at a time: an act gives the turn back at an
-effect, and takes it again later. So a seed decides all, and a run of it is always the same.
+Each act has its own thread, and one thread runs at a time: an act gives the turn back at an effect,
+and takes it again later. So a seed decides everything, and each run of a seed is the same.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 
 class Act:
-    """One act: it runs when it is given the turn, to its pause or to its end."""
+    """One act. When it gets the turn, it runs to its pause or to its end."""
 
     def __init__(self, name: str, work: Callable[[], None], *, stops_at: int) -> None:
-        """Takes in `stops_at`: the number of its own effects after which it pauses, once."""
+        """Takes in `stops_at`: after this number of its own effects the act pauses, once."""
         self.name = name
         self.ended = False
         self._work = work
@@ -25,7 +25,7 @@ class Act:
         self._thread.start()
 
     def go_on(self) -> None:
-        """Lets it run until it pauses or ends. Raises what it ended with."""
+        """Runs the act until it pauses or ends. Raises the error with which it ended."""
         self._mine.release()
         self._theirs.acquire()
         if self.ended:
@@ -34,7 +34,7 @@ class Act:
             raise self._error
 
     def effect(self) -> None:
-        """Counts an effect, if this act is at it: it may stand still here."""
+        """Counts an effect if this act causes it, and may pause here."""
         if threading.current_thread() is not self._thread:
             return
         self._left -= 1

@@ -1,4 +1,4 @@
-"""A spare without Spark, which is ready at once: tasks, door and end are a spare's own."""
+"""A spare without Spark, which is ready at once. Its tasks, door and end are those of any spare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines, births and logs in the domain's words, with defaults for all but the point."""
+"""Pipelines, births and logs with defaults, so that a test states only what matters to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Postgres server of Kappa over builds made by hand, and where its clients connect."""
+"""A Postgres server of Kappa over builds made by hand, and the address for its clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKEN = "a-token-that-nobody-has-guessed"
 
 
 class PostgresThread:
-    """A server in a thread of this process, with a sandbox of its own."""
+    """A server in a thread of this process, with its own sandbox."""
 
     def __init__(
         self,
@@ -64,17 +64,17 @@ class PostgresThread:
 
     @property
     def dsn(self) -> str:
-        """Returns the address as clients write it."""
+        """Returns the address as a URL."""
         return f"postgresql://reader:{self.token or ''}@127.0.0.1:{self.port}/kappa"
 
     @property
     def words(self) -> dict[str, object]:
-        """Returns the address as arguments by name."""
+        """Returns the address as named arguments."""
         user = {"user": "reader", "password": self.token or ""}
         return {"host": "127.0.0.1", "port": self.port, **user}
 
     def psql(self, *commands: str, sslmode: str = "prefer") -> str:
-        """Runs commands in psql, without a user's own settings; returns all that psql says."""
+        """Runs commands in psql, without the user's settings; returns its whole output."""
         options = [part for each in commands for part in ("-c", each)]
         place = {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGDATABASE": "kappa"}
         user = {"PGUSER": "reader", "PGPASSWORD": self.token or "", "PGSSLMODE": sslmode}
@@ -93,7 +93,7 @@ class PostgresThread:
 
 
 def certificate_context(folder: Path) -> ssl.SSLContext:
-    """Makes a certificate for 127.0.0.1 that signs itself, and the server's side of TLS."""
+    """Makes a self-signed certificate for 127.0.0.1; returns the TLS context of the server."""
     from kappa.serving.postgres.server import tls_context
 
     certificate, key = folder / "server.pem", folder / "server.key"

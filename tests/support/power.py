@@ -1,9 +1,9 @@
-"""A disk that loses power: what was not synced is lost, torn or in another order.
+"""A disk that loses power: what was not synced is lost, torn or reordered.
 
-It watches `os.fsync` of this process. A file's bytes last once the file was synced, a name in a
-folder once the folder was. `cut` makes a folder anew as a power loss may leave it: each name that
-has not lasted may be there or not, alone, and bytes that have not lasted are all there, none, some
-or zeros. No file system loses more, and most lose less.
+The module watches `os.fsync` of this process. A file's bytes are durable once the file was synced,
+and a name in a folder once the folder was synced. `cut` creates the folder again as a power loss
+may leave it: each name that is not durable may be there or not, independently. Bytes that are not
+durable are all there, none, some, or zeros. No file system loses more, and most lose less.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Disk:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watches all syncs within the block; what is there at its start lasts."""
+        """Watches all syncs within the block. What is there at the start is durable."""
         synced = os.fsync
         self._settle()
 

@@ -11,9 +11,9 @@ from pathlib import Path
 def run_program(
     *command: object, folder: Path | None = None, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command with nothing to read; `environment` is added to this process's own.
+    """Runs a command with empty input; `environment` is added to that of this process.
 
-    Raises CalledProcessError where the command fails and `check` is set.
+    Raises CalledProcessError if the command fails and `check` is True.
     """
     return subprocess.run(
         [*map(str, command)],

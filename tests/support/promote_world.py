@@ -4,12 +4,12 @@ It has jobs, controllers, a reader and operators. The platform's own functions d
 of a rollout (replay/rollout/promote.py), the state after a record (replay/rollout/fold.py), the
 hold of a build (kappa/state/journal/projections.py), operators' requests
 (replay/rollout/operator_requests.py).
-Only reads and writes of processes are written here, one a step. They are those of
+
+Only the reads and writes of processes are written here, one per step. They are those of
 kappa/engine/write/publisher.py, engine/write/maintenance.py, replay/rollout/garbage.py and
-serving/query/pin/catalog.py. A controller that stops for ever has died, so its record lands late in
-what follows. A job's put is left behind when it dies, and may land at any later moment. `Without`
-takes one ingredient of the protocol away. explored.py searches; test_promote_model.py has the
-assertions.
+serving/query/pin/catalog.py. A controller that stops for ever has died, so its record lands late.
+If a job dies, its put remains, and may land at any later moment. `Without` takes one ingredient of
+the protocol away. explored.py searches; test_promote_model.py has the assertions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BUILDS = ("a", "b", "c", "d")
 
 
 class Without(StrEnum):
-    """The ingredient that is taken away."""
+    """The ingredient of the protocol that is taken away."""
 
     NOTHING = "nothing"
     ACKNOWLEDGEMENT = "waiting for the live job to acknowledge the hold"
@@ -73,12 +73,12 @@ class Without(StrEnum):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The size of the world: offsets run to `offsets`, and each failure may occur so often.
+    """The size of the world: the largest offset is `offsets`, and each failure has a maximum count.
 
-    `caught_up`: the candidates are at the last offset from the start, and their jobs only answer
-    holds; so are both builds of a second pipeline, which only switches beside the first. `overlay`:
-    the candidate of the first pipeline serves the tables of the build that serves. `leaves`: a
-    reader may leave its pin for a later one, whoever answered what in between.
+    With `caught_up`, the candidates are at the last offset from the start, and their jobs only
+    answer holds. So are both builds of a second pipeline, which only switches in parallel with the
+    first. With `overlay`, the candidate of the first pipeline serves the tables of the serving
+    build. With `leaves`, a reader may leave its pin for a later one, whoever answered in between.
     """
 
     offsets: int = 2
@@ -98,13 +98,13 @@ class Bounds:
 
 
 class Violation(Exception):
-    """A state that must never be."""
+    """Raised at a state that must never be."""
 
 
 class Front(NamedTuple):
-    """A published frontier, whose offset is the version of its tables.
+    """A published frontier, whose offset is also the version of its tables.
 
-    Its epoch names the job that put it, and decides nothing.
+    Its epoch names the job that put it, and has no effect.
     """
 
     number: int
@@ -117,17 +117,17 @@ NOTHING = Front(0, 0, 0)
 
 
 class Job(NamedTuple):
-    """A living process: the frontier it published or found last, and its next step."""
+    """A living process: the frontier that it last published or found, and its next step."""
 
     known: Front
     doing: tuple[object, ...] | None
 
 
 class Build(NamedTuple):
-    """Puts and locks of a build.
+    """The puts and locks of a build.
 
-    `late`: puts of dead processes that may still land. `gone`: deleted versions, as bits. `locked`:
-    by a controller.
+    `late` contains puts of dead processes that may still land. `gone` contains the deleted
+    versions, as bits. `locked` is True if a controller has the lock.
     """
 
     front: Front
@@ -139,9 +139,10 @@ class Build(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """A controller: `looked`, the journal as it read it;
+    """A controller.
 
-    the candidate's frontier; its next step.
+    `looked` is the journal as the controller read it; `candidate` is the candidate's frontier;
+    `act` is the next step.
     """
 
     looked: int = -1
@@ -165,8 +166,8 @@ class Left(NamedTuple):
 class Reader(NamedTuple):
     """One reader: its place, generation, builds, lease, and answers.
 
-    The lease is 0 (none), 1 (good) or 2 (over). Of a pin that was `left`, all is looked at once, in
-    any order: `looked` is what it has looked at.
+    The lease is 0 (none), 1 (good) or 2 (over). If the reader has `left` a pin, it checks
+    everything of that pin at once, in any order: `looked` contains the checks that are done.
     """
 
     at: str
@@ -182,7 +183,7 @@ class Reader(NamedTuple):
 
 
 class World(NamedTuple):
-    """The whole world; readers get the map of `shown`, if map and generation are apart."""
+    """The whole world. Readers get the map of `shown`, if map and generation are separate."""
 
     builds: tuple[Build, ...]
     controllers: tuple[Controller, ...]
@@ -202,7 +203,7 @@ Moves = Iterator[tuple[str, World]]
 
 
 class Sees(NamedTuple):
-    """The parts of a world that something depends on: fields, fields of builds, controllers."""
+    """The parts of a world on which something depends: fields, fields of builds, controllers."""
 
     fields: tuple[str, ...] = ()
     builds: Mapping[int, tuple[str, ...]] = {}
@@ -210,21 +211,21 @@ class Sees(NamedTuple):
 
 
 class Shape:
-    """The order of the parts of a world: own fields, those of builds, then controllers."""
+    """The order of the parts of a world: its own fields, those of builds, then controllers."""
 
     def __init__(self, world: World) -> None:
-        """Takes in a world: how many builds and controllers there are, never changes."""
+        """Takes in a world; the number of its builds and controllers never changes."""
         self._own = len(World._fields) - 2
         self._ends = tuple(
             self._own + len(Build._fields) * (number + 1) for number in range(len(world.builds))
         )
 
     def parts(self, world: World) -> tuple[object, ...]:
-        """Takes a world apart."""
+        """Returns the parts of a world."""
         return (*world[2:], *chain.from_iterable(world.builds), *world.controllers)
 
     def world(self, parts: tuple[object, ...]) -> World:
-        """Puts parts together to a world."""
+        """Returns the world that has these parts."""
         size = len(Build._fields)
         return World(
             tuple(Build(*parts[end - size : end]) for end in self._ends),
@@ -233,7 +234,7 @@ class Shape:
         )
 
     def seen(self, sees: Sees) -> Iterator[int]:
-        """Yields the places of parts."""
+        """Yields the positions of the parts that are seen."""
         for name in sees.fields:
             yield World._fields.index(name) - 2
         for number, names in sees.builds.items():
@@ -245,7 +246,7 @@ class Shape:
 
 @dataclass
 class Page:
-    """The journal up to one record; what follows it is another page."""
+    """The journal up to one record. The journal with one more record is another page."""
 
     last: int
     state: State
@@ -258,7 +259,7 @@ class Page:
 
 
 class Pages:
-    """All journals that were ever reached: two orders with the same records share a page."""
+    """All journals that were reached. Two orders with the same records share a page."""
 
     def __init__(self, events: tuple[Event, ...]) -> None:
         self.pages = [Page(0, State(), dict.fromkeys(BUILDS))]
@@ -279,7 +280,7 @@ class Pages:
 
 
 class Protocol:
-    """The steps that may be taken in a world."""
+    """The steps that are possible in a world."""
 
     def __init__(self, bounds: Bounds, without: Without = Without.NOTHING) -> None:
         self.bounds = bounds
@@ -292,7 +293,7 @@ class Protocol:
         self._build_of = {name: number for number, name in enumerate(BUILDS)}
 
     def first(self) -> World:
-        """Returns a world in which each pipeline has a build that serves and a verified one."""
+        """Returns a world in which each pipeline has a serving build and a verified build."""
         last = self.bounds.offsets
         starts = ((0, last, last, last) if self.bounds.caught_up else (0, 0, 0, 0))[
             : 2 * self.bounds.pipelines
@@ -308,13 +309,13 @@ class Protocol:
         )
 
     def ended(self, world: World) -> bool:
-        """Returns True if no rollout is on its way. It sees the journal."""
+        """Returns True if no rollout is active. The function sees the journal only."""
         return not self._journal.pages[world.journal].active
 
     def actors(self) -> Iterator[tuple[Sees, Callable[[World], Moves]]]:
-        """Yields each actor and what it sees: it is given worlds, and yields its single steps.
+        """Yields each actor with the parts that it sees; an actor yields its single steps.
 
-        An actor raises Violation, or what the platform itself raises.
+        An actor raises Violation, or the errors of the platform itself.
         """
         builds, collects = range(2 * self.bounds.pipelines), self.bounds.collects
         for number in builds:
@@ -738,7 +739,7 @@ class Protocol:
             yield "the lease that was left ends", ended._replace(reader=me._replace(left=left))
 
     def _is_same(self, world: World, look: str) -> bool:
-        """Returns True if a look finds what the reader has seen of it."""
+        """Returns True if a check finds what the reader saw before."""
         me = world.reader
         there = [
             (front, world.builds[build])
@@ -828,7 +829,7 @@ class Protocol:
         yield from self._service(world, state)
 
     def _service(self, world: World, state: State) -> Moves:
-        """Retires, pauses and resumes: by the requests of operators."""
+        """Retires, pauses and resumes a pipeline, as operators request it."""
         for pipeline in self._pipelines:
             may_be = (False, False)
             if pipeline in state.serving:
@@ -905,7 +906,7 @@ def _frontier(build: str, front: Front) -> object:
 
 
 def _ready(pipelines: tuple[str, ...], *, overlay: bool) -> Iterator[Event]:
-    """Begins a first build of each pipeline that serves, then a second that is verified."""
+    """Yields the events of a serving first build of each pipeline, and of a verified second."""
     last, serving = 0, dict[str, str]()
     for generation, pipeline in enumerate(pipelines, start=1):
         build = PAIRS[pipeline][0]
@@ -927,7 +928,7 @@ def _ready(pipelines: tuple[str, ...], *, overlay: bool) -> Iterator[Event]:
 def searched(
     protocol: Protocol,
 ) -> tuple[int, Callable[[int], Iterator[tuple[str, int]]], Callable[[int], bool]]:
-    """Returns the first state, moves and ends of a protocol, with worlds in parts."""
+    """Returns the first state, the moves and the end of a protocol, with worlds in parts."""
     first = protocol.first()
     shape = Shape(first)
     parts = Parts(shape.parts(first))

@@ -1,4 +1,4 @@
-"""Sources that the collector pulls: real servers of streams and of a document."""
+"""Sources that the collector pulls: real servers of streams, and of a document."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Source:
-    """A server at one port, which can go away and come again."""
+    """A server at one port, which can be stopped and started again."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -63,7 +63,7 @@ class Source:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def go(self) -> None:
-        """Goes away, in the middle of whatever it was answering."""
+        """Stops the server, in the middle of any answer."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -78,7 +78,7 @@ class Source:
 
 
 class SseSource(Source):
-    """A source of server-sent events, numbered from 1, that goes on behind Last-Event-ID."""
+    """A source of server-sent events, numbered from 1, which continues after Last-Event-ID."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class SseSource(Source):
 
 
 class DocumentSource(Source):
-    """A document with an ETag; `status` is answered in its place if it is set."""
+    """A document with an ETag. If `status` is set, that status is the answer instead."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class DocumentSource(Source):
 
 
 class WebsocketSource:
-    """A websocket whose every connection gets the messages that are added from then on."""
+    """A websocket. Each connection gets the messages that are added after it was made."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -183,7 +183,7 @@ AnySource = TypeVar("AnySource", SseSource, DocumentSource, WebsocketSource)
 
 @contextmanager
 def running(source: AnySource) -> Iterator[AnySource]:
-    """Runs a source within a block."""
+    """Runs a source within the block."""
     source.come()
     try:
         yield source

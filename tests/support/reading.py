@@ -1,4 +1,4 @@
-"""Readers of the shop, each a process that asks on and on, and what one pinned answer holds."""
+"""Readers of the shop, each a process that asks continuously, and the content of an answer."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The faults that one reader saw, and for each build the versions as which it counts."""
+    """The faults that one reader saw, and by build the versions that its answers match."""
 
     queries: int
     faults: Sequence[str]
@@ -99,9 +99,9 @@ class Seen:
 
 @contextmanager
 def readers(bed: Testbed, count: int, *, rest_seconds: float, script: Path) -> Iterator[list[Seen]]:
-    """Has so many readers ask meanwhile; the list has what they saw when it is over.
+    """Runs readers within the block; the list contains what they saw after the block.
 
-    Each leaves a file for each generation that it has read, in a folder beside the script.
+    Each reader writes a file for each generation that it has read, in a folder next to the script.
     """
     script.write_text(_READER, encoding="utf-8")
     command = [sys.executable, str(script), str(bed.folder), str(rest_seconds), QUESTION]
@@ -128,7 +128,7 @@ def readers(bed: Testbed, count: int, *, rest_seconds: float, script: Path) -> I
 
 @contextmanager
 def producing(bed: Testbed) -> Iterator[threading.Event]:
-    """Produces orders all the time, 300 every two seconds."""
+    """Produces 300 orders every two seconds within the block."""
     stop, log = threading.Event(), bed.log
 
     def go_on() -> None:
@@ -157,7 +157,7 @@ def served(
     lease_seconds: float = 60.0,
     asked: Mapping[str, str] = ASKED,
 ) -> tuple[Offsets, dict[str, list[tuple[object, ...]]]]:
-    """Returns offsets and tables of the serving build, or of one named, all of one frontier."""
+    """Returns the offsets and tables of the serving build, or of `build`, at one frontier."""
     with (
         pin_served(store, lease_seconds=lease_seconds)
         if build is None
@@ -174,13 +174,13 @@ def served(
 
 
 def version_of(bed: Testbed, build: str) -> int:
-    """Returns the version of a build of the shop; the first of all was of the first version."""
+    """Returns 1 if a build of the shop has the version of the very first build, otherwise 2."""
     state = bed.state()
     return 1 if state.versions[build] == state.versions[state.rollouts[0].build] else 2
 
 
 def assert_right(bed: Testbed, *, version: int, build: str | None = None) -> None:
-    """Asserts I1: tables equal plain Python over the records up to exactly the frontier."""
+    """Asserts I1: the tables equal plain Python over the records up to exactly the frontier."""
     offsets, tables = served(bed.store, build)
     assert tables == expected(
         bed.log.records(["orders", "items"], Offsets(), offsets), version=version
@@ -198,9 +198,9 @@ def told(name: str, seconds: Sequence[float]) -> str:
 
 
 def how_long(bed: Testbed) -> str:
-    """Reports how long switches took, from request to serving, and how long the hold lasted.
+    """Reports how long switches took from request to serving, and how long the holds lasted.
 
-    During the hold readers get nothing newer.
+    During a hold, readers get nothing newer.
     """
     records = list(Journal(bed.store).after(0))
     asked = {record.number: record for record in records if isinstance(record.event, SwitchAsked)}
@@ -222,9 +222,9 @@ def how_long(bed: Testbed) -> str:
 
 @contextmanager
 def the_same_all_the_while(bed: Testbed) -> Iterator[Callable[[], None]]:
-    """Pins a snapshot through it all and a collection: its answers stay the same.
+    """Pins a snapshot through the block and a collection; asserts that its answers stay the same.
 
-    The block may look at them whenever it wants to.
+    The block may call the yielded function to compare at any time.
     """
     with pin_served(bed.store, lease_seconds=60) as pinned:
 

@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real server that keeps requests, and answers as it is told."""
+"""A receiver of webhooks: a real server that keeps requests, and answers as a test chooses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode
 
 @dataclass
 class Request:
-    """A request as it came."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
@@ -26,7 +26,7 @@ class Request:
 
     @property
     def message(self) -> Any:
-        """Returns its body as a value."""
+        """Returns the body as a value."""
         return json.loads(self.body)
 
 
@@ -36,7 +36,7 @@ Answering = Callable[[BaseHTTPRequestHandler, Request], None]
 
 @dataclass
 class Receiver:
-    """The requests so far, and how the next ones are answered; then each is received."""
+    """The requests so far, and the answers to the next ones; later requests get `usual`."""
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Receiver:
 
     @property
     def messages(self) -> list[Any]:
-        """Returns the messages that came, with repeats."""
+        """Returns the received messages, with repeats."""
         return [each.message for each in self.requests]
 
     @contextmanager
@@ -83,7 +83,7 @@ class Receiver:
 
 
 def status(code: int, **headers: str) -> Answering:
-    """Answers with a status."""
+    """Returns an answer with this status."""
 
     def answer(handler: BaseHTTPRequestHandler, _request: Request) -> None:
         handler.send_response(code)
@@ -96,12 +96,12 @@ def status(code: int, **headers: str) -> Answering:
 
 
 def closes(handler: BaseHTTPRequestHandler, _request: Request) -> None:
-    """Closes the connection after the message was processed, without an answer."""
+    """Closes the connection without an answer, after the message was processed."""
     handler.close_connection = True
 
 
 def hangs(until: threading.Event) -> Answering:
-    """Answers nothing until an event."""
+    """Returns an answer that sends nothing until an event is set."""
 
     def answer(_handler: BaseHTTPRequestHandler, _request: Request) -> None:
         until.wait(60)
@@ -110,7 +110,7 @@ def hangs(until: threading.Event) -> Answering:
 
 
 def drips(until: threading.Event) -> Answering:
-    """Answers a byte now and then, so that no time-out of a read is reached."""
+    """Returns an answer that sends a byte now and then, so that no read times out."""
 
     def answer(handler: BaseHTTPRequestHandler, _request: Request) -> None:
         handler.wfile.write(b"HTTP/1.1 2")
@@ -125,7 +125,7 @@ def drips(until: threading.Event) -> Answering:
 
 
 def is_signed(request: Request, key: bytes) -> bool:
-    """Returns True if a request has the signature that the standard's text computes."""
+    """Returns True if a request has the signature that the text of the standard defines."""
     id_, at = request.headers["webhook-id"], request.headers["webhook-timestamp"]
     content = f"{id_}.{at}.".encode() + request.body
     digest = hmac.new(key, content, hashlib.sha256).digest()

@@ -1,4 +1,4 @@
-"""The files of tables on disk, held to those that something refers to (I5)."""
+"""A comparison of the table files on disk with the files that something refers to (I5)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A program that folds the logs of many builds once more, in one process with one Spark.
+"""A program that folds the logs of many builds again, in one process with one Spark.
 
     python refolding.py PROJECT ROOT BOOTSTRAP SCRATCH BUILD=FOLDER...
 
-Tests of random replays kill it. Started again, it goes on at the fold in which it was killed. Each
-build is folded as a proof folds it (kappa/engine/children/refold.py), one after the other.
+Tests of random replays kill the program. Started again, it continues at the fold in which it was
+killed. The builds are folded one after the other, as a proof does it
+(kappa/engine/children/refold.py).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _MODULE = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven
 
 
 def ensure_registry() -> Path | None:
-    """Returns the folder of the registry's program; None if it cannot be fetched here."""
+    """Returns the folder of the registry's program, or None if it cannot be fetched here."""
     folder = user_cache("registry")
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / _VERSION
@@ -71,7 +71,7 @@ def _fetched(ivy: Path) -> Path | None:
 
 @dataclass
 class RunningRegistry:
-    """A registry in memory that listens on this machine alone."""
+    """An in-memory registry that listens on this machine only."""
 
     program: Path
     folder: Path
@@ -80,11 +80,11 @@ class RunningRegistry:
 
     @property
     def url(self) -> str:
-        """The URL of its Confluent-compatible API."""
+        """The URL of the registry's Confluent-compatible API."""
         return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
 
     def start(self) -> None:
-        """Starts it, and waits until it answers."""
+        """Starts the registry, and waits until it answers."""
         runner = next(self.program.rglob("apicurio-registry-app-*-runner.jar"))
         options = {
             "quarkus.http.host": "127.0.0.1",
@@ -111,7 +111,7 @@ class RunningRegistry:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Ends it, and what it has."""
+        """Ends the registry; its content is lost."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait(60)
@@ -120,7 +120,7 @@ class RunningRegistry:
 
 @contextmanager
 def running_registry(folder: Path) -> Iterator[RunningRegistry | None]:
-    """Gives a registry that runs meanwhile; None if this machine cannot have one."""
+    """Runs a registry within the block. Yields None if this machine cannot have one."""
     program = ensure_registry()
     if program is None:
         yield None
@@ -134,7 +134,7 @@ def running_registry(folder: Path) -> Iterator[RunningRegistry | None]:
 
 
 def free_port() -> int:
-    """Returns a port of this machine that nobody listens on."""
+    """Returns a port of this machine on which nobody listens."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

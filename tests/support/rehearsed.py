@@ -1,4 +1,4 @@
-"""Builds that are rehearsed with their roots in a bucket, by the session of all tests."""
+"""Rehearsed builds whose roots are in a bucket, on the Spark session of all tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_HADOOP = "spark.hadoop."
 
 @contextmanager
 def rehearsed_in_bucket(running: ObjectStore, spark: SparkSession) -> Iterator[None]:
-    """Makes a root in the bucket for each build that is rehearsed at a path meanwhile."""
+    """Makes a root in the bucket for each build that is rehearsed at a path within the block."""
     begin, begun = Rehearsal.__init__, list[Store]()
 
     def begin_in_bucket(build: Rehearsal, root: Path, *given: Any, **named: Any) -> None:
@@ -37,7 +37,7 @@ def rehearsed_in_bucket(running: ObjectStore, spark: SparkSession) -> Iterator[N
 
 @contextmanager
 def _knowing(spark: SparkSession, running: ObjectStore) -> Iterator[None]:
-    """Lets a session read and write tables in the bucket, as the session of a job does."""
+    """Configures a session for tables in the bucket within the block, as a job's session is."""
     context: Any = spark.sparkContext
     settings = bucket_settings(running.storage)
     own = [name for name in settings if not name.startswith(_OF_HADOOP)]

@@ -1,4 +1,4 @@
-"""Fixtures of tests of rehearsed builds; Spark is imported by the first test that runs."""
+"""Fixtures for tests of rehearsed builds. Spark is imported by the first test that runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def memory_log() -> MemoryLog:
 def pass_on(
     topic: Topic, *writes: Table | View | Sink | Alert, name: str = "passing", **options: Any
 ) -> Pipeline:
-    """Declares a pipeline whose function gives a topic's events to each table as they are."""
+    """Declares a pipeline whose function writes a topic's events unchanged to each table."""
 
     def function(events: Any) -> dict[str, Any]:
         return {table.name: events for table in declared.function_tables}

@@ -1,7 +1,7 @@
-"""A broker that lets in whom it knows, over TLS alone, and to what its rules allow.
+"""A broker with TLS that admits only known users, and allows only what its access rules permit.
 
-It is the embedded broker's program and settings, with listeners of its own: `sasl` for users,
-`ssl` for client certificates, `expired` with a certificate that is too old, `plain` without TLS.
+It is the embedded broker's program and settings, with its own listeners: `sasl` for users, `ssl`
+for client certificates, `expired` with an expired certificate, `plain` without TLS.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SecuredBroker:
         return f"{HOST}:{self._ports[listener]}"
 
     def options(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
-        """Returns librdkafka's options of a user."""
+        """Returns librdkafka's options for a user."""
         return {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.authority.ca),
@@ -100,7 +100,7 @@ class SecuredBroker:
         }
 
     def add_user(self, user: str, password: str) -> None:
-        """Makes a user, for both kinds of SCRAM."""
+        """Makes a user, for both SCRAM mechanisms."""
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             credential = ScramCredentialInfo(mechanism, 4096)
             upsertion = UserScramCredentialUpsertion(user, credential, password.encode())
@@ -108,13 +108,16 @@ class SecuredBroker:
                 done.result(20)
 
     def allow(self, user: str, rules: Iterable[tuple[str, str, str]]) -> None:
-        """Allows a user operations: kind and name of a resource, and the operation."""
+        """Allows operations to a user.
+
+        A rule is the kind and name of a resource, and the operation.
+        """
         bindings = [_rule(AclBinding, user, *rule) for rule in rules]
         for done in (self.admin.create_acls(bindings) if bindings else {}).values():
             done.result(20)
 
     def forbid(self, user: str, rules: Iterable[tuple[str, str, str]] | None = None) -> None:
-        """Takes rules of a user away; all of them, if none is named."""
+        """Takes these rules of a user away, or all rules if none are given."""
         any_rule = (ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None)
         wanted = [AclBindingFilter(*any_rule, AclOperation.ANY, AclPermissionType.ANY)]
         if rules is not None:

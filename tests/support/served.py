@@ -1,4 +1,4 @@
-"""Builds that serve, made by hand, for tests of readers without a JVM."""
+"""Serving builds, made by hand, for tests of readers without a JVM."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ROWS_OF_PLANES = pa.table(
 
 
 class Watched(Store):
-    """A store that knows whether a frontier was looked for before it was published."""
+    """A store that records whether a frontier was looked for before it was published."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -66,7 +66,7 @@ class Watched(Store):
 
 
 def served_before(store: Store) -> tuple[int, int, dict[str, str]]:
-    """Returns the journal's last number, the generation, and the builds that serve."""
+    """Returns the journal's last number, the generation, and the serving builds."""
     last, record = Journal(store).last_served()
     before = None if record is None else record.event
     if not isinstance(before, GenerationMade):
@@ -75,7 +75,7 @@ def served_before(store: Store) -> tuple[int, int, dict[str, str]]:
 
 
 def serve_build(store: Store, pipeline: str, build: str) -> None:
-    """Lets a build serve, beside those of other pipelines."""
+    """Makes a build serve, together with those of other pipelines."""
     last, generation, serving = served_before(store)
     receipt = Receipt(pipeline, build, "v1", Offsets(), None, None)
     event = Served(1, generation + 1, {**serving, pipeline: build}, receipt)
@@ -83,7 +83,7 @@ def serve_build(store: Store, pipeline: str, build: str) -> None:
 
 
 class Platform:
-    """Builds that serve, made by hand: births, Delta tables, frontiers and the journal."""
+    """Serving builds, made by hand: births, Delta tables, frontiers and the journal."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -108,7 +108,7 @@ class Platform:
         serve_build(self.store, pipeline, build)
 
     def retire(self, pipeline: str) -> None:
-        """Takes a pipeline out of service, by the record alone."""
+        """Takes a pipeline out of service, only by the journal record."""
         last, generation, serving = served_before(self.store)
         build = serving.pop(pipeline)
         names, at = read_birth(self.store, build).public_names, Offsets()
@@ -118,7 +118,7 @@ class Platform:
         assert Journal(self.store).append(last + 1, event) is not None
 
     def advance(self, build: str, table: TableBirth, rows: pa.Table) -> None:
-        """Writes a table's next version, and publishes it."""
+        """Writes the next version of a table, and publishes it."""
         self._write(build, table, rows)
         frontiers = Frontiers(self.store, build)
         last = frontiers.newest()
@@ -128,7 +128,7 @@ class Platform:
         self._publish(Frontier(last.number + 1, build, 1, offsets, versions, now()), last)
 
     def _publish(self, frontier: Frontier, last: Frontier | None) -> None:
-        """Publishes a frontier with the sums that a job's publisher would put into it."""
+        """Publishes a frontier with the checksums that a job's publisher would put into it."""
         build, versions = frontier.build, frontier.versions
         before = {} if last is None else last.versions
         sums = sync_versions(self.store, build, before, versions)

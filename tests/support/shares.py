@@ -1,4 +1,4 @@
-"""Cases of a test that `make test` runs, and those that only a share of the long suite runs."""
+"""The cases of a test that `make test` runs, and those that only a share of the long suite runs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,10 @@ import pytest
 
 
 def long_except(always: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
-    """Marks as long all cases but those in `always`, by equality; a tuple has several arguments."""
+    """Marks all cases as long except those that equal one in `always`.
+
+    A case that is a tuple has several arguments.
+    """
     kept = list(always)
     return [case if case in kept else _long(case) for case in cases]
 

@@ -1,15 +1,17 @@
-"""A simulation of the control plane, by a seed: who acts, and what fails.
+"""A simulation of the control plane. A seed decides who acts, and what fails.
 
-All is real but Spark, Kafka and the processes (crashing.py). A seed decides who acts next, and what
-happens to them: a process dies at any of its effects (failpoints, syncs), power is lost and what
-was not synced is lost, torn or reordered (power.py), calls of the operating system fail
-(faulty.py), clocks jump, a second supervisor decides beside the first, and any of them stands still
-in mid-step while the others act (paused.py). A reader that never dies looks after each step, and
-another one stands still while it reads: nothing goes back, no switch is an error, rows are those of
-the log, and each offset has one fate (I1 to I4, I6, I13). A build that is written has no second
-writer (I8), and an error says what to do (I10). When faults end, commands that were interrupted are
-typed again (I7), all comes to rest at the log's end (I9), and files on disk are those that are
-referenced (I5). If the root is in a bucket, power is lost and calls fail in the folder of the host.
+Everything is real except Spark, Kafka and the processes (crashing.py). The seed decides who acts
+next and what happens: a process dies at any of its effects (failpoints, syncs); power fails, and
+unsynced data are lost, torn or reordered (power.py); calls of the operating system fail
+(faulty.py); clocks jump; a second supervisor decides in parallel with the first; and any of them
+pauses in the middle of a step while the others act (paused.py).
+
+A reader that never dies checks after each step, and another reader pauses while it reads: nothing
+goes back, no switch is an error, rows are those of the log, and each offset has one fate (I1 to I4,
+I6, I13). A build that is being written has no second writer (I8), and an error says what to do
+(I10). When faults end, interrupted commands are run again (I7), everything comes to rest at the
+log's end (I9), and the files on disk are the files that are referenced (I5). If the root is in a
+bucket, power is lost and calls fail in the folder of the host.
 
     python tests/support/simulated.py SEED [SEED ...]    runs these seeds again, and tells each step
 """
@@ -70,14 +72,14 @@ PAUSES = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)
 
 
 class Fate(Outage):
-    """Counts all effects: it kills at some of them, and at some the one who acts stands still."""
+    """A counter of all effects. At some effects it kills, and at some it pauses the current act."""
 
     def __init__(self) -> None:
         super().__init__()
         self.acts: dict[str, Act] = {}
 
     def effect(self) -> None:
-        """Takes note of one effect. An act that stood still dies here if all died meanwhile."""
+        """Counts one effect. An act that was paused dies here if everything has died meanwhile."""
         super().effect()
         if self.spares:
             return
@@ -180,7 +182,7 @@ class Simulation:
         self.world.check_writers()
 
     def _act(self, name: str) -> None:
-        """Lets one act, to its end or to where it stands still; who stood still goes on."""
+        """Runs one act to its end or to its pause, or continues the act if it was paused."""
         if name not in self.fate.acts:
             stops_at = self.draw.choice(PAUSES)
             stops_at += self.draw.randrange(stops_at) if stops_at else 0
@@ -213,7 +215,7 @@ class Simulation:
         self.world.log.ensure(self.world.log.count + self.draw.randrange(1, 6))
 
     def _second(self) -> None:
-        """Lets a second supervisor decide too, as if no lock kept it out."""
+        """Lets a second supervisor decide too, as if no lock prevented that."""
         if self.second is None:
             self.second = Controller(
                 self.world.store,
@@ -232,7 +234,7 @@ class Simulation:
         self.world.collect()
 
     def _read(self) -> None:
-        """Reads as another reader does, which may stand still anywhere."""
+        """Reads as a second reader, which may pause anywhere."""
         self.world.read(self.fate.effect)
 
     def _operate(self) -> None:
@@ -256,9 +258,9 @@ class Simulation:
         self.typed()
 
     def _come_to_rest(self) -> None:
-        """Asserts that all that was begun ends, and that readers see the whole log (I9).
+        """Asserts that everything that was begun ends, and that readers see the whole log (I9).
 
-        Commands that were interrupted are typed again: they are done, or refused (I7).
+        Interrupted commands are run again. Each is either done or refused (I7).
         """
         world = self.world
         for command in self.interrupted:
@@ -293,7 +295,7 @@ class Simulation:
 
 @contextmanager
 def _names_by(draw: random.Random) -> Iterator[None]:
-    """Lets a seed decide the names that are otherwise drawn: the order of files hangs on them."""
+    """Takes names from a seed that are otherwise random, because they decide the order of files."""
     hexes, bits = secrets.token_hex, secrets.randbits
     secrets.token_hex = lambda count=16: draw.randbytes(count or 16).hex()
     secrets.randbits = draw.getrandbits
@@ -309,7 +311,7 @@ def simulate(
     opened: Callable[[Path], Store] = Store,
     failing: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Counter[str]:
-    """Runs one seed in a folder of its own. Returns what happened, counted."""
+    """Runs one seed in its own folder. Returns the counts of the events."""
     # In memory, where there is such a folder: nothing here has to be on a disk.
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="kappa-simulated-", dir=memory) as folder:

@@ -1,4 +1,4 @@
-"""A dumb consumer of a sink's topic, and a courier in a process of its own."""
+"""A simple consumer of a sink's topic, and a courier in its own process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rows_of_topic(log: Log, topic: str) -> dict[str, str]:
 
 
 def served_records(store: Store, table: str, chosen: Filter | None = None) -> dict[str, str]:
-    """Returns what a topic has to have: the records of a served table's snapshot."""
+    """Returns the records that a topic must have: those of a served table's snapshot."""
     with Follower(store, table, chosen=chosen).next_change_set() as snapshot:
         assert snapshot is not None
         return {
@@ -58,12 +58,15 @@ def served_records(store: Store, table: str, chosen: Filter | None = None) -> di
 
 
 def cursor_of(record: Record) -> str:
-    """Returns the cursor of the change set that a record is of."""
+    """Returns the cursor of the change set to which a record belongs."""
     return {name: value or b"" for name, value in record.headers}[CURSOR].decode()
 
 
 def ensure_sent_once(log: Log, topic: str) -> list[str]:
-    """Returns the cursors of a topic of one partition, in order: each key once, no set in two."""
+    """Returns the cursors of a topic of one partition, in order.
+
+    Asserts that each change set has a key at most once, and that no change set is split.
+    """
     records = records_of(log, topic)
     times = Counter((record.key, cursor_of(record)) for record in records)
     cursors = [cursor for cursor, _ in groupby(map(cursor_of, records))]
@@ -73,7 +76,7 @@ def ensure_sent_once(log: Log, topic: str) -> list[str]:
 
 
 def wait_for(reached: Callable[[], bool], what: str = "it") -> None:
-    """Waits until something is so."""
+    """Waits until `reached` returns True."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
@@ -81,7 +84,7 @@ def wait_for(reached: Callable[[], bool], what: str = "it") -> None:
 
 
 def ensure_has_all(log: Log, store: Store, sink: SinkBirth) -> None:
-    """Waits until a sink's topic has what is served."""
+    """Waits until a sink's topic has the rows that are served."""
     chosen = Filter(sink.columns, sink.where)
     wait_for(
         lambda: rows_of_topic(log, sink.topic) == served_records(store, sink.of, chosen),
@@ -119,9 +122,9 @@ def courier(
     fail: str = "",
     log: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a courier within a block, which dies at a failpoint if one is named.
+    """Runs a courier within the block. It dies at the failpoint `fail`, if one is given.
 
-    Its output is in a file of the root, or in this one.
+    The courier's output is written to `log`, or to a file in the root.
     """
     (project / "kappa.toml").touch()
     with (log or Path(root) / "courier.log").open("ab") as output:

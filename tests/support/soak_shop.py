@@ -1,4 +1,4 @@
-"""The shop of a soak: archived, late, repeated and invalid records, and what is right."""
+"""The shop of a soak: archived, late, repeated and invalid records, and the right tables."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _ASKED = {**ASKED, "by_page": "select page, clicks from by_page order by page"}
 
 
 class Records:
-    """The records of a producer, turn by turn: of a hundred, 84 are orders that count."""
+    """The records of a producer, turn by turn. Of a hundred records, 84 are orders that count."""
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)
@@ -104,7 +104,7 @@ def order_at(number: int, at: int) -> ProducedRecord:
 
 
 def version_of(bed: Testbed, build: str) -> int:
-    """Returns which orders of a customer's a build counts; the first of all was of the first."""
+    """Returns 1 if a build has the rows version of the very first build, otherwise 2."""
     first, this = (
         born_rows_version(read_birth(bed.store, folded_by(bed.store, each)))
         for each in (bed.state().rollouts[0].build, build)
@@ -113,7 +113,7 @@ def version_of(bed: Testbed, build: str) -> int:
 
 
 def is_valid(record: Record) -> bool:
-    """Returns True if an order is one of a customer's who is named, and is not late."""
+    """Returns True unless the record is an order that is invalid or late."""
     if record.topic != "orders":
         return True
     try:
@@ -130,15 +130,15 @@ def is_valid(record: Record) -> bool:
 
 
 def pages(clicks: Iterable[Record]) -> list[tuple[str, int]]:
-    """Counts the clicks of each page; of those of one id the first."""
+    """Counts the clicks of each page; of clicks with the same id, only the first counts."""
     found = {(event := json.loads(each.value or b""))["id"]: event["page"] for each in clicks}
     return sorted(Counter(found.values()).items())
 
 
 def assert_right(bed: Testbed, build: str) -> int:
-    """Asserts that a build's tables are right (I1) and its offsets add up (I6).
+    """Asserts that a build's tables are right (I1) and that its offsets add up (I6).
 
-    Returns the count of the records that are in them.
+    Returns the number of records that the build has read.
     """
     offsets, tables = served(bed.store, build, asked=_ASKED)
     records = list(bed.log.records(TOPICS, Offsets(), offsets))

@@ -1,4 +1,4 @@
-"""A program for a spare: it leaves traces in its process, and tells those that it finds."""
+"""A program for a spare. It leaves traces in its process, and reports traces that it finds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> int:
-    """Writes what it finds to a file, or answers the request in a folder; `wait` makes it stay."""
+    """Writes its findings to a file, or answers the request in a folder; `wait` makes it stay."""
     place, *more = arguments
     answer = f"{place}/answer.json" if Path(place).is_dir() else place
     found = {

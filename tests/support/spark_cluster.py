@@ -1,4 +1,4 @@
-"""A Spark standalone cluster of real processes, any of which tests kill or stop."""
+"""A Spark standalone cluster of real processes, which tests kill or stop."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class RunningCluster(RunningSpark):
     """A master and its workers, whose executors can be found."""
 
     def at_work(self, number: int) -> dict[str, int]:
-        """Returns the processes of a worker's executors that have run a task, by Spark's ids.
+        """Returns the executors of a worker that have run a task: process ids by Spark's ids.
 
-        Python begins with the first task, so the driver knows such an executor.
+        An executor starts Python with its first task, so the driver knows these executors.
         """
         found = {}
         for pid in self._session(number):
@@ -30,9 +30,9 @@ class RunningCluster(RunningSpark):
         return found
 
     def kill_executor(self, number: int) -> list[str]:
-        """Kills the executors of a worker that are at work, and returns their ids.
+        """Kills the executors of a worker that have run a task, and returns their ids.
 
-        The worker starts others.
+        The worker starts new executors.
         """
         found = self.at_work(number)
         for pid in found.values():
@@ -42,7 +42,7 @@ class RunningCluster(RunningSpark):
 
     @contextmanager
     def stopped(self, number: int) -> Iterator[None]:
-        """Stops a worker with all it has started: its host stands still within the block."""
+        """Suspends a worker and all processes that it has started, within the block."""
         pids = self._session(number)
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -69,7 +69,7 @@ def _is_of(pid: int, session: int) -> bool:
 
 
 def _words(pid: int) -> list[str]:
-    """Returns the command line of a process; nothing if it has ended."""
+    """Returns the command line of a process, or an empty list if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
@@ -77,7 +77,7 @@ def _words(pid: int) -> list[str]:
 
 
 def _parent(pid: int) -> int:
-    """Returns the parent of a process; 0 if it has ended."""
+    """Returns the parent of a process, or 0 if the process has ended."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
@@ -88,7 +88,7 @@ def _parent(pid: int) -> int:
 def spark_cluster(
     folder: Path, *, workers: int = WORKERS, hidden: Sequence[Path] = ()
 ) -> Iterator[RunningCluster]:
-    """Yields a cluster whose workers do not see the `hidden` folders; at the end it is gone.
+    """Yields a cluster whose workers do not see the `hidden` folders; it ends with the block.
 
     Its machines are in another time zone.
     """

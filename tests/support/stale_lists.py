@@ -1,4 +1,4 @@
-"""Lists of a bucket that are behind its objects, as a cache before a server gives them."""
+"""Lists of a bucket that lag behind its objects, as if a cache in front of the server answered."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ENTRY = re.compile(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
 
 
 class StaleLists:
-    """Answers lists as of the last look at the whole bucket; objects are read as they are."""
+    """Answers lists as they were at the last look at the whole bucket; objects are current."""
 
     def __init__(self, between: Between) -> None:
-        """Takes the proxy; lists are current until `behind` begins."""
+        """Takes the proxy. Lists are current until `behind` begins."""
         self._between = between
         # By the name of an object, its entry as the server has listed it.
         self._entries: dict[str, bytes] = {}
@@ -25,7 +25,7 @@ class StaleLists:
 
     @contextmanager
     def behind(self, root: str) -> Iterator[None]:
-        """Has all lists within the block show what is below a root at the block's begin."""
+        """Makes all lists within the block show the state at the begin of the block."""
         self._entries = {}
         self._between.changing = self._remember
         self._list_all(root)

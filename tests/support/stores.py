@@ -1,4 +1,4 @@
-"""Stores of each kind, for tests of what is true of any store."""
+"""Stores of each kind, for tests of behaviour that all stores share."""
 
 from __future__ import annotations
 

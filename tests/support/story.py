@@ -1,4 +1,4 @@
-"""A long story of switches: followers have what was served, at every cursor."""
+"""A long story of switches: followers have exactly the served rows, at every cursor."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PATIENCE_SECONDS = 600.0
 
 
 class Story:
-    """Switches at random, and holds consumers to what was served."""
+    """Switches at random, and compares the consumers with the served tables."""
 
     def __init__(self, bed: Testbed, seed: int, consumers: Consumers, audit: Audit) -> None:
         self._bed = bed
@@ -70,7 +70,7 @@ class Story:
         self.acknowledged += produced.acknowledged
 
     def switch(self, victims: Sequence[str], *, is_first: bool) -> None:
-        """Undoes, or deploys: at first, and where an undo would lead to the same rows."""
+        """Undoes or deploys; deploys at first, and if an undo would lead to the same rows."""
         idle = self._state().idle.get("shop")
         of_both = {self._version(), None if idle is None else self._versions[idle]}
         if is_first or of_both <= SAME_ROWS:
@@ -79,7 +79,7 @@ class Story:
             self.undo(victims)
 
     def deploy(self, victims: Sequence[str]) -> None:
-        """Lets a new build of another version serve, and kills each of the victims meanwhile."""
+        """Makes a new build of another version serve, and kills each victim meanwhile."""
         serves = self._version()
         version = self._draw.choice([each for each in VERSIONS if each != serves])
         self._bed.declare("shop", version)
@@ -87,13 +87,13 @@ class Story:
         self._versions[self._state().serving["shop"]] = version
 
     def undo(self, victims: Sequence[str]) -> None:
-        """Lets the build that served before serve again, and kills the victims meanwhile."""
+        """Makes the build serve again that served before, and kills the victims meanwhile."""
         self._switch(("undo", "shop", "--yes"), victims, _UNDO_SECONDS)
 
     def _switch(
         self, arguments: tuple[str, ...], victims: Sequence[str], longest_seconds: float
     ) -> None:
-        """Types a command, again if it was not done, and waits until each consumer sees it."""
+        """Runs a command, repeats it if it was not done, and waits until each consumer sees it."""
         before = self._state().generation
         self._type(arguments, partial(self._kill, victims, longest_seconds))
         for _ in range(_ATTEMPTS):
@@ -138,7 +138,7 @@ class Story:
                 ensure_up(self._bed, "operator")
 
     def _is_killed(self, victim: str) -> bool:
-        """Kills a process of a victim; False if none is there, or it ended before."""
+        """Kills a process of a victim. Returns False if there is none, or if it ended before."""
         state = self._state()
         active = state.active("shop")
         candidate = state.idle.get("shop") if active is None else active.build
@@ -155,7 +155,7 @@ class Story:
         return True
 
     def rest(self) -> None:
-        """Waits until all is folded and sent; asserts that all consumers have what is served."""
+        """Waits until all is folded and sent; asserts that all consumers have the served rows."""
         bed = self._bed
         bed.wait(lambda: not self._state().active_rollouts, "the end of the rollout")
         bed.wait(lambda: bed.log.wait_until_ready(1.0), "the broker")
@@ -172,14 +172,14 @@ class Story:
         assert self._audit.served() == served
 
     def wait(self, until: Callable[[], bool], what: str) -> None:
-        """Waits until consumers are so far; says what is wrong with which one if they are not."""
+        """Waits for a state of the consumers; on failure reports the faults of each."""
         try:
             self._bed.wait(until, what)
         except AssertionError as error:
             raise AssertionError(f"{self.found()}\n{self._consumers.said()}\n{error}") from None
 
     def found(self) -> str:
-        """Returns for each consumer what it has applied last, and what is wrong."""
+        """Returns the last applied change set and the faults of each consumer."""
         return "\n".join(
             f"{each.book}: {self._consumers.last(each)} {faults(self._consumers.book(each))[:5]}"
             for each in CONSUMERS
@@ -212,7 +212,7 @@ class Story:
 
 @contextmanager
 def story(bed: Testbed, seed: int, folder: Path) -> Iterator[Story]:
-    """Serves the first version, with consumers and an audit beside it within the block."""
+    """Serves the first version; runs consumers and an audit within the block."""
     bed.log.produce((record for _, record in Orders(seed + 1, 100)(0)), "orders")
     bed.must("deploy", "--yes")
     audit = Audit(bed, TABLES)

@@ -1,8 +1,7 @@
-"""Calls of the operating system that fail for real, by strace.
+"""Calls of the operating system that really fail, because strace injects errors.
 
-It answers them in place of the kernel. As a program this is `kappa`, which stops itself once Python
-has started. `struck` attaches strace then, so that only calls of the command itself are counted and
-fail.
+As a program, this module is `kappa`, which stops itself once Python has started. `struck` attaches
+strace then, so that only calls of the command itself are counted and fail.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _COMMAND_SECONDS = 60.0
 
 
 def why_not() -> str | None:
-    """Returns why this machine cannot inject, or None if it can."""
+    """Returns the reason why this machine cannot inject errors, or None if it can."""
     if shutil.which("strace") is None:
         return "no strace (apt-get install strace)"
     tried = subprocess.run(
@@ -51,7 +50,7 @@ def why_not() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """An error for the calls of a name, by their numbers in each thread: 3, 3+ or 3+10."""
+    """An error for calls with this name, by their numbers in each thread: 3, 3+ or 3+10."""
 
     call: str
     error: str
@@ -64,7 +63,7 @@ class Injection:
 def struck(
     bed: Testbed, arguments: Sequence[str], into: Path, injection: Injection | None = None
 ) -> Said:
-    """Types a command whose calls fail so; each thread's calls are written to a file `into`.TID."""
+    """Runs a command under an injection; the calls of each thread are written to `into`.TID."""
     from testbed import Said
 
     for file in into.parent.glob(f"{into.name}.*"):
@@ -91,7 +90,7 @@ def struck(
 
 
 def calls_below(root: Path, into: Path) -> dict[str, list[int]]:
-    """Returns, by call, the numbers in their threads of those that had to do with `root`."""
+    """Returns by name the numbers of the calls that touched `root`, as counted per thread."""
     found: dict[str, set[int]] = {}
     for lines in _threads(into):
         count: Counter[str] = Counter()
@@ -109,7 +108,7 @@ def injected(into: Path) -> list[str]:
 
 
 def drawn(draw: random.Random, calls: dict[str, list[int]]) -> Injection:
-    """Draws one of these calls and an error, for it alone or for all from there on."""
+    """Draws one of these calls and an error, for this call alone or also for all after it."""
     call = draw.choice(sorted(calls))
     # Who cannot write at all cannot say so.
     lasting = call != "write" and draw.random() < 0.3
@@ -120,7 +119,7 @@ def drawn(draw: random.Random, calls: dict[str, list[int]]) -> Injection:
 
 @contextmanager
 def attached(pid: int, into: Path, injections: Sequence[Injection]) -> Iterator[None]:
-    """Has calls of a running process, and of what it starts meanwhile, fail within the block."""
+    """Makes calls of a running process and its new children fail within the block."""
     names = {each.call for each in injections} or set(ERRORS)
     with subprocess.Popen(
         [

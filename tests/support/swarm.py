@@ -1,4 +1,4 @@
-"""Many subscribers of one table in one thread, by raw sockets: each applies what it gets."""
+"""Many subscribers of one table in one thread, on raw sockets. Each applies what it gets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def served(store: Store, table: str) -> Counter[str]:
 
 
 class Subscriber:
-    """A client that knows a table by its change sets alone: none may be missing or come twice."""
+    """A client that knows a table only by its change sets: none may be missing or come twice."""
 
     def __init__(self) -> None:
         self.rows: Counter[str] = Counter()
@@ -45,15 +45,15 @@ class Subscriber:
 
     @property
     def digest(self) -> str:
-        """Returns a digest of all that it got."""
+        """Returns a digest of everything that the client received."""
         return self._digest.hexdigest()
 
     def forget(self) -> None:
-        """Forgets a change set that is not whole: its connection has ended."""
+        """Forgets an incomplete change set, because its connection has ended."""
         self._held = []
 
     def take(self, event: str, text: str) -> None:
-        """Takes an event; a change set is applied when it is whole."""
+        """Takes an event. A change set is applied when it is complete."""
         self._digest.update(f"{event} {text}\n".encode())
         data = json.loads(text)
         match event:
@@ -89,7 +89,7 @@ class Subscriber:
 
 
 class Swarm:
-    """Subscribers that follow a table beside the block, in a thread with a loop of its own."""
+    """Subscribers that follow a table during the block, in a thread with its own loop."""
 
     def __init__(self, url: str, table: str, *, streams: int, websockets: int = 0) -> None:
         place = urlsplit(url)
@@ -101,18 +101,18 @@ class Swarm:
         self._thread = threading.Thread(target=self._run, name="swarm", daemon=True)
 
     def __enter__(self) -> Self:
-        """Starts them."""
+        """Starts the subscribers."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends them."""
+        """Ends the subscribers."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join(_PATIENCE_SECONDS)
 
     def wait_for(self, rows: Counter[str]) -> None:
-        """Waits until each has these rows. Raises the error of one that has any."""
+        """Waits until each subscriber has these rows. Raises the error of a failed subscriber."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         # Counter's own comparison iterates in Python, and a thread adds rows meanwhile.
         while lacking := [each for each in self.subscribers if dict.__ne__(each.rows, rows)]:

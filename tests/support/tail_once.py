@@ -1,4 +1,4 @@
-"""A program that reads a topic by the tail's stream, once for each given access."""
+"""A program that reads a topic with the tail's stream, once for each given access."""
 
 from __future__ import annotations
 

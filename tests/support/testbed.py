@@ -1,7 +1,8 @@
-"""A project with the whole platform under it, all of it real.
+"""A project with the whole platform, all of it real.
 
-It has real `kappa` commands, a real broker, and jobs in their own JVMs. Every process of it has a
-mark in its environment (demo/processes/family.py), and is ended by its id when the test ends.
+The testbed has real `kappa` commands, a real broker, and jobs in their own JVMs. Each of its
+processes has a mark in its environment (demo/processes/family.py), and is ended by its id when the
+test ends.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ class Said:
     err: str
 
     def json(self) -> Any:
-        """Its answer, of `-o json`."""
+        """The command's answer to `-o json`."""
         assert self.code == 0, self
         return json.loads(self.out)
 
 
 class _Command(Protocol):
-    """A command under way."""
+    """A running command."""
 
     def communicate(self, patience_seconds: float, /) -> tuple[int, str, str]:
-        """Returns its exit code, stdout and stderr. Raises TimeoutError, and has killed it."""
+        """Returns exit code, stdout and stderr. On a time-out, kills and raises TimeoutError."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A command that has a start of its own."""
+    """A command in its own new process."""
 
     process: subprocess.Popen[str]
     given: str | None
@@ -89,7 +90,8 @@ class Testbed:
     ) -> None:
         """Makes the project; HTTP is served at `listen`, or nowhere by default.
 
-        A `whole` one has a spare, lets builds rest and tries the law of slices, as users' do.
+        A `whole` project has a spare, lets builds rest and tries the law of slices, as users'
+        projects do.
         """
         self.folder = folder
         self._mark = secrets.token_hex(8)
@@ -116,13 +118,13 @@ class Testbed:
         (self.folder / "pipelines" / f"{name}.py").write_text(text, encoding="utf-8")
 
     def kappa(self, *arguments: str, given: str | None = None, **environment: str) -> Said:
-        """Runs a command to its end, whatever that is."""
+        """Runs a command to its end, which may be an error."""
         if environment or self.typist is None:
             return self._ended(_Started(self.start(*arguments, **environment), given), arguments)
         return self.at_once(arguments, given=given)[0]
 
     def at_once(self, *commands: Sequence[str], given: str | None = None) -> list[Said]:
-        """Runs commands beside each other, each to its end: such as change nothing."""
+        """Runs commands in parallel, each to its end. The commands must change nothing."""
         assert self.typist is not None
         typed = [
             self.typist.start(command, self.folder, self.environment, given or "")
@@ -148,7 +150,7 @@ class Testbed:
         return said
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Starts a command and doesn't wait."""
+        """Starts a command and does not wait for it."""
         return subprocess.Popen(
             [*self.program, *arguments],
             cwd=self.folder,
@@ -160,16 +162,16 @@ class Testbed:
         )
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        """Returns the rows of a query as `kappa query` finds them, without a process for it."""
+        """Returns the rows of a query, as `kappa query` finds them, without a new process."""
         found = answer_query(self.store, sql)
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
     def state(self) -> State:
-        """Returns the journal's state of now."""
+        """Returns the current state of the journal."""
         return fold_records(Journal(self.store).after(0))
 
     def frontier(self, build: str) -> Frontier | None:
-        """Returns the frontier of a build that readers may see now."""
+        """Returns the newest published frontier of a build."""
         return Frontiers(self.store, build).newest()
 
     def live(self, pipeline: str) -> str:
@@ -178,7 +180,7 @@ class Testbed:
 
     @property
     def supervisor_pid(self) -> int:
-        """Returns the id of the process that runs the project."""
+        """Returns the process id of the project's supervisor."""
         found = running(load_settings(self.folder))
         assert found is not None, self.logs()
         return found.pid
@@ -193,7 +195,7 @@ class Testbed:
     def wait(
         self, until: Callable[[], bool], what: str, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
-        """Waits for a state of the world; reports all it knows if that does not arrive."""
+        """Waits until a condition is true; otherwise fails with all logs."""
         deadline = monotonic() + patience_seconds
         while not until():
             assert monotonic() < deadline, f"{what} did not come; {self.logs()}"
@@ -218,11 +220,11 @@ class Testbed:
         ]
 
     def memory(self) -> int:
-        """Returns the resident bytes of all its processes together."""
+        """Returns the resident memory of all processes of the project together, in bytes."""
         return sum(member.resident for member in members(self._mark))
 
     def logs(self) -> str:
-        """Returns the last lines of every log, for a test that failed."""
+        """Returns the last lines of every log, for the message of a failed test."""
         found = sorted(self.store.local.path("logs").glob("*.log"))
         return "\n".join(
             f"== {file.name}\n"
@@ -232,7 +234,7 @@ class Testbed:
         )
 
     def ensure_gone(self) -> None:
-        """Ends all that is left, each process by its id."""
+        """Ends all remaining processes, each by its id."""
         ensure_gone(self._mark)
 
 
@@ -245,9 +247,9 @@ _described: dict[str, bytes] = {}
 def platform(
     folder: Path, settings: str = "", *, listen: str = "", whole: bool = False, **files: str
 ) -> Iterator[Testbed]:
-    """Makes a project with these pipelines, up and with its topics made; at the end it is gone.
+    """Runs a project with these pipelines and their topics; everything ends with the block.
 
-    Asserts that nothing is left running.
+    Asserts that no process is left.
     """
     bed = Testbed(folder, settings, listen=listen, whole=whole)
     try:

@@ -1,6 +1,6 @@
-"""Random texts of views as people write them: names that shadow others, stars, nested values.
+"""Random view texts as people write them: names that shadow others, stars, nested values.
 
-DuckDB may refuse some. It is asked what columns a star gives.
+DuckDB may refuse some of the texts. DuckDB is asked which columns a star gives.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Relation:
 
 
 def bare(name: str) -> str:
-    """Returns a written name without its quotes, and what qualifies it."""
+    """Returns a written name without its quotes and its qualifier."""
     if (found := re.search(r'"((?:[^"]|"")*)"$', name)) is not None:
         return found[1].replace('""', '"')
     return name.rpartition(".")[2]
@@ -74,7 +74,7 @@ def can_be_key(kind: str) -> bool:
 
 
 def _own(name: str) -> str:
-    """Returns a written name without what qualifies it."""
+    """Returns a written name without its qualifier."""
     found = re.search(r'"(?:[^"]|"")*"$', name)
     return name.rpartition(".")[2] if found is None else found[0]
 
@@ -87,10 +87,10 @@ def _kind(name: str) -> str:
 
 
 class Texts:
-    """Queries with names that shadow others; DuckDB may refuse some."""
+    """Queries with names that shadow others; DuckDB may refuse some of them."""
 
     def __init__(self, seed: int, duck: Connection) -> None:
-        """Takes a DuckDB with the tables, without rows."""
+        """Takes a DuckDB connection with the tables, which have no rows."""
         self.draw = random.Random(seed)
         self._duck = duck
         # Of each table and named subquery in force: its columns with their kinds.
@@ -106,9 +106,9 @@ class Texts:
         return self.draw.random() < share
 
     def view(self) -> tuple[str, list[Written], bool]:
-        """Returns a query, its columns, and whether it groups rows by all those but computed ones.
+        """Returns a query, its columns, and whether it groups by all columns that are not computed.
 
-        Its keys may then be the others.
+        If it does, these columns may be the keys of the view.
         """
         if self.chance(0.25):
             return self.with_named(1)
@@ -128,7 +128,7 @@ class Texts:
     _likely: Sequence[str] = ()
 
     def with_named(self, depth: int) -> tuple[str, list[Written], bool]:
-        """Returns a query with named subqueries, of which some have a table's name."""
+        """Returns a query with named subqueries; some have the name of a table."""
         named, around, ctes = dict(self._named), [*self._around], list[str]()
         for _ in range(self.draw.choice([1, 1, 2])):
             name = self.draw.choice([*TYPED, *TYPED, "few", "Bids", '"Ä"', '"ä"'])
@@ -170,7 +170,7 @@ class Texts:
         return self.draw.choice(makers)(self.relation(depth))
 
     def described(self, sql: str) -> list[Written] | None:
-        """Returns the columns of a query as a subquery has them; None if it cannot be read."""
+        """Returns the columns of a query when it is a subquery, or None if it is invalid."""
         around = f"with {', '.join(self._around)} " if self._around else ""
         with suppress(*DUCKDB_ERRORS):
             found = self._duck.sql(f"{around}select * from ({sql})")
@@ -200,7 +200,7 @@ class Texts:
         return self.draw.choice(["1", "2", "0", "null::int", "1.5"])
 
     def expression(self, relation: Relation) -> Written:
-        """Returns a column or a value that is computed from one, with its kind."""
+        """Returns a column, or an expression of a column, with its kind."""
         if self.chance(0.12):
             return self.nested(relation)
         if self.chance(0.05):
@@ -235,7 +235,7 @@ class Texts:
         )  # fmt: skip
 
     def nested(self, relation: Relation) -> Written:
-        """Returns what is made of a list, a struct or a map, or such a value."""
+        """Returns an expression of a list, a struct or a map, or such a value itself."""
         number, text = self.column(relation, _NUMBERS), self.column(relation, _TEXTS)
         one, box = self.column(relation, _LISTS), self.column(relation, _STRUCTS)
         name = self.draw.choice(["k", "x", _own(number)])
@@ -257,7 +257,7 @@ class Texts:
         )  # fmt: skip
 
     def scalar(self, relation: Relation) -> Written:
-        """Returns a subquery that has one value, and may name columns of the query around it."""
+        """Returns a subquery with one value, which may name columns of the outer query."""
         table, number = self.draw.choice(sorted(TYPED)), self.column(relation, _NUMBERS)
         inner = [name for name, kind in self._tables[table] if kind == _NUMBERS]
         one, other = self.draw.choice(inner), self.draw.choice(inner)
@@ -383,7 +383,7 @@ class Texts:
         )
 
     def select(self, word: str, shown: str, relation: Relation, rest: str) -> str:
-        """Returns a select in one of its two forms."""
+        """Returns a select in one of its two forms (`select` first or `from` first)."""
         if self.chance(0.05):
             return f"from {relation.sql} select {word}{shown}{rest}"
         return f"select {word}{shown} from {relation.sql}{rest}"
@@ -439,7 +439,7 @@ class Texts:
         )
 
     def starred(self, relation: Relation) -> tuple[str, list[Written], bool]:
-        """Returns a query with a star for some of its columns."""
+        """Returns a query with a star in its select list."""
         where = f" where {self.condition(relation)}" if self.chance(0.5) else ""
         (one, _), (other, _) = (self.draw.choice(relation.columns) for _ in range(2))
         prefix = other.removesuffix(_own(other))
@@ -527,7 +527,7 @@ class Texts:
         return left
 
     def lateral(self, left: Relation) -> Relation:
-        """Returns a relation with one that is made for each of its rows."""
+        """Returns a relation joined with a relation that is computed for each of its rows."""
         one, number = self.column(left, _LISTS), self.column(left, _NUMBERS)
         return self.draw.choice(
             [Relation(f"{left.sql}, unnest({one}) as u(tag)", [*left.columns, ("u.tag", _TEXTS)]),

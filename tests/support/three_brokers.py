@@ -1,4 +1,4 @@
-"""A cluster of three brokers, with what tests ask and wait for of it."""
+"""A cluster of three brokers, with the questions and waits that tests need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CARELESS = MappingProxyType({"unclean.leader.election.enable": "true", "min.insy
 
 
 class ThreeBrokers(Brokers):
-    """Three real brokers, and a client of all of them."""
+    """Three real brokers, and a client of all three."""
 
     def __init__(self, root: Path, jars: Jars, java: Java) -> None:
         super().__init__(root, jars, java)
@@ -38,7 +38,7 @@ class ThreeBrokers(Brokers):
     def create(
         self, topic: str, replicas: Iterable[int], options: Mapping[str, str] = CARELESS
     ) -> None:
-        """Makes a topic of one partition on these brokers; the first of them is its leader."""
+        """Makes a topic with one partition on these brokers; the first broker is its leader."""
         new = NewTopic(
             topic,
             num_partitions=1,
@@ -49,7 +49,7 @@ class ThreeBrokers(Brokers):
         self._admin.create_topics([new])[topic].result(30)
 
     def wait_until_up(self) -> None:
-        """Waits until all three are brokers of the cluster."""
+        """Waits until all three brokers belong to the cluster."""
         self.wait(lambda: (found := self._metadata()) and len(found.brokers) == len(NODES))
 
     def wait_until_whole(self) -> None:
@@ -67,9 +67,9 @@ class ThreeBrokers(Brokers):
         )
 
     def wait_until_without(self, node: int) -> None:
-        """Waits until each partition has another leader than a broker that is not in sync.
+        """Waits until no partition has this broker as leader or as a replica in sync.
 
-        The controllers decide it, so most of them live.
+        The controllers decide that, so most of them must live.
         """
         self.wait(
             lambda: (
@@ -84,7 +84,7 @@ class ThreeBrokers(Brokers):
 
     @contextmanager
     def standing_still(self, nodes: Iterable[int]) -> Iterator[None]:
-        """Stops brokers within the block, as a long pause would."""
+        """Suspends brokers within the block, as a long pause would."""
         with ExitStack() as stopped:
             for node in nodes:
                 stopped.enter_context(standing_still(self._running[node].pid))
@@ -96,7 +96,7 @@ class ThreeBrokers(Brokers):
         self.wait(lambda: value in segment.read_bytes())
 
     def refusal(self, topic: str) -> KafkaError | None:
-        """Returns why a record is not acknowledged that is sent once, or None if it is."""
+        """Sends one record; returns why it is not acknowledged, or None if it is."""
         answers: list[KafkaError | None] = []
         producer = Producer(
             {
@@ -112,13 +112,13 @@ class ThreeBrokers(Brokers):
         return answer
 
     def in_sync(self, topic: str) -> tuple[int, frozenset[int]]:
-        """Returns the leader of the topic's partition (-1: none), and its replicas in sync."""
+        """Returns the leader of the topic's partition (-1 for none), and its replicas in sync."""
         found = self._metadata()
         parts = None if found is None else found.topics[topic].partitions
         return (parts[0].leader, frozenset(parts[0].isrs)) if parts else (-1, frozenset())
 
     def controller(self) -> int:
-        """Returns the broker that leads the controllers, by what each has written of itself."""
+        """Returns the broker that leads the controllers, according to the logs."""
         epochs = {
             node: [
                 int(epoch) for epoch in _ACTIVE.findall(self._log(node).read_text(errors="replace"))
@@ -128,7 +128,7 @@ class ThreeBrokers(Brokers):
         return max(epochs, key=lambda node: max(epochs[node], default=0))
 
     def wait(self, reached: Callable[[], object]) -> None:
-        """Waits for a state of the cluster; three JVMs take their time."""
+        """Waits for a state of the cluster, patiently, because three JVMs are slow."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not reached():
             assert time.monotonic() < deadline, "the brokers did not come so far"

@@ -1,6 +1,6 @@
 """Two builds of one pipeline on disk, made by hand: births, Delta tables and frontiers.
 
-All but the point of a test has defaults.
+Everything has defaults, so that a test states only what matters to it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def make_build(
     rejects: Rows = (),
     max_rejects: MaxRejects = None,
 ) -> Side:
-    """Makes a build whose only frontier is at one offset in every topic."""
+    """Makes a build whose only frontier has the same offset in every topic."""
     contents = {**tables, REJECTS_BIRTH: rejects}
     birth = make_birth(
         build,
@@ -122,9 +122,9 @@ def align(
     lease: str = "of-the-alignment",
     topics: Iterable[str] = BOTH,
 ) -> Lease:
-    """Returns an alignment of two builds at their newest frontiers, with its lease.
+    """Puts an alignment of two builds at their newest frontiers; returns its lease.
 
-    It is as the candidate's job puts it.
+    The alignment is as the candidate's job would put it.
     """
     here, there = (Frontiers(store, build).newest() for build in (candidate, live))
     assert here is not None

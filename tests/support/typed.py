@@ -1,6 +1,7 @@
-"""The program `kappa` of a test's shell: hands the command to the typist.
+"""The program `kappa` of a test's shell, which hands the command to the typist.
 
-The shell inherits the typist's end. Little is imported, so this starts in hundredths of a second.
+The shell inherits the typist's end of a socket. This program imports little, so it starts within
+hundredths of a second.
 """
 
 import json

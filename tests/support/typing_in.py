@@ -1,4 +1,4 @@
-"""Commands that a test types in its own process."""
+"""Commands that a test runs in its own process."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ Kappa = Callable[..., Ended]
 
 
 def pretend_up(store: Store, settings: Mapping[str, str] | None = None) -> None:
-    """Makes this process the supervisor, one that lives and does nothing."""
+    """Makes this process look like a supervisor that lives and does nothing."""
     me = process_id(os.getpid())
     assert me is not None
     put_running(store, Running(me.pid, me.born, "127.0.0.1:1", now(), settings=settings))
 
 
 def typist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Kappa:
-    """Returns a function that types a command in the folder of now.
+    """Returns a function that runs a command in the current folder.
 
-    There is no terminal, nothing to read from stdin, and no line of progress: on a busy machine any
-    step may take long enough for a line.
+    There is no terminal, stdin is empty, and no progress line is printed: on a busy machine, any
+    step may take long enough for such a line.
     """
     monkeypatch.setattr(moving, "_FIRST_SECONDS", 600.0)
     monkeypatch.setattr("sys.stdin", io.StringIO())

@@ -1,7 +1,8 @@
-"""A process that has imported the program `kappa`, and forks for each command that is typed.
+"""A process that has imported the program `kappa`, and forks for each command.
 
 A command is a process of its own, and runs the code that its own start would run. Only the second
-of CPU is saved that Python takes to import it; `start` of a testbed, and the wheel's, take it all.
+of CPU is saved that Python needs to import the program. `start` of a testbed, and the wheel's,
+import everything.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A command under way: its answer is in files, and its exit code comes by a pipe."""
+    """A running command. Its answer is in files, and its exit code arrives through a pipe."""
 
     pid: int
     out: int
@@ -56,7 +57,7 @@ class Typed:
     end: int
 
     def communicate(self, patience_seconds: float, /) -> tuple[int, str, str]:
-        """Returns its exit code, stdout and stderr. Raises TimeoutError, and has killed it."""
+        """Returns exit code, stdout and stderr. On a time-out, kills and raises TimeoutError."""
         ended: list[tuple[int, int]] = []
         try:
             # Not select(): it knows 1024 descriptors, and a long test may have more.
@@ -77,7 +78,7 @@ class Typed:
 
 @dataclass(slots=True)
 class Typist:
-    """The process, from the first command on; it ends with this one."""
+    """The process that types, started by the first command; it exits with this process."""
 
     _end: socket.socket | None = field(default=None)
     _process: subprocess.Popen[bytes] | None = field(default=None)
@@ -85,7 +86,7 @@ class Typist:
     def start(
         self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], given: str
     ) -> Typed:
-        """Types a command in a folder, with `given` to read from stdin."""
+        """Runs a command in a folder, with `given` as its stdin."""
         end = self.end(environment["PYTHONPATH"])
         ending, written = os.pipe()
         with TemporaryFile() as stdin, TemporaryFile() as out, TemporaryFile() as err:
@@ -99,7 +100,7 @@ class Typist:
             return Typed(pid, os.dup(out.fileno()), os.dup(err.fileno()), ending)
 
     def end(self, sources: str) -> socket.socket:
-        """Returns the end that takes commands; a shell that inherits it types by typed.py."""
+        """Returns the socket that takes commands. A shell that inherits it runs typed.py."""
         if self._end is None:
             self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with other:

@@ -1,6 +1,6 @@
-"""A fork server whose children do not check their queries: only the other locks are left.
+"""A fork server whose children do not check their queries. Only the other locks remain.
 
-Those are DuckDB's lock-down and the kernel's.
+These are DuckDB's lock-down and the kernel's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The processes of a platform by what they do: found, killed or stopped, each by its id."""
+"""The processes of a platform by their tasks. Each is found, killed or stopped by its id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROGRAMS = {
 
 
 def pids_of(bed: Testbed, victim: str, builds: dict[str, str]) -> list[int]:
-    """Lists the processes of a victim; `builds` says whose job each job is."""
+    """Lists the processes of a victim; `builds` gives the build of each victim that is a job."""
     if victim in _PROGRAMS:
         return bed.pids(_PROGRAMS[victim])
     build = builds.get(victim)
@@ -40,7 +40,10 @@ def jobs_of(bed: Testbed, build: str) -> list[int]:
 
 
 def kill(pid: int) -> bool:
-    """Kills a process as `kill -9` does and sees it dead. False if it had ended before."""
+    """Kills a process as `kill -9` does, and waits until it is dead.
+
+    Returns False if the process had exited before.
+    """
     process = process_id(pid)
     if process is None:
         return False
@@ -52,12 +55,12 @@ def kill(pid: int) -> bool:
 
 
 def stop(pid: int) -> bool:
-    """Stops a process until somebody lets it go on. False if it has ended."""
+    """Suspends a process until it is resumed. Returns False if the process has exited."""
     return _sent(pid, signal.SIGSTOP)
 
 
 def go_on(pid: int) -> bool:
-    """Lets a stopped process go on. False if it has ended."""
+    """Resumes a suspended process. Returns False if the process has exited."""
     return _sent(pid, signal.SIGCONT)
 
 
@@ -71,7 +74,7 @@ def _sent(pid: int, number: signal.Signals) -> bool:
 
 @contextmanager
 def standing_still(pid: int) -> Iterator[None]:
-    """Stops a process within the block; whoever ends it meanwhile, that is no error."""
+    """Suspends a process within the block. It is no error if the process exits meanwhile."""
     stop(pid)
     try:
         yield

@@ -1,6 +1,6 @@
 """Random queries of views: joins of all kinds, groups, windows, unions, distinct rows.
 
-Some of them may take either of several rows: `as of`, or by an order that leaves ties.
+Some queries may return either of several rows: `as of` joins, or an order with ties.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TABLES = {
 
 
 class Grammar:
-    """Random queries; each relation is a text with the names of its columns, all whole numbers."""
+    """Random queries. Each relation is a text with its column names; all columns are integers."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -78,7 +78,7 @@ class Grammar:
     def ordered(
         self, rows: str, columns: list[str], chosen: list[str], names: list[str]
     ) -> tuple[str, list[str]]:
-        """Returns a query whose rows an order decides, or leaves open."""
+        """Returns a query whose rows depend on an order, which may leave ties."""
         listed = ", ".join(f"{c} as {n}" for c, n in zip(chosen, names, strict=True))
         order, one, other = self.order(columns), self.draw.choice(columns), self.draw.choice(chosen)
         kinds = [
@@ -98,7 +98,7 @@ class Grammar:
         return f"select {listed}, {made} as made from {rows}{group}", [*names, "made"]
 
     def order(self, columns: list[str]) -> str:
-        """Returns all of certain columns, or some."""
+        """Returns the columns of an `order by`: all or some of these columns."""
         some = self.draw.choice([len(columns), self.draw.randrange(len(columns)) + 1])
         return ", ".join(self.draw.sample(columns, some))
 
@@ -148,7 +148,7 @@ class Grammar:
         return left, columns
 
     def one_of_each(self) -> tuple[str, list[str]]:
-        """Returns a relation of which no two rows share the first two columns."""
+        """Returns a relation in which no two rows have the same first two columns."""
         alias, table = self.name(), self.draw.choice(sorted(TABLES))
         names = [name for name, _ in TABLES[table]]
         if table == "bids":

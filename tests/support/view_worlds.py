@@ -1,6 +1,7 @@
-"""Worlds of small tables over a few slices, in which views are kept by the engine's own queries.
+"""Small tables over a few slices, whose views are maintained by the engine's own queries.
 
-The tables are DuckDB's: a schema for each frontier. So a text costs milliseconds, without files.
+The tables are in DuckDB, with one schema per frontier. So a test of a text takes milliseconds,
+without files.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ _NOT_OURS = ("Not implemented", "INTERNAL", "Unimplemented type for cast")
 
 
 class Unlike(AssertionError):
-    """A view that is not its text."""
+    """Raised if a maintained view differs from its text."""
 
 
 class World:
-    """Tables at a few frontiers, with what each slice has contributed; views are tried on it."""
+    """Tables at a few frontiers, with the contributions of each slice. Views are tried on them."""
 
     def __init__(self, plans: Connection, seed: int) -> None:
-        """Takes a DuckDB from `open_plans`."""
+        """Takes a DuckDB connection from `open_plans`."""
         self._plans = plans
         # In others what tells the rows of a key that several have is left out, which takes as long
         # to plan as all the rest, and what is computed whole is looked at once.
@@ -109,11 +110,14 @@ class World:
             self.contributed.append(brought)
 
     def close(self) -> None:
-        """Ends its DuckDB."""
+        """Closes the DuckDB connection."""
         self.duck.close()
 
     def kept(self, views: Sequence[View]) -> str:
-        """Keeps views over all slices; returns how, or why not. Raises Unlike if one is another."""
+        """Maintains views over all slices; returns by which ways, or why not.
+
+        Raises Unlike if a view differs from its text.
+        """
         try:
             births = births_in(self._plans, views, TABLES)
             all_births = {birth.name: birth for birth in (*TABLES, *births)}
@@ -137,7 +141,7 @@ _OTHER_PLANS = (
 
 
 class EndedError(Exception):
-    """A database that DuckDB has ended itself, by an internal error over an earlier text."""
+    """A database that DuckDB itself has closed, after an internal error in an earlier text."""
 
 
 class _Keeping:
@@ -188,7 +192,7 @@ class _Keeping:
         return "by change" if way.change is not None else "by touched keys"
 
     def _meant(self, birth: TableBirth) -> Counter[Any] | None:
-        """Returns the rows of a view's text, as plain DuckDB computes them; None if it cannot."""
+        """Returns the rows of a view's text as plain DuckDB computes them, or None on an error."""
         casts = casts_sql(birth.served)
         is_asof = any("asof" in view.sql for view in self._views)
         try:
@@ -204,9 +208,9 @@ class _Keeping:
                     self._duck.execute("set asof_loop_join_threshold = 0")
 
     def _slice(self, birth: TableBirth, number: int, wanted: Counter[Any]) -> bool | str:
-        """Keeps one view over one slice; returns True if its way did not take all of it.
+        """Maintains one view over one slice; returns True unless the view was computed whole.
 
-        Or why it ends there, as its text does.
+        Returns the reason if the view fails here, as its text does.
         """
         changed = {name for name in birth.reads if self.sources[name].has_changed}
         if not self._is_first and not changed:
@@ -251,7 +255,7 @@ class _Keeping:
         return not is_whole
 
     def _text(self, name: str) -> str:
-        """Returns the text of a view; a view over a stored view reads the served types."""
+        """Returns the text of a view. A view over a stored view reads the served types."""
         first, *others = self._views
         served = {birth.name: birth.served for birth in self._births}
         below = first.sql
@@ -310,7 +314,7 @@ class _Keeping:
 
 
 class _RowsInDuck(ViewSource):
-    """A table whose rows at each frontier DuckDB has, in a schema or beside it."""
+    """A table whose rows at each frontier are in DuckDB, in a schema or as a registered table."""
 
     def __init__(self, birth: TableBirth) -> None:
         self.birth = birth
@@ -326,7 +330,7 @@ class _RowsInDuck(ViewSource):
         self._number, self._new = number, rows
 
     def take(self, duck: Connection, found: pa.Table | None) -> Counter[Any]:
-        """Takes the contributions to a view; returns its rows, as readers see them."""
+        """Takes the contributions to a view; returns the view's rows as readers see them."""
         names, served = [name for name, _ in self.birth.columns], len(self.birth.served)
         self._new = found if found is not None and found.num_rows else None
         self._before, self._now = self._now, self._number if self._new is not None else self._now
@@ -382,9 +386,9 @@ class _RowsInDuck(ViewSource):
 
 
 def _rows_sql(view: TableBirth, query: str, relations: Mapping[str, str]) -> str:
-    """Returns what `changes_sql` has where nothing is stored, without the comparison with that.
+    """Returns the SQL of `changes_sql` for an empty view, without the comparison with stored rows.
 
-    It takes half as long to plan.
+    This SQL takes half as long to plan.
     """
     read = ", ".join(f"{quoted(name)} as ({sql})" for name, sql in relations.items())
     own = dict(stored_columns(view))
@@ -399,7 +403,7 @@ def _has_twice(rows: pa.Table, keys: Sequence[str]) -> bool:
 
 
 def _unique(view: TableBirth) -> str:
-    """Returns what `changes_sql` has to fail if keys are not unique, without telling the rows."""
+    """Returns the SQL by which `changes_sql` fails on duplicate keys, without naming the rows."""
     if not view.keys:
         return ""
     keys = ", ".join(map(quoted, view.keys))
@@ -426,7 +430,7 @@ def _some(draw: random.Random, birth: TableBirth) -> dict[str, Any]:
 
 
 def open_plans() -> Connection:
-    """Opens a DuckDB that has the tables without rows."""
+    """Opens a DuckDB that has the tables, without rows."""
     plans = open_exact({"threads": 1})
     for birth in TABLES:
         make_empty(plans, birth)

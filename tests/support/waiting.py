@@ -1,8 +1,9 @@
-"""Two builds of one table, for tests: with contributions that wait, and merged at once.
+"""Two builds of one table, for tests: one with waiting contributions, one that merges at once.
 
-As a program it is a row of jobs that fold into the first: `python waiting.py FOLDER COUNT POINT...`
-starts a job for each failpoint, which is killed there, and a last one. Each folds on from the
-tables' own slice, by at most COUNT slices for each job so far, and drains what waits.
+As a program, this module is a series of jobs that fold into the first build: `python waiting.py
+FOLDER COUNT POINT...` starts a job for each failpoint, which is killed there, and a last job. Each
+job continues after the tables' own slice, folds at most COUNT slices for each job so far, and
+drains what waits.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ LATEST = TableBirth(
 
 
 class Twins:
-    """A build whose contributions wait, and one whose contributions are merged at once."""
+    """A build whose contributions wait, and a build whose contributions are merged at once."""
 
     def __init__(self, folder: Path, table: TableBirth) -> None:
         self.table = table
@@ -96,7 +97,7 @@ class Twins:
         self.begin()
 
     def begin(self) -> None:
-        """Opens both, as a job does at its start, after the one before has ended."""
+        """Opens both builds, as a job does at its start, after the job before has ended."""
         for writer in self.writers.values():
             writer.close()
         for birth in self.births.values():
@@ -115,7 +116,7 @@ class Twins:
         return self.writers["waits"]
 
     def fold(self, rows: pa.Table | None, *, published: bool = True) -> None:
-        """Folds the next slice into both."""
+        """Folds the next slice into both builds."""
         for build, writer in self.writers.items():
             commit(writer, build, self.number, rows)
             if published:
@@ -123,11 +124,11 @@ class Twins:
         self.number += 1
 
     def fold_plain(self, place: int) -> None:
-        """Folds the slice that `main` folds into the other build."""
+        """Folds into the plain build the slice that `main` folds into the other build."""
         commit(self.writers["plain"], "plain", place, slice_of(place))
 
     def rows(self, build: str, versions: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
-        """Reads the rows that readers see, with hidden columns if they are compared."""
+        """Returns the rows that readers see, with the hidden columns that are compared."""
         last = Frontier(1, build, 1, Offsets(), versions or self.writers[build].versions(), "")
         with open_reader(None, served=True) as reader:
             put_tables(reader, "it", self.births[build], last, self.store)
@@ -142,7 +143,7 @@ class Twins:
 
 
 def contributions(table: TableBirth, draw: random.Random, place: int) -> pa.Table:
-    """Draws contributions of some keys, with nulls among keys and values."""
+    """Draws contributions for some keys, with nulls among keys and values."""
 
     def some(kind: str, *, null: float = 0.2) -> Any:
         if draw.random() < null:

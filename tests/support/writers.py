@@ -22,12 +22,15 @@ def make_writer(
     driver_rows: int = 100,
     **options: Any,
 ) -> TableWriter:
-    """Returns a writer of a table of a build that begins `at` these offsets."""
+    """Returns a writer for a table of a build that begins `at` these offsets."""
     origin = origin_mark(build, at)
     return TableWriter(store, build, table, origin=origin, driver_rows=driver_rows, **options)
 
 
 def make_mark(begin: int, *, build: str = "b", table: str = "t", number: int | None = None) -> Mark:
-    """Returns the mark of a slice of the one offset `begin`; `number` is `begin` if not given."""
+    """Returns the mark of a slice that contains only offset `begin`.
+
+    The slice's number is `begin` unless `number` is given.
+    """
     start, end = (Offsets({"x": {0: offset}}) for offset in (begin, begin + 1))
     return Mark(build, table, 1, begin if number is None else number, start, end)

@@ -36,7 +36,7 @@ _ADDRESSES = (
 
 
 def ensure_yarn() -> Path | None:
-    """Returns the folder of its jars; None if they cannot be fetched here."""
+    """Returns the folder of YARN's jars, or None if they cannot be fetched here."""
     return fetched_jars("yarn", Path(__file__).with_name("yarn_jars.lock"), {"server": "server"})
 
 
@@ -67,7 +67,7 @@ class RunningYarn:
 
     @property
     def conf(self) -> Mapping[str, str]:
-        """Returns the settings of Spark with which a project uses it."""
+        """Returns the Spark settings with which a project uses this YARN."""
         managers = (f"yarn.resourcemanager.{name}address" for name in ("", "scheduler."))
         return {
             **{f"spark.hadoop.{name}": self._settings[name] for name in managers},
@@ -76,7 +76,7 @@ class RunningYarn:
         }
 
     def start(self) -> None:
-        """Starts both, and waits until the node takes containers."""
+        """Starts the resource manager and the node, and waits until the node takes containers."""
         settings = "".join(
             f"<property><name>{name}</name><value>{escape(value)}</value></property>"
             for name, value in self._settings.items()
@@ -108,12 +108,12 @@ class RunningYarn:
         self.wait(lambda: self._asked("metrics")["clusterMetrics"]["activeNodes"] == 1, "the node")
 
     def applications(self, *, ended: bool) -> list[str]:
-        """Lists the names of the applications that have ended, or of those that run."""
+        """Lists the names of the applications that have ended, or of those that still run."""
         found = self._asked(f"apps?states={_ENDED if ended else _RUNNING}")["apps"]
         return [each["name"] for each in found["app"]] if found else []
 
     def kill_executor(self) -> bool:
-        """Kills the executors, in whose places YARN starts others. False if there are none."""
+        """Kills the executors; YARN starts new ones. Returns False if there are none."""
         found = [pid for pid in self._containers() if _runs(pid, "CoarseGrainedExecutorBackend")]
         for pid in found:
             with suppress(ProcessLookupError):
@@ -121,7 +121,7 @@ class RunningYarn:
         return bool(found)
 
     def wait(self, until: Callable[[], object], what: str) -> None:
-        """Waits for a state of it. Raises KappaError if it does not come."""
+        """Waits for a state of YARN. Raises KappaError if the state is not reached in time."""
         deadline = time.monotonic() + _READY_SECONDS
         while True:
             with suppress(OSError, ValueError):
@@ -132,7 +132,7 @@ class RunningYarn:
             time.sleep(_NAP_SECONDS)
 
     def output(self) -> str:
-        """Returns the last lines that its processes have printed, and its containers."""
+        """Returns the last lines of the output of all processes and containers."""
         files = [*self._folder.glob("*.out"), *(self._node / "logs").rglob("std*")]
         return "\n".join(
             f"== {file}\n" + "\n".join(file.read_text(errors="replace").splitlines()[-25:])
@@ -140,7 +140,7 @@ class RunningYarn:
         )
 
     def close(self) -> None:
-        """Kills both, and the containers that are left."""
+        """Kills both processes, and the remaining containers."""
         for process in self._processes:
             process.kill()
             process.wait()
@@ -151,7 +151,7 @@ class RunningYarn:
             time.sleep(_NAP_SECONDS)
 
     def _containers(self) -> list[int]:
-        """Lists the processes that are in a folder of the node's: each container has its own."""
+        """Lists the processes that run in folders of the node; each container has one."""
         return [
             int(entry.name)
             for entry in Path("/proc").iterdir()
@@ -183,7 +183,7 @@ def _runs(pid: int, what: str) -> bool:
 
 @contextmanager
 def yarn_cluster(folder: Path, jars: Path) -> Iterator[RunningYarn]:
-    """Yields YARN; at the end it is gone."""
+    """Runs YARN within the block."""
     running = RunningYarn(folder, jars)
     try:
         running.start()

@@ -1,6 +1,6 @@
-"""A build that begins at another's frontier.
+"""A build that begins at another build's frontier.
 
-It has that build's tables at the frontier and its own afterwards, and its base is kept.
+It has the other build's tables at the frontier, and its own after that. Its base is kept.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def birth(build: str, base: Base | None = None) -> Birth:
 
 
 class Folded:
-    """Makes a build whose tables have a row per offset, committed one by one."""
+    """A build whose tables have one row per offset, committed one by one."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -143,7 +143,7 @@ def test_it_goes_on_by_itself_and_the_other_build_never_sees_it(any_store: Store
 
 
 def test_missing_version_is_damage(any_store: Store) -> None:
-    """It publishes nothing."""
+    """If a version is missing, the new build is refused, and publishes nothing."""
     store = any_store
     build = Folded(store)
     build.fold(0)
@@ -181,7 +181,7 @@ def test_what_it_stands_on_is_kept_for_as_long_as_it_is_and_told_as_no_time(stor
 
 
 def test_any_base_is_proved_from(any_store: Store, tmp_path: Path) -> None:
-    """Whatever it was folded by."""
+    """A proof can begin at a base that was folded in any way."""
     store = any_store
     build = Folded(store)
     build.fold(0)
@@ -204,7 +204,7 @@ def test_any_base_is_proved_from(any_store: Store, tmp_path: Path) -> None:
 
 
 def test_files_are_copied_if_links_fail(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk is an error."""
+    """Files are copied if links fail. A full disk is an error."""
     build = Folded(store)
     build.fold(0)
 
@@ -244,7 +244,7 @@ def test_it_stands_before_its_base_until_its_frontier_does_not(store: Store) -> 
 
 
 def test_birth_certificate_has_its_base(store: Store) -> None:
-    """An older certificate is readable."""
+    """A birth certificate contains its base; an older certificate can still be read."""
     branch = birth("b", Base("a", "v0", at(2).plain(), 1, at(1).plain()))
     put_birth(store, branch)
     old = store.get_json("builds/b/birth.json")

@@ -1,4 +1,4 @@
-"""A checkpoint of a table's log: whole or not there, wherever power is lost (law 16)."""
+"""A checkpoint of a table's log is complete or does not exist, wherever power is lost (law 16)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SEEDS = 10
 
 
 class EndedError(Exception):
-    """The process ends: it is killed, or power is lost."""
+    """Stands for the end of the process, by a kill or a power loss."""
 
 
 def ending_at(sync: int) -> Callable[[], None]:
-    """Returns what is called before each sync, and ends the process at the sync of this number."""
+    """Returns a function that ends the process at the sync with this number."""
     numbers = itertools.count(1)
 
     def end() -> None:
@@ -79,7 +79,7 @@ def test_a_killed_process_checkpoint_lasts(tmp_path: Path, sync: int) -> None:
 
 @pytest.mark.parametrize("named", ["link", "elsewhere/../real"])
 def test_a_root_behind_a_link_keeps_the_files_that_it_needs(tmp_path: Path, named: str) -> None:
-    """delta-rs names files by the folder that links lead to, whatever it was given."""
+    """A root behind a link keeps its needed files, although delta-rs resolves links in names."""
     (tmp_path / "real").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

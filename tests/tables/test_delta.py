@@ -1,7 +1,7 @@
-"""A pinned version read while the job maintains its table (I4, law 11); lists by commits.
+"""A pinned version is readable while the job maintains its table (I4, law 11); lists by commits.
 
-A log file may be deleted after a reader has listed it and before it is read. A test cannot make
-that happen at will, so the read is simulated here; the demo's story met the real case.
+A log file may be deleted after a reader has listed it, and before the file is read. A test cannot
+cause that at will, so the read is simulated here. The demo's story met the real case.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def table(tmp_path: Path) -> StoredTable:
 
 
 def grow(table: StoredTable, commits: int, draw: random.Random) -> None:
-    """Makes commits of every kind, in random order."""
+    """Makes commits of all kinds, in random order."""
     for _ in range(commits):
         rows = pa.table({"k": [draw.choice("abcdef")], "n": [draw.randrange(9)]})
         guard = Guard("a", table.version)
@@ -62,7 +62,7 @@ def grow(table: StoredTable, commits: int, draw: random.Random) -> None:
 
 
 def test_a_merge_that_works_shows_it(table: StoredTable) -> None:
-    """A slice that is merged for long makes progress; what Python computes meanwhile is none."""
+    """A slice with a long merge makes progress; computations in Python do not count."""
     keys = [str(key) for key in range(300_000)]
     rows, seen, done = pa.table({"k": keys, "n": range(len(keys))}), set[int](), threading.Event()
     table.append(rows, MARK, Guard("a", 1))
@@ -144,7 +144,7 @@ def test_followed_commits_give_every_versions_files(table: StoredTable, seed: in
 
 
 def test_table_is_opened_and_followed(table: StoredTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is opened again if commits are gone."""
+    """The table is opened again if commits are gone."""
     opened: list[int] = []
 
     def counted(path: str, version: int) -> FileList:
@@ -193,7 +193,7 @@ def test_a_version_that_is_really_gone_is_said() -> None:
 
 @contextmanager
 def no_file_left() -> Iterator[None]:
-    """Has nothing opened within the block, as in a process with too many open files."""
+    """Prevents all opening of files within the block, as if too many files were open."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     taken = []
@@ -209,7 +209,7 @@ def no_file_left() -> Iterator[None]:
 
 
 def test_a_call_that_failed_is_no_damage(table: StoredTable) -> None:
-    """A job that met damage is not started again."""
+    """A failed call is not reported as damage, after which a job would not be started again."""
     for look in (open_newest, lambda path: open_version(path, 0), lambda path: mark_of(path, 0)):
         with no_file_left(), pytest.raises(KappaError, match="Too many open files") as caught:
             look(table.path)
@@ -223,7 +223,7 @@ def test_a_call_that_failed_is_no_damage(table: StoredTable) -> None:
 
 
 def test_greatest_amount_of_a_column_is_a_bound(tmp_path: Path) -> None:
-    """Without statistics it is unknown."""
+    """A column without statistics has no known bound."""
     columns = (("k", "string"), ("n", "bigint"), ("d", "decimal(20,2)"))
     table = ensure_table(str(tmp_path / "t"), columns, origin_mark("b", Offsets()).of_table("t"))
     assert (table.rows(), greatest(table.facts(), "n")) == (0, 0)
@@ -239,7 +239,7 @@ def test_greatest_amount_of_a_column_is_a_bound(tmp_path: Path) -> None:
 
 
 def test_a_key_is_in_few_groups_of_rows(tmp_path: Path) -> None:
-    """A reader of one key can leave out all other groups, whatever wrote the rows in any order."""
+    """A reader of one key can skip the other row groups, in whatever order rows were written."""
     drawn = random.Random(0)
     keys = drawn.sample(range(0, 200_000, 2), 100_000)
     path = str(tmp_path / "t")

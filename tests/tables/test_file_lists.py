@@ -1,4 +1,4 @@
-"""A frontier vouches for file lists: a damaged log is refused by name, never read (I14)."""
+"""A frontier vouches for file lists: a damaged log is refused by name, and never read (I14)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTHING = FileList(-1, {}, 0)
 
 @pytest.fixture
 def table(tmp_path: Path) -> StoredTable:
-    """A table of nine commits of every kind."""
+    """Returns a table with nine commits, of every kind."""
     made = ensure_table(
         str(tmp_path / "röot 1* it's #1?" / "t"), [("k", "string"), ("n", "bigint")], MARK
     )
@@ -60,7 +60,7 @@ def flips(content: bytes, count: int) -> Iterator[bytes]:
 
 
 def test_commits_and_checkpoints_give_one_sum(table: StoredTable, tmp_path: Path) -> None:
-    """The sum is of the live files, whichever way they are read."""
+    """The checksum covers the live files, and does not depend on the way of reading."""
     by_commits = NOTHING.after(commits_between(table.path, -1, table.version))
     assert by_commits == read_list(table.path, table.version)
     assert by_commits.at(table.path) == table.files()
@@ -76,7 +76,7 @@ def test_commits_and_checkpoints_give_one_sum(table: StoredTable, tmp_path: Path
 
 
 def refusal(look: Callable[[], object], right: object) -> str:
-    """Returns why a look is refused; one that is not must see what is right."""
+    """Returns the reason why a look is refused. A look that is not refused must be right."""
     try:
         assert look() == right
     except Damaged as error:
@@ -86,7 +86,7 @@ def refusal(look: Callable[[], object], right: object) -> str:
 
 @pytest.mark.parametrize("version", [5, 6, 8], ids=["append", "compact", "last"])
 def test_a_flipped_bit_of_a_commit_is_refused(table: StoredTable, version: int) -> None:
-    """No answer comes of another file list; a flip in the log's prose changes none."""
+    """No answer comes from another file list; flips in the log's free text change no list."""
     commit = Path(commit_path(table.path, version))
     total = vouched(table)
 
@@ -104,7 +104,7 @@ def test_a_flipped_bit_of_a_commit_is_refused(table: StoredTable, version: int) 
 
 
 def test_a_flipped_action_is_refused_by_its_commit(table: StoredTable) -> None:
-    """A Delta reader passes over an action that it does not know, so a file is lost or kept."""
+    """A commit with an unknown action is refused; a Delta reader would lose or keep a file."""
     for version, word, other in ((5, b'"add"', b'"cdd"'), (6, b'"remove"', b'"semove"')):
         commit = Path(commit_path(table.path, version))
         with (
@@ -116,7 +116,10 @@ def test_a_flipped_action_is_refused_by_its_commit(table: StoredTable) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\0" * 40, b"{}"], ids=range(4))
 def test_an_empty_commit_is_no_commit(table: StoredTable, content: bytes) -> None:
-    """A commit of Kappa names its writer, also where no frontier vouches for a list."""
+    """An empty commit is refused, because each commit of Kappa names its writer.
+
+    This holds even if no frontier vouches for a list.
+    """
     known = FileLists()
     looks: tuple[Callable[[], object], ...] = (
         lambda: files(table.path, table.version, None),
@@ -150,7 +153,7 @@ def test_another_list_is_refused_and_named(table: StoredTable) -> None:
 
 
 def test_a_damaged_log_is_never_checkpointed(table: StoredTable, tmp_path: Path) -> None:
-    """A checkpoint of a damaged log would lose for good what the log has lost."""
+    """A damaged log is never checkpointed, because that would make the loss permanent."""
     total, last = vouched(table), Path(commit_path(table.path, table.version))
     lines = [each for each in last.read_bytes().splitlines(keepends=True) if b'"add"' not in each]
     with changed(last, b"".join(lines)):
@@ -162,7 +165,7 @@ def test_a_damaged_log_is_never_checkpointed(table: StoredTable, tmp_path: Path)
 
 
 def test_a_flipped_bit_of_a_checkpoint_is_refused(table: StoredTable, tmp_path: Path) -> None:
-    """A checkpoint is covered by the same sum as the commits before it."""
+    """A checkpoint is covered by the same checksum as the commits before it."""
     total = vouched(table)
     ensure_checkpoint(Store(tmp_path), table.path, table.version, total)
     (file,) = Path(table.path, "_delta_log").glob("*.checkpoint.parquet")
@@ -181,7 +184,7 @@ def test_a_flipped_bit_of_a_checkpoint_is_refused(table: StoredTable, tmp_path: 
 
 
 def test_a_table_that_is_made_anew_is_read_anew(table: StoredTable) -> None:
-    """A cache that does not fit the log gives way to the log."""
+    """If the cache contradicts the log, the log is read again."""
     lists = FileLists()
     lists.at(table.path, 4, None)
     for version in (3, 4):

@@ -1,8 +1,8 @@
 """Golden plans of every fold: its SQL, columns and types, byte by byte.
 
 They are in tests/data/fold_plans.json. Served builds were folded by these plans, so a refactoring
-changes none of them. After an intended change, `python tests/tables/test_fold_plans.py` writes the
-file again.
+must change none of them. After an intended change, `python tests/tables/test_fold_plans.py` writes
+the file again.
 """
 
 from __future__ import annotations

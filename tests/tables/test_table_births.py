@@ -130,7 +130,7 @@ WHERE = "log_time:bigint,topic:string,partition:int,offset:bigint"
     ],
 )
 def test_combined_fold_keeps_what_it_needs(fold: Fold, kept: dict[str, str]) -> None:
-    """Beside what is served."""
+    """The table keeps these columns in addition to the served columns."""
     assert columns(fold, output=OUTPUT | ORDER) == {"k": "string", **kept}
 
 

@@ -1,9 +1,9 @@
 """Class archives (AppCDS): the loaded classes of Kafka or of Spark, stored by a JVM.
 
 With a class archive, a JVM starts in half the time. Archives are optional: without a valid archive,
-a start is only slower. Archives are beside the installed packages. `kappa.setup` and `kappa up`
-make archives from the class lists beside this file, which `make classes` writes.
-See https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
+a start is only slower. Archives are stored next to the installed packages. `kappa.setup` and `kappa
+up` create the archives from lists of classes. The lists are next to this file, and `make classes`
+writes them. See https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HINT = "JVMs start without it, only slower; try again with: python -m kappa.set
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The archive of a `java` program for a class path and the files on the class path."""
+    """The class archive for a `java` program, a class path, and the files on that class path."""
 
     use: Use
     class_path: str
@@ -43,7 +43,11 @@ class ClassArchive:
 
     @cached_property
     def path(self) -> Path:
-        """Returns the archive's path, by Java, the class list and the class path's files."""
+        """Returns the path of the archive.
+
+        The file name contains a hash of the Java home, the list of classes, and the names, sizes
+        and times of the files on the class path.
+        """
         home = Path(self.java).resolve().parent.parent
         made_from = hashlib.sha256(f"{home} {self.class_path}".encode() + _packed_list(self.use))
         # The JVM compares names, sizes and times of the files on its class path, too.
@@ -53,9 +57,10 @@ class ClassArchive:
         return Path(sys.prefix) / "kappa" / f"{self.use}-{made_from.hexdigest()[:16]}.jsa"
 
     def options(self, list_classes: Path | None = None) -> list[str]:
-        """Returns a JVM's options to start with the archive; empty if the archive is missing.
+        """Returns the options with which a JVM uses the archive; empty if the archive is missing.
 
-        With `list_classes`, the options make the JVM write a class list to that path at the end.
+        With `list_classes`, returns options with which the JVM writes its list of loaded classes to
+        that path when it exits.
         """
         if list_classes is not None:
             # With sharing on, the list would lack some classes that come from an archive.
@@ -74,15 +79,16 @@ class ClassArchive:
 
     @property
     def can_be_made(self) -> bool:
-        """True if this user may write the archive's folder, or make that folder."""
+        """True if this user may write into the archive's folder, or may create that folder."""
         folder = self.path.parent
         return os.access(folder if folder.exists() else folder.parent, os.W_OK)
 
     def make(self) -> None:
-        """Makes the archive, and deletes older archives of the same use.
+        """Creates the archive, and deletes older archives of the same use.
 
-        If another process makes the archive, waits for the end. Raises KappaError, with the JVM's
-        last line, on failure: the caller may continue without the archive.
+        If another process is creating the archive, waits until it is done. Raises KappaError, with
+        the last line that the JVM printed, if the archive cannot be created. The caller may
+        continue without the archive.
         """
         try:
             with self._alone():
@@ -95,7 +101,10 @@ class ClassArchive:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Locks out the other makers of this use's archive; a lock ends with its process."""
+        """Keeps other processes from creating an archive of this use within the block.
+
+        The lock ends with the process that holds it.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with (self.path.parent / f"{self.use}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -147,12 +156,12 @@ class ClassArchive:
 
 
 def class_list(use: Use) -> bytes:
-    """Returns the list of the classes that a JVM of this use loads, as a JVM writes the list."""
+    """Returns the list of the classes that a JVM of this use loads, in the JVM's own format."""
     return gzip.decompress(_packed_list(use))
 
 
 def put_class_list(use: Use, listed: bytes) -> None:
-    """Replaces the class list of a use by a JVM's list, in the running source tree."""
+    """Replaces the list of classes of this use by `listed`, in the source tree that is running."""
     Path(str(_list_file(use))).write_bytes(gzip.compress(listed, mtime=0))
 
 

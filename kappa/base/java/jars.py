@@ -1,10 +1,9 @@
-"""The jars of the broker and of Spark: locked in `jars.lock`, fetched once per user by Ivy.
+"""The jars of the broker and of Spark, as locked in `jars.lock`; Ivy downloads them once per user.
 
-The jars of Spark's S3 client are fetched only for a root in a bucket.
-
-Each jar is checked against the SHA-256 in the lock. Ivy ships inside pyspark, so only Java is
-needed. Ivy's own default repository is used unless `jars.repository` names another. Ivy resolves no
-dependencies: each jar is named with an exact version.
+The jars of Spark's S3 client are downloaded only for a root in a bucket. Each jar is checked
+against its SHA-256 in the lock. Ivy is part of pyspark, so only Java is needed. Ivy's own default
+repository is used unless `jars.repository` names another one. Ivy resolves no dependencies: the
+lock names each jar with an exact version.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ def ensure_jars(
     repository: str | None = None,
     for_bucket: bool = False,
 ) -> Jars:
-    """Returns the paths of all jars, and fetches jars that are missing or damaged in the cache.
+    """Returns the paths of all jars; downloads those that are missing or damaged in the cache.
 
-    With `for_bucket`, the jars of Spark's client for buckets are included. The cache is
-    `kappa/jars` in the user's cache folder unless `cache` names another folder. Raises Unreachable
-    if the repository does not answer, and Damaged if the repository gives other bytes.
+    With `for_bucket`, the jars of Spark's client for buckets are included. `cache` is the folder of
+    the cache, and `kappa/jars` in the user's cache folder if not given. Raises Unreachable if the
+    repository does not answer, and Damaged if a downloaded jar does not match its SHA-256.
     """
     text = resources.files("kappa.base.java").joinpath("jars.lock").read_text(encoding="utf-8")
     uses: tuple[Use, ...] = (*_ALWAYS, "bucket") if for_bucket else _ALWAYS
@@ -81,7 +80,7 @@ def ensure_jars(
 
 @cache
 def spark_home() -> Path:
-    """Returns the folder of the installed PySpark, with Spark's jars, without an import."""
+    """Returns the folder of the installed PySpark, with Spark's jars, without importing PySpark."""
     found = find_spec("pyspark")
     assert found is not None, "it is installed with Kappa"
     assert found.origin is not None, "it is a package of files"
@@ -97,7 +96,10 @@ def _is_verified(folder: Path, jar: Jar) -> bool:
 
 
 def _verify(path: Path, jar: Jar) -> bool:
-    """Marks a file as verified if the hash of its bytes is in the lock. Returns True if so."""
+    """Compares a file with its hash in the lock. Marks the file and returns True if they match.
+
+    The mark is the file's modification time.
+    """
     try:
         with path.open("rb") as content:
             matches = hashlib.file_digest(content, "sha256").hexdigest() == jar.sha256
@@ -111,7 +113,10 @@ def _verify(path: Path, jar: Jar) -> bool:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Locks the cache against fetches of other processes; the lock ends with the holder."""
+    """Locks the cache within the block, so that no other process downloads jars at the same time.
+
+    The lock ends with the process that holds it. Raises KappaError if the cache cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
@@ -163,7 +168,7 @@ def _fetch(missing: Sequence[Jar], folder: Path, java: Java, repository: str | N
 
 
 def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | None) -> str:
-    """Runs Ivy, which puts the jars into a cache below `ivy`. Returns Ivy's last complaint."""
+    """Runs Ivy, which downloads jars into a cache below `ivy`. Returns Ivy's last error message."""
     ivy.mkdir(exist_ok=True)
     (ivy / "ivy.xml").write_text(ivy_module(missing), encoding="utf-8")
     program = next(spark_home().glob("jars/ivy-*.jar"))
@@ -237,7 +242,7 @@ def _size(path: Path) -> int:
 
 
 def ivy_module(jars: Sequence[Jar]) -> str:
-    """Writes the Ivy module file that requires exactly these jars."""
+    """Returns the text of an Ivy module file that requires exactly these jars."""
     uses = "".join(f'<conf name="{use}"/>' for use in sorted({jar.use for jar in jars}))
     asked = (
         f"    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)}"
@@ -258,7 +263,7 @@ def ivy_module(jars: Sequence[Jar]) -> str:
 
 
 def ivy_settings(repository: str) -> str:
-    """Writes Ivy settings with a single repository of Maven's layout."""
+    """Returns the text of Ivy settings with one repository that has Maven's layout."""
     resolver = f'<ibiblio name="repository" m2compatible="true" root={quoteattr(repository)}/>'
     return f"""<ivysettings>
   <settings defaultResolver="repository"/>
@@ -273,7 +278,7 @@ _RESTORE = "restore kappa/base/java/jars.lock from the repository"
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A line of the lock: a jar's use, coordinates, and expected size and hash."""
+    """A line of the lock: a jar's use, expected size, expected hash, and Maven coordinates."""
 
     use: Use
     size: int
@@ -289,7 +294,10 @@ class Jar:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Parses the lock: a jar per line, `use bytes sha256 group:artifact:version`, or `#` prose."""
+    """Parses the lock. A line is `use bytes sha256 group:artifact:version`, or a comment after `#`.
+
+    Raises Damaged if a line is not a jar, or if a jar occurs twice.
+    """
     jars: list[Jar] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):

@@ -1,4 +1,4 @@
-"""Java on this machine: the place and the version, found by `java -version` alone."""
+"""The Java of this machine: its folder and its version, as `java -version` reports them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _WAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: `home` is the folder, `version` the major number, `build` the full name."""
+    """A Java runtime.
+
+    `home` is its folder, `version` the major version, and `build` the vendor and the full version.
+    """
 
     home: Path
     version: int
@@ -37,10 +40,11 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Finds the Java of JAVA_HOME, or else of PATH, as Spark does.
+    """Finds the Java of JAVA_HOME, or of PATH if JAVA_HOME is not set, as Spark does.
 
-    Raises KappaError, with the package to install, if Java is missing or older than 17. A wrong
-    JAVA_HOME is an error, and PATH is not searched then: Spark would not search PATH either.
+    Raises KappaError, with the package to install, if Java is missing or older than 17. If
+    JAVA_HOME is wrong, KappaError is raised too and PATH is not searched, since Spark would not
+    search PATH either.
     """
     program = locate_java(environment)
     java = parse_properties(_printed(program, environment), program)
@@ -53,7 +57,10 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def locate_java(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns the path of the `java` program to use, without a check of the version."""
+    """Returns the path of the `java` program to use, without a check of the version.
+
+    Raises KappaError if Java is missing or JAVA_HOME is wrong.
+    """
     home = environment.get("JAVA_HOME")
     if home:
         program = str(Path(home) / "bin" / "java")
@@ -75,7 +82,8 @@ def locate_java(environment: Mapping[str, str] = os.environ) -> str:
 def parse_properties(printed: str, program: str) -> Java:
     """Parses the output of `java -XshowSettings:properties -version`.
 
-    The properties are the same in every vendor's build; the `-version` lines are not.
+    Only the properties are parsed: they are the same in every vendor's build, unlike the lines of
+    `-version`. Raises KappaError if the output does not name a version.
     """
     properties = dict(re.findall(r"^\s+(java\.[a-z.]+) = (.*?)\s*$", printed, re.MULTILINE))
     # Java 8 and older versions are numbered as 1.8.
@@ -112,7 +120,10 @@ def _printed(program: str, environment: Mapping[str, str]) -> str:
 
 
 def _how_to_install() -> str:
-    """Returns how to install Java by this machine's installer, or by each if none is known."""
+    """Returns the command that installs Java on this machine, for hints.
+
+    If no known installer is found, returns the commands of all known installers.
+    """
     here = [way for way in _WAYS if shutil.which(way.partition(" ")[0])]
     if here:
         return f"install it: {here[0]}"

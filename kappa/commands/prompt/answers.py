@@ -30,7 +30,7 @@ _LESS = "-FSX"
 
 
 def listing_of(reply: Reply) -> Listing:
-    """Reads an answer in JSON lines. The values are those of `kappa query`."""
+    """Parses an answer in JSON lines. The values are the same as those of `kappa query`."""
     names = [column["name"] for column in reply.columns]
     reads = [_READERS.get(column["type"].partition("(")[0], _as_it_is) for column in reply.columns]
     rows = []
@@ -59,18 +59,18 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def answer_text(listing: Listing, *, expanded: bool) -> str:
-    """Renders rows as a table, or each row as lines of a column and its value."""
+    """Renders rows as a table, or `expanded`, with each column of a row on its own line."""
     return render_expanded(listing) if expanded else render_listing(Form.TABLE, listing)
 
 
 def count_text(rows: int, *, is_cut: bool) -> str:
-    """Renders the number of an answer's rows, and says so if rows were cut."""
+    """Formats the number of an answer's rows, and mentions if rows were left out."""
     counted = count_of(rows, "row")
     return rf"({counted}, and there are more: \o csv FILE writes all)" if is_cut else f"({counted})"
 
 
 def write_reply(reply: Reply, file: Path) -> None:
-    """Writes an answer to a file, which replaces an earlier file as a whole."""
+    """Writes an answer to a file. The file replaces an earlier file as a whole."""
     written = file.with_name(f"{file.name}.{os.getpid()}.new")
     try:
         with written.open("wb") as opened:
@@ -86,7 +86,7 @@ def write_reply(reply: Reply, file: Path) -> None:
 
 
 def parse_form(word: str) -> Format:
-    """Returns the format of a file that a person has named."""
+    """Parses the format of a file that a user has typed. Raises UsageError if it is not known."""
     try:
         return Format(word.lower())
     except ValueError as error:
@@ -97,7 +97,7 @@ def parse_form(word: str) -> Format:
 
 
 def show_text(text: str) -> None:
-    """Writes a text to stdout, by the pager if the text is larger than the terminal."""
+    """Writes a text to stdout. If the text is larger than the terminal, uses the pager."""
     pager = _pager_command()
     if pager is None or not sys.stdout.isatty() or not _is_larger_than_screen(text):
         sys.stdout.write(text)
@@ -115,7 +115,7 @@ def show_text(text: str) -> None:
 
 
 def _pager_command() -> list[str] | None:
-    """Returns the command of the user's pager, or None if the user has none."""
+    """Returns the command of the user's pager, or None if it is not installed."""
     try:
         command = shlex.split(os.environ.get("PAGER", "less"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Names that fit at the cursor of the shell. Pure."""
+"""The names that can complete the word at the cursor of the shell. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """The names that a person may type: of the snapshot, of DuckDB, and of the shell.
+    """The names that a user may type: of the snapshot, of DuckDB, and of the shell.
 
-    `commands` are the backslash commands, each with the words that may follow.
+    `commands` maps each backslash command to the words that may follow it.
     """
 
     tables: tuple[ServedTable, ...] = ()
@@ -40,7 +40,7 @@ class KnownNames:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A text that replaces the last `length` characters before the cursor, and its kind."""
+    """A text that would replace the last `length` characters before the cursor, and its kind."""
 
     text: str
     length: int
@@ -48,7 +48,10 @@ class Suggestion:
 
 
 def suggest_names(before: str, whole: str, known: KnownNames) -> list[Suggestion]:
-    """Lists the names that fit after `before`, the part of `whole` before the cursor."""
+    """Lists the names that can complete a text at the cursor.
+
+    `before` is the part of the text `whole` before the cursor.
+    """
     if before.lstrip().startswith("\\"):
         return list(_of_command(before.lstrip(), known))
     if _OPEN.search(_HIDDEN.sub(" ", before)):
@@ -112,7 +115,7 @@ def _below_owner(
 
 
 def _tables_named(sql: str, tables: Iterable[ServedTable]) -> dict[str, ServedTable]:
-    """Returns the tables that a text names, by their names and aliases in small letters."""
+    """Returns the tables that a text names, by their names and aliases in lower case."""
     words = {_bare_name(word) for word in re.findall(_NAME, sql)}
     found = {each.name.lower(): each for each in tables if each.name.lower() in words}
     for alias in _ALIASED.finditer(sql):
@@ -127,5 +130,5 @@ def _bare_name(written: str) -> str:
 
 
 def written_name(name: str) -> str:
-    """Returns a name as SQL takes it: in quotes unless the name is a plain word."""
+    """Returns a name in the form for SQL: in quotes, unless the name is a plain word."""
     return name if _PLAIN.fullmatch(name) else quoted(name)

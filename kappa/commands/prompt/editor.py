@@ -1,4 +1,4 @@
-"""The line editor of the shell: history, keys, colours and completion, by prompt_toolkit."""
+"""The line editor of the shell, with prompt_toolkit: history, keys, colours and completion."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _HISTORY = "shell_history"
 
 
 class LineEditor:
-    """Reads statements and backslash commands at a prompt, each whole.
+    """Reads complete statements and backslash commands at a prompt.
 
-    `names` returns the names to complete. A statement continues over several lines until a
+    `names` returns the names for completion. A statement may have several lines, and ends with a
     semicolon.
     """
 
@@ -59,7 +59,7 @@ class LineEditor:
         )
 
     def read_text(self, prompt: str, default: str = "") -> str:
-        """Returns what a person types.
+        """Returns the text that the user types. `default` is the text in the line at first.
 
         Raises EOFError for Ctrl-D at an empty prompt, and KeyboardInterrupt for Ctrl-C.
         """
@@ -67,7 +67,10 @@ class LineEditor:
 
 
 def is_whole(text: str) -> bool:
-    """Returns True if Enter ends a text: a backslash command, or statements with semicolons."""
+    """Returns True if Enter completes a text.
+
+    A complete text is a backslash command, or statements that all end with semicolons.
+    """
     begun = text.strip()
     if not begun or begun.startswith("\\") or begun.lower() in {"exit", "quit", "help"}:
         return True
@@ -76,7 +79,10 @@ def is_whole(text: str) -> bool:
 
 
 def edit_text(text: str) -> str:
-    """Returns a text after a person has changed it in their own editor."""
+    """Opens a text in the user's editor, and returns the changed text.
+
+    Raises UsageError if the editor cannot be started, or fails.
+    """
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="kappa-shell-") as folder:
         file = Path(folder) / "statement.sql"
@@ -97,7 +103,7 @@ def edit_text(text: str) -> str:
 
 
 def coloured_text(sql: str) -> StyleAndTextTuples:
-    """Splits a text into its tokens, each with the style of its kind; nothing is left out."""
+    """Splits a text into its tokens, each with the style of its kind. The whole text is kept."""
     # DuckDB takes no lone surrogates, and stops at a NUL.
     whole = sql.replace("\0", "?").encode(errors="replace")
     tokens = sql_tokens(whole.decode())
@@ -135,7 +141,7 @@ class _NameCompleter(Completer):
 
 
 class _PrivateHistory(FileHistory):
-    """A history in a file that only the user can read; a full disk ends no prompt."""
+    """A history in a file that only the user can read. A full disk does not end the prompt."""
 
     def store_string(self, string: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The shell: a prompt at which each statement is answered from one pinned snapshot."""
+"""The SQL shell: a prompt whose statements are all answered from one pinned snapshot."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _WORDS = {"exit": r"\q", "quit": r"\q", "help": r"\?"}
 
 
 class _Ended(Exception):
-    r"""The end of the shell, by \q."""
+    r"""Signals that the user has ended the shell with the command \q."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A backslash command: its argument, its help, and what it does with the argument."""
+    """A backslash command: its argument, its help text, and the function that runs it."""
 
     argument: str
     what: str
@@ -70,9 +70,9 @@ class Command:
 
 
 def open_shell(here: ProjectContext, when: Past | None = None) -> None:
-    """Reads and answers what a person types, until the person ends the shell.
+    """Reads and answers what the user types, until the user ends the shell.
 
-    The snapshot is of now, or of a moment of the past. Raises the errors of `pin_at`.
+    `when` is the moment of the snapshot, or None for now. Raises the errors of `pin_at`.
     """
     settings = here.settings.serve
     allowance = replace(
@@ -96,7 +96,10 @@ def open_shell(here: ProjectContext, when: Past | None = None) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Ends the process on SIGTERM and SIGHUP, which a shell does not treat like Ctrl-C."""
+    """Makes SIGTERM and SIGHUP end the process during the block.
+
+    Otherwise, the shell would treat these signals like Ctrl-C.
+    """
 
     def end_process(*_: object) -> NoReturn:
         raise SystemExit(ExitCode.INTERRUPTED)
@@ -114,7 +117,8 @@ def _ended_by_signals() -> Iterator[None]:
 class SqlShell:
     """A prompt over a session.
 
-    An answer on the screen has at most `most_rows` and `most_bytes`; a file has all rows.
+    An answer on the screen has at most `most_rows` rows and `most_bytes` bytes. An answer in a file
+    has all rows.
     """
 
     def __init__(
@@ -153,7 +157,7 @@ class SqlShell:
         }
 
     def greet_person(self, root: str) -> None:
-        """Prints what the shell reads."""
+        """Prints a greeting: the root, the snapshot, and the most important commands."""
         snapshot = self._session.snapshot
         print(
             printable_text(
@@ -171,7 +175,7 @@ class SqlShell:
         )
 
     def run_loop(self) -> None:
-        """Answers each text, until Ctrl-D or a command ends the shell."""
+        """Reads and answers texts, until Ctrl-D or a command ends the shell."""
         editor = LineEditor(lambda: self._known_names)
         # The processes start while the person types.
         self._worker.submit(self._session.start_processes)
@@ -192,7 +196,7 @@ class SqlShell:
             self._worker.shutdown(cancel_futures=True)
 
     def run_text(self, text: str) -> None:
-        """Answers a text: a backslash command, or statements. Errors are printed."""
+        """Answers a text: a backslash command, or statements. Prints errors."""
         line = text.strip()
         line = _WORDS.get(line.rstrip(";").lower(), line)
         if line.startswith("\\"):
@@ -238,7 +242,7 @@ class SqlShell:
         )
 
     def _survive(self, act: Callable[[], None]) -> bool:
-        """Returns True unless the act was cancelled. If the act fails, prints the error."""
+        """Runs a function, and prints the error if it fails. Returns False if it was cancelled."""
         try:
             act()
         except KappaError as error:
@@ -294,7 +298,7 @@ class SqlShell:
         return printable_text(f"{count_text(reply.rows, is_cut=False)} written to {file}\n")
 
     def _ask(self, question: Question) -> Reply:
-        """Answers a query in a process, which Ctrl-C ends."""
+        """Answers a query in a separate process. Ctrl-C ends the query."""
         client, before = Client(), self._session.snapshot
         asked = self._worker.submit(self._session.ask_query, question, client=client)
         try:
@@ -402,7 +406,7 @@ VIEW = "view"
 
 
 def relations_listing(tables: Iterable[ServedTable]) -> Listing:
-    """Makes a row for each table and view."""
+    """Makes a listing with a row for each table and view."""
     rows = tuple(
         (
             each.name,
@@ -418,9 +422,9 @@ def relations_listing(tables: Iterable[ServedTable]) -> Listing:
 
 
 def relations_named(name: str, tables: Iterable[ServedTable]) -> list[ServedTable]:
-    """Lists the tables and views of a name, which a person may write with its schema.
+    """Lists the tables and views with a name, which may include the schema.
 
-    Raises UsageError with the nearest name if no table or view has the name.
+    Raises UsageError with the most similar name if no table or view has the name.
     """
     tables = tuple(tables)
     asked = name.replace('"', "").lower()
@@ -444,7 +448,7 @@ def relation_text(
     project: Path,
     names_in: Callable[[str], frozenset[str]],
 ) -> str:
-    """Renders a table in full, as `kappa tables TABLE` does, without counting rows and files."""
+    """Describes a table in full, as `kappa tables TABLE` does, without counting rows and files."""
     birth = snapshot.births[table.build]
     found = DescribedTable(
         table_view(

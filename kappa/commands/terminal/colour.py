@@ -1,6 +1,7 @@
-"""Colours on a terminal: states, the signs of diffs, warnings and errors. Pure but for one look.
+"""Colours on a terminal: states, the signs of diffs, warnings and errors.
 
-Pipes and files get no colours, and no stream does while NO_COLOR is set (https://no-color.org).
+All functions except `has_colour` are pure. Pipes and files get no colours, and no stream gets
+colours while NO_COLOR is set (https://no-color.org).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ROW_KIND = re.compile(r"  (added|removed|changed)[:,]")
 
 
 def has_colour(stream: TextIO | None) -> bool:
-    """Returns whether a stream is a terminal on which colours are wanted, or None if closed."""
+    """Returns True if a stream is a terminal on which colours are wanted."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return stream is not None and stream.isatty() and not is_plain
 
@@ -43,7 +44,7 @@ def coloured(text: str, colour: str) -> str:
 
 
 def paint_state(column: str, text: str) -> str:
-    """Returns the text of a cell, in the colour of the state if the column has states."""
+    """Returns the text of a cell, coloured by its state if the column is `state`."""
     if column != "state":
         return text
     word = re.split(r"[ ,]", text, maxsplit=1)[0]
@@ -53,17 +54,17 @@ def paint_state(column: str, text: str) -> str:
 
 
 def paint_plan(text: str) -> str:
-    """Returns the text of a plan with the colours of diffs, refusals and warnings."""
+    """Returns the text of a plan with coloured diffs, refusals and warnings."""
     return _painted_lines(text, _PLAN_LINES)
 
 
 def paint_heading(text: str) -> str:
-    """Returns the heading of a status with the colours of warnings."""
+    """Returns the heading of a status with coloured warnings."""
     return _painted_lines(text, _HEADING_LINES)
 
 
 def paint_rows(text: str) -> str:
-    """Returns a comparison of rows with the colours of added, removed and changed rows."""
+    """Returns a comparison of rows with coloured added, removed and changed rows."""
     lines, colour = [], None
     for line in text.splitlines(keepends=True):
         if (kind := _ROW_KIND.match(line)) is not None:
@@ -75,7 +76,7 @@ def paint_rows(text: str) -> str:
 
 
 def paint_failure(message: str, hint: str) -> tuple[str, str]:
-    """Returns the lines of an error and of its hint, with coloured first words."""
+    """Returns the line of an error and the line of its hint, each with a coloured first word."""
     return f"{coloured('error:', _RED)} {message}", f"{coloured('hint:', _CYAN)} {hint}"
 
 

@@ -1,4 +1,4 @@
-"""The progress of rollouts, shown to the end or until a rollout waits for a yes."""
+"""Shows the progress of rollouts to their end, or until a rollout waits for a yes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class RolloutOptions:
     """The options that the commands of rollouts share.
 
-    With `yes`, nothing is asked. With `auto_promote`, a build that passes its verification serves.
-    `timeout` is the number of seconds to wait, `reason` is the reason that the history keeps, and
-    `output` is the form of the answer.
+    With `yes`, no question is asked. With `auto_promote`, a build that passes its verification
+    serves. `timeout` is the longest wait in seconds. `reason` is stored in the history. `output` is
+    the format of the answer.
     """
 
     yes: bool = False
@@ -43,7 +43,7 @@ class RolloutOptions:
 
     @property
     def is_text(self) -> bool:
-        """True if stdout has text for people, and not one document at the end."""
+        """Returns True if stdout has text for display, and not one document at the end."""
         return self.output is Form.TABLE
 
 
@@ -51,10 +51,10 @@ class RolloutOptions:
 def rollouts_printed(
     here: ProjectContext, options: RolloutOptions
 ) -> Iterator[Callable[[Iterable[int]], None]]:
-    """Prints a document of rollouts after the block, if -o asks for one, also after an error.
+    """Prints the rollouts after the block as one document, if -o asks for a document.
 
-    Yields a function that takes the ids of the rollouts. After an error without a rollout, nothing
-    is printed.
+    Yields a function that takes the ids of the rollouts. The document is printed after an error,
+    too, unless there is no rollout.
     """
     ids: list[int] = []
     done = False
@@ -76,7 +76,7 @@ def follow_rollout(
     to_the_yes: bool = False,
     known: Rollout | None = None,
 ) -> Rollout:
-    """Shows the progress of a rollout to the end, or until the rollout waits for a yes.
+    """Shows the progress of a rollout to its end, or until it waits for a yes if `to_the_yes`.
 
     If the rollout ends without serving, raises the error for this kind of end.
     """
@@ -102,7 +102,7 @@ def follow_rollout(
 
 
 def _outcome(state: State, ended: Rollout) -> str:
-    """Returns a line about a rollout that served: the generation, and the build that serves now."""
+    """Describes a rollout that has served: its generation, and the build that serves now."""
     from kappa.replay.rollout.history import RolloutEntry
     from kappa.replay.rollout.rollout import Phase
 
@@ -121,7 +121,7 @@ def _outcome(state: State, ended: Rollout) -> str:
 
 
 def approve(here: ProjectContext, ready: Iterable[Rollout], options: RolloutOptions) -> None:
-    """Approves these candidates together, and follows each candidate until it serves."""
+    """Approves the ready candidates together, and follows each candidate until it serves."""
     from kappa.replay.status.follow import ensure_not_waiting
 
     # All events before the yes are on the screen already.
@@ -135,14 +135,14 @@ def approve(here: ProjectContext, ready: Iterable[Rollout], options: RolloutOpti
 
 
 def follow_each(here: ProjectContext, ids: Iterable[int], options: RolloutOptions) -> None:
-    """Follows each rollout to its end; the first error is raised after the last has ended."""
+    """Follows each rollout to its end. Raises the first error after all rollouts have ended."""
     for_each_rollout(lambda id_: follow_rollout(here, id_, options), ids, show_failure)
 
 
 def follow_until_approved(
     here: ProjectContext, ids: tuple[int, ...], options: RolloutOptions
 ) -> None:
-    """Follows rollouts until each serves or waits for a yes, and asks for the yes."""
+    """Follows rollouts until each serves or waits for a yes, and then asks for the yes."""
     waiting: list[Rollout] = []
 
     def follow_until_waiting(id_: int) -> None:

@@ -1,7 +1,8 @@
 """The help of commands: an example, the usage, the text, and the commands in panels.
 
-The help is plain text: Rich would take `[collect]` in a sentence for markup, break a paragraph
-where its source does, and need longer to import than all other modules of the help.
+The help is plain text. Rich would interpret `[collect]` in a sentence as markup, and break a
+paragraph where the source does; and importing Rich takes longer than importing all other modules of
+the help.
 """
 
 from __future__ import annotations
@@ -35,14 +36,17 @@ class CommandHelp(TyperCommand):
 
 
 class GroupHelp(TyperGroup):
-    """A group whose bare name prints the help, which has the commands in panels."""
+    """A group of commands that prints its help if it is called without a command.
+
+    The help shows the commands in panels.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the arguments; without any, the help is the answer."""
+        """Parses the arguments. Without arguments, prints the help."""
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Finds the command. Raises UsageError, with the name that is nearest."""
+        """Finds the named command. Raises UsageError, with a similar name, if there is none."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             raise no_command(args[0], self.commands, ctx.command_path)
         return super().resolve_command(ctx, args)
@@ -53,7 +57,7 @@ class GroupHelp(TyperGroup):
         super().format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # Typer's
-        """Writes a section of commands for each panel, with an example below a panel."""
+        """Writes a section for each panel with its commands, and possibly an example below them."""
         shown = {name: each for name, each in self.commands.items() if not each.hidden}
         width = max(map(len, shown), default=0)
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -70,7 +74,7 @@ class GroupHelp(TyperGroup):
 
 
 class Commands(typer.Typer):
-    """A group of commands, each with an example, whose bare name prints the help."""
+    """A group of commands, each with an example. Without a command, the group prints the help."""
 
     def __init__(self, *, text: str, cls: type[GroupHelp] = GroupHelp, **options: Any) -> None:
         super().__init__(
@@ -93,7 +97,10 @@ class Commands(typer.Typer):
 
 
 def no_command(name: str, known: Iterable[str], path: str) -> UsageError:
-    """Returns the error of a command that does not exist, with the nearest name as the hint."""
+    """Creates the error for an unknown command, with the most similar name as the hint.
+
+    `path` is the command line up to the unknown name.
+    """
     near = did_you_mean(name, known)
     return UsageError(f"No such command '{name}' of {path}", hint=f"{near} {path} --help".lstrip())
 
@@ -105,6 +112,6 @@ def _write_example(ctx: Any, formatter: Any) -> None:
 
 
 def _first_sentence(text: str | None) -> str:
-    """Returns the first sentence of a command's text, in a line."""
+    """Returns the first sentence of a command's help text, on one line."""
     paragraph = " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
     return f"{paragraph.partition('. ')[0].rstrip('.')}."

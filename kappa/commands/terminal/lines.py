@@ -14,7 +14,7 @@ from kappa.base.program import hand_out
 
 @contextlib.contextmanager
 def open_lines(file: str) -> Iterator[Iterable[bytes]]:
-    """Opens a file of lines, or stdin."""
+    """Opens a file of lines for reading, or stdin. Raises UsageError if it cannot be read."""
     if file == "-":
         yield sys.stdin.buffer
         return
@@ -31,7 +31,10 @@ def open_lines(file: str) -> Iterator[Iterable[bytes]]:
 
 @contextlib.contextmanager
 def open_new_file(file: str) -> Iterator[BinaryIO]:
-    """Opens a file that must not exist yet, or stdout."""
+    """Opens a new file for writing, or stdout.
+
+    Raises UsageError if the file exists or cannot be written.
+    """
     if file == "-":
         yield sys.stdout.buffer
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Moments of snapshots, as people write and read them, and waits for the moment after a write."""
+"""Parses and formats the times of snapshots, and waits for a snapshot that includes a write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def moment_text(snapshot: Snapshot) -> str:
-    """Returns the generation of a snapshot, and the frontier that it shows of each pipeline."""
+    """Describes a snapshot: its generation, and the frontier of each pipeline."""
     from kappa.serving.query.pin.snapshot import head_of
 
     head = head_of(snapshot)
@@ -32,7 +32,7 @@ def moment_text(snapshot: Snapshot) -> str:
 
 
 def read_time(text: str) -> datetime:
-    """Parses a time, and prints a note to stderr if the time has no zone."""
+    """Parses a time. Prints a note to stderr if the time has no time zone."""
     from kappa.serving.query.pin.moments import parse_time
 
     time, with_zone = parse_time(text)
@@ -44,7 +44,8 @@ def read_time(text: str) -> datetime:
 def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) -> None:
     """Waits until all serving builds that read the token's topics show the token's offsets.
 
-    Meanwhile a line shows the wait. Raises TimedOut, with the known reasons, after the timeout.
+    A progress line is shown during the wait. Raises TimedOut, with the known reasons, if the wait
+    takes longer than `timeout` seconds.
     """
     from kappa.project.project import Project
 
@@ -53,7 +54,7 @@ def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) ->
 
 
 def ensure_some_reads(here: ProjectContext, topic: str) -> None:
-    """Raises UsageError if no serving build reads a topic: a wait for the topic would not end."""
+    """Raises UsageError if no serving build reads a topic, because a wait would never end."""
     from kappa.serving.query.pin.write_token import ServedLook, pipelines_behind
 
     pipelines_behind(Offsets({topic: {}}), ServedLook(here.store).shown_offsets())
@@ -62,9 +63,10 @@ def ensure_some_reads(here: ProjectContext, topic: str) -> None:
 def ensure_written_shown(
     here: ProjectContext, acknowledged: Produced, timeout: float | None
 ) -> None:
-    """Flushes the command's output, and waits until readers see the written records.
+    """Flushes stdout, and waits until readers see the produced records.
 
-    Raises TimedOut after the timeout; the message says that the records are acknowledged.
+    Raises TimedOut if the wait takes longer than `timeout` seconds; the message says that the
+    records are acknowledged.
     """
     sys.stdout.flush()
     try:

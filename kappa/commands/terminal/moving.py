@@ -1,8 +1,8 @@
-"""Progress of steps that take a while: the thing that is slow, in words.
+"""Shows the progress of steps that take a while.
 
-On a terminal, a single line moves. It shows the seconds so far, and disappears at the end.
-Elsewhere a plain line is written for each state of the step, and no line twice. A step that
-counts has a bar with the rate beside it, on a terminal alone. With --quiet nothing is shown.
+On a terminal, a single line describes the step and the seconds so far, and disappears at the end.
+Elsewhere, each state of the step is written as a plain line, once. A step that counts has a bar and
+a rate, but only on a terminal. With --quiet, nothing is shown.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ _COUNT = re.compile(r"\d[\d,.]*")
 
 
 class PlainLines:
-    """The plain lines of a step without a terminal: a line for each state of the step."""
+    """The lines that describe a step without a terminal: one line for each state of the step."""
 
     def __init__(self) -> None:
-        """Begins a step."""
+        """Starts a step, with no lines written."""
         self._states: set[str] = set()
 
     def line(self, text: str, seconds: float) -> str | None:
-        """Returns the line to write now, or None if a line of the state is written.
+        """Returns the line to write now, or None if no line is needed.
 
-        Texts that differ only in their counts describe the same state.
+        No line is needed in the first two seconds, or if a line was already written for this state.
+
+        Texts that differ only in their counts describe the same state. `seconds` is the duration of
+        the step so far.
         """
         state = _COUNT.sub("", text)
         if seconds < _FIRST_SECONDS or state in self._states:
@@ -53,10 +56,10 @@ class PlainLines:
 def moving(
     text: str, *, on_terminal: bool = False, console: Console | None = None
 ) -> Iterator[Callable[[str], None]]:
-    """Shows a step on stderr for as long as the block runs.
+    """Shows a step on stderr while the block runs.
 
-    With `on_terminal`, a step of a query for example, the step is shown only on a terminal. Yields
-    a function that changes the text of the step.
+    With `on_terminal`, the step is shown only on a terminal. Yields a function that changes the
+    text of the step.
     """
     if is_quiet() or (on_terminal and not sys.stderr.isatty()):
         yield lambda text: None  # noqa: ARG005  # nobody looks
@@ -120,11 +123,11 @@ class _Step:
 def bar(
     text: str, total: int | None, *, console: Console | None = None
 ) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar on stderr while the block runs; without a terminal or with --quiet, nothing.
+    """Shows a bar on stderr while the block runs, but only on a terminal and without --quiet.
 
     Yields a function that takes the number of acknowledged records and the part of `total` that has
-    been read. With an unknown total (None), the bar moves without an end. At the end the bar
-    disappears.
+    been read. If `total` is None, the bar shows activity without a share. The bar disappears at the
+    end.
     """
     on = talk() if console is None else console
     if is_quiet() or not on.is_terminal:

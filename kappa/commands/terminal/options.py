@@ -135,7 +135,10 @@ OfBuild = Annotated[
 
 
 def refuse_numbers(context: typer.Context, given: str | list[str] | None) -> object:
-    """Returns the given pipelines. Raises UsageError for a name of digits: a rollout's number."""
+    """Returns the given names of pipelines.
+
+    Raises UsageError if a name consists of digits, because it is then the number of a rollout.
+    """
     from kappa.replay.rollout.rollout_numbers import is_number  # most commands do not need this
 
     for name in [given] if isinstance(given, str) else given or ():
@@ -164,7 +167,7 @@ SomePipelines = Annotated[
 
 
 def here_of(context: typer.Context) -> ProjectContext:
-    """Returns the project and root of this command, which the app's callback has set."""
+    """Returns the project and root of this command, which the callback of the app has set."""
     here = context.obj
     assert isinstance(here, ProjectContext), "the callback has run"
     return here

@@ -1,4 +1,4 @@
-"""The terminal: stdout has the answer; talk, questions and errors are on stderr."""
+"""The output of commands: answers on stdout; messages, questions and errors on stderr."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 def set_quiet(quiet: bool) -> None:
-    """Shows no progress from here on, or shows progress again."""
+    """Sets whether the progress of later steps is hidden."""
     _quiet.set(quiet)
 
 
 def is_quiet() -> bool:
-    """Returns whether the command shows no progress, by the option --quiet."""
+    """Returns True if the option --quiet hides the progress of the command."""
     return _quiet.get()
 
 
@@ -59,24 +59,24 @@ def console(*, stderr: bool) -> Console:
 
 
 def talk() -> Console:
-    """Returns the console for progress, on stderr."""
+    """Returns the console for progress messages, on stderr."""
     return console(stderr=True)
 
 
 def print_listing(
     form: Form, listing: Listing, *, document: object = None, heading: str = ""
 ) -> None:
-    """Writes a listing to stdout in the requested form."""
+    """Writes a listing to stdout in the requested format."""
     sys.stdout.write(rendered(form, listing, document=document, heading=heading))
 
 
 def print_report(form: Form, report: Report) -> None:
-    """Writes a report to stdout in the requested form."""
+    """Writes a report to stdout in the requested format."""
     print_listing(form, report.listing, document=report.document, heading=report.heading)
 
 
 def rendered(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> str:
-    """Returns a listing in the requested form, as wide and coloured as stdout shows the listing."""
+    """Renders a listing in the requested format, with the width and colours that fit stdout."""
     is_terminal = form is Form.TABLE and sys.stdout.isatty()
     is_coloured = form is Form.TABLE and has_colour(sys.stdout)
     return render_listing(
@@ -90,7 +90,7 @@ def rendered(form: Form, listing: Listing, *, document: object = None, heading: 
 
 
 def print_plan(plan: Plan, stream: TextIO) -> None:
-    """Writes a plan for people."""
+    """Writes a plan as text, with colours if the stream is a terminal."""
     from kappa.replay.rollout.plan.plan_text import plan_text
 
     text = plan_text(plan)
@@ -99,28 +99,31 @@ def print_plan(plan: Plan, stream: TextIO) -> None:
 
 
 def readable_topics(here: ProjectContext) -> dict[str, Topic]:
-    """Returns the topics of the project's loadable files, and names each other file on stderr."""
+    """Returns the topics that the project's loadable files declare.
+
+    Prints each file that cannot be loaded to stderr.
+    """
     for path, error in here.loadable.refused.items():
         say(f"{path} cannot be loaded, and its topics are not known: {error.message}")
     return here.loadable_topics
 
 
 def write_bytes(content: bytes) -> None:
-    """Writes bytes of a log to stdout, and escapes bytes that are not UTF-8."""
+    """Writes bytes of a log to stdout. Bytes that are not UTF-8 are escaped."""
     sys.stdout.write(content.decode(errors="backslashreplace"))
     sys.stdout.flush()
 
 
 class LinePrefixes:
-    """The lines of several processes on stdout: each begins with its process, in a colour."""
+    """Writes lines of several processes to stdout, each with a coloured prefix for its process."""
 
     def __init__(self, width: int) -> None:
-        """Begins without a process; names are padded to a width."""
+        """Sets the width of the prefixes, in characters."""
         self._width = width
         self._colours: dict[str, str] = {}
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes the lines of a process, and escapes bytes that are not UTF-8."""
+        """Writes lines of a process. Bytes that are not UTF-8 are escaped."""
         colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
         prefix = f"{name.ljust(self._width)} | "
         if has_colour(sys.stdout):
@@ -130,7 +133,10 @@ class LinePrefixes:
 
 
 def show_failure(error: KappaError) -> int:
-    """Writes an error, and each mistake beside it, with hints to stderr. Returns the exit code."""
+    """Writes an error to stderr with its hint, and returns the exit code.
+
+    If the error contains several mistakes, each is written.
+    """
     for each in error.each if isinstance(error, UsageError) else (error,):
         message, hint = (
             paint_failure(printable_text(each.message), printable_text(each.hint or ""))
@@ -144,7 +150,7 @@ def show_failure(error: KappaError) -> int:
 
 
 def typed(command: str, pipeline: str | None) -> str:
-    """Returns a command as a user would type the command."""
+    """Returns a command in the form in which a user would type it."""
     return command if pipeline is None else f"{command} {pipeline}"
 
 
@@ -156,9 +162,10 @@ def ask_consent(
     what: str = "this changes what serves",
     undone: str = "what serves was not changed",
 ) -> None:
-    """Asks for consent once, on a terminal, unless `yes` was given.
+    """Asks for consent on the terminal, unless `yes` is True.
 
-    Raises ConsentNeeded if the answer is no, or if there is no terminal.
+    Raises ConsentNeeded if the answer is no, or if there is no terminal. The error says `undone`
+    after a no, and `what` without a terminal.
     """
     if yes:
         return

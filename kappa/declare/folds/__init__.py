@@ -1,19 +1,21 @@
 """Folds: how the rows of one key become one value. Pure.
 
-This package has SQL texts, names and types, and does not use Spark. A fold knows no table, no build
-and no file. Each kind is one class in one file, with all meanings of the kind;
-docs/howto/add-a-fold.md is the recipe for another kind. Read in this order:
+This package produces SQL texts, names and types, and does not use Spark. A fold knows no table, no
+build and no file. Each kind of fold is one class in one file, which contains everything about the
+kind; docs/howto/add-a-fold.md explains how to add another kind. Read in this order:
 
-- fold.py: the meanings of every fold, by the place of use, and `MergedFold` for folds that a merge
-  can express.
+- fold.py: the methods that every fold has, for each place where folds are used, and `MergedFold`
+  for folds that a merge can express.
 - returned.py: the columns that a function returns, against which a fold is checked.
-- exactness.py: how near a fold's values are, and when two values count as equal (law 8).
-- order.py: the order of the log (law 4), and the SQL of "later".
-- count.py, sum.py, average.py, extremes.py, booleans.py, picked.py: folds that a merge can express.
-- sums.py: totals, which no number of records can overflow; the sum and the average share totals.
+- exactness.py: how exact a fold's values are, and when two values count as equal (law 8).
+- order.py: the order of the log (law 4), and SQL that compares two places in it.
+- count.py, sum.py, average.py, extremes.py, booleans.py, picked.py: folds that a merge can
+  express.
+- sums.py: totals that cannot overflow, however many records there are; the sum and the average
+  use them.
 - sizes.py: how many bytes the values of one row may have.
-- set.py, distinct.py, top.py, sketches.py, quantile.py: folds that must read the stored rows of
-  their keys.
+- set.py, distinct.py, top.py, sample.py, sketches.py, quantile.py: folds that must read the
+  stored rows of their keys.
 - registry.py: the list of all kinds, by the name in birth certificates.
 """
 

@@ -13,11 +13,12 @@ from kappa.declare.values.columns import parse_type
 
 
 def avg_(column: str) -> Average:
-    """Averages a numeric column, ignoring nulls. The result is a double, or null without values.
+    """Averages the values of a numeric column; nulls are ignored.
 
-    The average is kept as a sum and a count, by the rules of `sum_`. It fits its type, however
-    large the sum is. Averages of whole numbers and decimals are exact up to the last division.
-    Averages of doubles depend on the order.
+    The result is a double, or null if there are no values. It is computed from a sum and a count,
+    which are kept by the rules of `sum_`. An average fits its type even if the sum is very large.
+    Averages of whole numbers and decimals are exact up to the last division. Averages of doubles
+    depend on the order of the rows.
 
     Example:
         Table("pages", keys=("page",), fold={"mean_ms": avg_("ms")})
@@ -26,7 +27,7 @@ def avg_(column: str) -> Average:
 
 
 class Average(MergedFold):
-    """The average of the values that are not null. Hidden columns keep the sum and the count."""
+    """The average of the values that are not null. Hidden columns contain the sum and the count."""
 
     kind = "avg"
 
@@ -96,5 +97,5 @@ def _quotient_sql(total: Total, kept: Mapping[str, str], counted: str) -> str:
 
 
 def _count_column(name: str) -> str:
-    """Returns the hidden column of the number of values."""
+    """Returns the name of the hidden column that contains the number of values."""
     return f"_{name}_count"

@@ -9,7 +9,7 @@ from kappa.declare.folds.returned import ReturnedColumns
 
 
 def and_(column: str) -> And:
-    """Returns True if all values of a boolean column are true, ignoring nulls. Exact.
+    """Becomes true if all values of a boolean column are true; nulls are ignored. Exact.
 
     Example:
         Table("pages", keys=("page",), fold={"all_returning": and_("is_returning")})
@@ -18,7 +18,7 @@ def and_(column: str) -> And:
 
 
 def or_(column: str) -> Or:
-    """Returns True if any value of a boolean column is true, ignoring nulls. Exact.
+    """Becomes true if any value of a boolean column is true; nulls are ignored. Exact.
 
     Example:
         Table("pages", keys=("page",), fold={"any_returning": or_("is_returning")})
@@ -27,7 +27,7 @@ def or_(column: str) -> Or:
 
 
 class _Joined(ReaggregatedFold):
-    """Booleans joined by the SQL operator that the kind is named after."""
+    """The fold that joins booleans by the SQL operator of its kind, `and` or `or`."""
 
     @property
     def aggregate_name(self) -> str:
@@ -49,12 +49,12 @@ class _Joined(ReaggregatedFold):
 
 
 class And(_Joined):
-    """True if all values are true."""
+    """The fold whose value is true if all values are true."""
 
     kind = "and"
 
 
 class Or(_Joined):
-    """True if any value is true."""
+    """The fold whose value is true if any value is true."""
 
     kind = "or"

@@ -10,7 +10,9 @@ from kappa.declare.folds.returned import ReturnedColumns
 
 
 def count(column: str | None = None) -> Count:
-    """Counts rows, or the values of a given column that are not null. Exact; the type is bigint.
+    """Counts the rows; with `column`, counts the values of that column that are not null.
+
+    Exact. The type is bigint.
 
     Example:
         Table("pages", keys=("page",), fold={"visits": count(), "timed": count("ms")})

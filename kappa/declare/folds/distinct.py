@@ -12,11 +12,11 @@ from kappa.declare.values.columns import Array, parse_type
 
 
 def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
-    """Counts the distinct values of a column as a bigint, ignoring nulls; exact up to `limit`.
+    """Counts the distinct values of a column; nulls are ignored. Exact up to `limit` values.
 
-    A hidden column keeps the values beside the count. Above `limit` values, or above 16 MiB, the
-    count is null for good, and no value is kept. A limit is at most 100,000. A lower limit keeps
-    rows small, and `hll` estimates any number.
+    The type is bigint. A hidden column keeps the values. If there are more than `limit` values, or
+    more than 16 MiB of them, the count is null from then on, and no values are kept. `limit` is at
+    most 100,000. A lower limit keeps rows small. `hll` can estimate any number of distinct values.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": count_distinct("visitor")})
@@ -25,7 +25,10 @@ def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
 
 
 class CountDistinct(Fold):
-    """The number of distinct values. A hidden column keeps the values; null if too many."""
+    """The number of distinct values, or null if there are too many.
+
+    A hidden column contains the values.
+    """
 
     kind = "count_distinct"
 
@@ -54,7 +57,7 @@ class CountDistinct(Fold):
         return {name: f"case when {values} is not null then cast(size({values}) as bigint) end"}
 
     def _within_limit(self, values: str, stored: str) -> str:
-        """Returns Spark's SQL for an array, or for null if the array is too long or too large."""
+        """Returns Spark SQL for an array, or for null if the array is too long or too large."""
         array = parse_type(stored)
         assert isinstance(array, Array), "distinct values are stored as an array"
         limit, size = int(self.option_value("limit")), size_of(array.element)
@@ -65,5 +68,5 @@ class CountDistinct(Fold):
 
 
 def _values_column(name: str) -> str:
-    """Returns the hidden column of the values."""
+    """Returns the name of the hidden column that contains the distinct values."""
     return f"_{name}_values"

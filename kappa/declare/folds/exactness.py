@@ -1,4 +1,4 @@
-"""The exactness of a fold's values, and the equality of two values (law 8). Pure."""
+"""The exactness of a fold's values, and the rule for the equality of two values (law 8). Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ CLOSE = 1e-9
 
 
 class Exactness(StrEnum):
-    """The exactness of a fold's values, and whether they depend on the slices (law 8).
+    """The exactness of a fold's values, and whether the values depend on the slices (law 8).
 
-    Exact values and estimates are the same for any slices, and must be equal. Rounded values follow
-    from sums of doubles, and values within `CLOSE` of each other count as equal. Approximate values
-    are random, and count as equal if the ranges that contain the true value overlap.
+    Exact values and estimates do not depend on the slices, and must be equal. Rounded values are
+    computed from sums of doubles, and count as equal if they differ by no more than `CLOSE`.
+    Approximate values are random, and count as equal if the ranges that contain the true values
+    overlap.
     """
 
     EXACT = "exact"
@@ -28,7 +29,7 @@ class Exactness(StrEnum):
     APPROXIMATE = "approximate"
 
     def are_equal(self, column: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-        """Returns True if a column's values in two rows count as equal."""
+        """Returns True if the values of a column in two rows count as equal."""
         if one[column] is None or other[column] is None:
             return one[column] is other[column]
         match self:
@@ -41,7 +42,7 @@ class Exactness(StrEnum):
                 return bool(one[low] <= other[high] and other[low] <= one[high])
 
     def differs_sql(self, column: str) -> str:
-        """Returns DuckDB's condition for a column that differs between the rows `o` and `n`."""
+        """Returns DuckDB's condition that the values of a column in the rows `o` and `n` differ."""
         old, new = f"o.{quoted(column)}", f"n.{quoted(column)}"
         distinct = f"{old} is distinct from {new}"
         match self:
@@ -60,5 +61,5 @@ class Exactness(StrEnum):
 
 
 def range_columns(column: str) -> tuple[str, str]:
-    """Returns the columns of the range that contains an approximate column's true value."""
+    """Returns the columns with the least and greatest possible value of an approximate column."""
     return f"_{column}_low", f"_{column}_high"

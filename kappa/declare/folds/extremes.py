@@ -10,7 +10,7 @@ from kappa.declare.folds.returned import ReturnedColumns
 
 
 def min_(column: str) -> Min:
-    """Keeps the least value of a column, ignoring nulls. Exact.
+    """Keeps the least value of a column; nulls are ignored. Exact.
 
     Example:
         Table("pages", keys=("page",), fold={"least_ms": min_("ms")})
@@ -19,7 +19,7 @@ def min_(column: str) -> Min:
 
 
 def max_(column: str) -> Max:
-    """Keeps the greatest value of a column, ignoring nulls. Exact.
+    """Keeps the greatest value of a column; nulls are ignored. Exact.
 
     Example:
         Table("pages", keys=("page",), fold={"most_ms": max_("ms")})
@@ -28,7 +28,10 @@ def max_(column: str) -> Max:
 
 
 class _Extreme(ReaggregatedFold):
-    """The extreme value. `beyond` compares a contributed value with the stored value."""
+    """The least or the greatest value.
+
+    `beyond` is the operator by which a contributed value replaces the stored value.
+    """
 
     beyond: ClassVar[str]
 

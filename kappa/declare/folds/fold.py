@@ -1,8 +1,8 @@
-"""The meanings of a fold, at each place that uses folds. Pure.
+"""The base classes of folds, with a method for each place where folds are used. Pure.
 
-In names and SQL, `name` is the served column, and `types` has the stored columns of the table with
-Spark's types, hidden columns included. In merges `t` is the table and `s` the contributions
-(kappa/tables/merge.py).
+In the arguments, `name` is the name of the served column, and `types` contains the table's stored
+columns with Spark's types, including hidden columns. In merges, `t` is the table and `s` the
+contributions (kappa/tables/merge.py).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Quote = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Fold(ABC):
-    """The fold of one served column: its options, and its input column, or None to count rows.
+    """The fold of one served column.
 
-    Each kind of fold is a class. `kind` is the name of the kind in birth certificates, and must
-    never change.
+    `column` is the input column, or None to count rows. Each kind of fold is a class. `kind` is the
+    name of the kind in birth certificates, and must never change.
     """
 
     kind: ClassVar[str]
@@ -44,81 +44,99 @@ class Fold(ABC):
 
     @property
     def given_columns(self) -> tuple[object, ...]:
-        """Lists the declared input columns as given, even if they are not names."""
+        """Returns the input columns as the user declared them; these may not be names."""
         return (self.column,)
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Lists the input columns that the fold reads."""
+        """Returns the names of the input columns that the fold reads."""
         return () if self.column is None else (self.column,)
 
     @property
     def is_combined(self) -> bool:
-        """Returns True if no merge can express the fold: stored rows are then read and folded."""
+        """Returns True if no merge can express the fold.
+
+        Then stored rows are read and folded again.
+        """
         return True
 
     @abstractmethod
     def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
-        """Lists the stored columns, the served column first.
+        """Yields the stored columns with their types, the served column first.
 
-        Raises DeclarationError if the fold cannot fold these rows.
+        Raises DeclarationError if the fold cannot fold the rows that the function returns.
         """
 
     @abstractmethod
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        """Lists Spark's SQL that folds rows of one key, of `given` columns, into a contribution."""
+        """Yields Spark SQL that folds the rows of one key into a contribution.
+
+        `given` are the columns of these rows, with their types.
+        """
 
     @abstractmethod
     def combination_sql(self, name: str, types: Types) -> Iterator[str]:
-        """Lists Spark's SQL that folds stored rows and contributions of one key into one row."""
+        """Yields Spark SQL that folds stored rows and contributions of one key into one row."""
 
     def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
-        """Returns Spark's SQL for the columns whose stored form differs from `combinations`."""
+        """Returns Spark SQL, by column, for stored columns that `combination_sql` does not produce.
+
+        The SQL computes these columns from the result of `combination_sql`.
+        """
         return {}
 
     def declared_text(self, name: str) -> str:
-        """Returns the declaration for a version, with columns that the fold has begun to serve."""
+        """Returns the text of the fold that counts for the version.
+
+        The text also names columns that a newer Kappa has begun to serve for this kind of fold.
+        """
         return str(self)
 
     def extra_columns(self, name: str) -> tuple[str, ...]:
-        """Lists the served columns beside the fold's own column."""
+        """Returns the served columns in addition to the fold's own column."""
         return ()
 
     def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
-        """Lists the columns that are computed from hidden columns, and so are not contributed."""
+        """Returns the columns that are computed from hidden columns, and so are not contributed."""
         return ()
 
     def narrow_sums(self, name: str, types: Types) -> tuple[str, ...]:
-        """Lists the sums of older builds that travel in 37 digits and may not fit."""
+        """Returns the columns of sums that may not fit their type, in tables of older builds.
+
+        Contributions to such a sum have 37 digits.
+        """
         return ()
 
     def overflow_mark(self, name: str) -> str | None:
-        """Returns the boolean column that is true where the value does not fit, or None.
+        """Returns the boolean column that is true if the value does not fit.
 
         A sum may not fit its type, and the values of an array may have more bytes than a row can
-        have. The result is None if the fold has no such column.
+        hold. Returns None if the fold has no such column.
         """
         return None
 
     def compared_columns(self, name: str) -> tuple[str, ...]:
-        """Lists the hidden columns that a comparison of two values needs."""
+        """Returns the hidden columns that are needed to compare two values."""
         return ()
 
     def value_exactness(self, name: str, types: Types) -> Exactness:
-        """Returns how exact the values are; without types, as far as the declaration decides."""
+        """Returns how exact the values are.
+
+        Without `types`, the result is based on the declaration alone.
+        """
         return Exactness.EXACT
 
     def input_sql(self, given: Types, column: str | None = None) -> str:
-        """Returns Spark's SQL for an input value. Equal values get the same spelling."""
+        """Returns Spark SQL for an input value. Equal numbers become identical values."""
         name = str(self.column if column is None else column)
         return _one_spelling(spark_quote(name), parse_type(given[name]))
 
     def option_value(self, name: str) -> Option:
-        """Returns an option by name. Raises KeyError if the option was not given."""
+        """Returns an option by its name. Raises KeyError if the option was not given."""
         return dict(self.options)[name]
 
     def text_of(self, name: str) -> str:
-        """Returns the declaration in words, for messages: `total = sum(x)`."""
+        """Returns the declaration as text, for messages: `total = sum(x)`."""
         return f"{name} = {self}"
 
     def __str__(self) -> str:
@@ -127,24 +145,24 @@ class Fold(ABC):
 
 
 class MergedFold(Fold):
-    """A fold that a merge can express, in SQL that Spark, DataFusion and DuckDB read alike."""
+    """A fold that a merge can express. Its SQL means the same to Spark, DataFusion and DuckDB."""
 
     @property
     def is_combined(self) -> bool:
-        """Returns False: contributions are merged without reading the stored rows first."""
+        """Returns False, because contributions are merged without reading the stored rows first."""
         return False
 
     @abstractmethod
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns each column's value after a merge into a stored row, by the quoted name."""
+        """Returns SQL for each column's value after a merge into a stored row, by quoted name."""
 
     def inserted_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns a new row's values of the columns that differ from the contributed values."""
+        """Returns the SQL of a new row's values, for columns that differ from the contribution."""
         return {}
 
 
 class ReaggregatedFold(MergedFold):
-    """A merged fold of one column: Spark's aggregate that makes a value also joins two values."""
+    """A merged fold of one column whose aggregate function also joins two aggregated values."""
 
     @property
     def aggregate_name(self) -> str:
@@ -159,7 +177,10 @@ class ReaggregatedFold(MergedFold):
 
 
 def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None = None) -> str:
-    """Returns SQL for `both`, or for the only side that is not null."""
+    """Returns SQL for `both`, or for the value of one side if the other is null.
+
+    `alone` is the SQL for the contributed value if the held value is null.
+    """
     return (
         f"case when {contributed} is null then {held} "
         f"when {held} is null then {contributed if alone is None else alone} else {both} end"
@@ -167,15 +188,15 @@ def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None 
 
 
 def merge_sides(column: str) -> tuple[str, str]:
-    """Returns a quoted column of the table and of the contributions."""
+    """Returns the SQL names of a quoted column in the table and in the contributions."""
     return f"t.{column}", f"s.{column}"
 
 
 def whole_option(fold: str, name: str, number: object, least: int, most: int) -> tuple[str, int]:
-    """Returns a fold's option that is a whole number.
+    """Checks a whole number that is an option of a fold. Returns the option's name and value.
 
-    Raises DeclarationError with the declaring line. The caller must be the function that the
-    declaring line calls.
+    Raises DeclarationError, with the declaring line, if the number is not between `least` and
+    `most`. The caller must be the function that the user's declaration calls.
     """
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
         raise DeclarationError(

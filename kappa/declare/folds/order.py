@@ -1,4 +1,4 @@
-"""The order of the log (law 4): its columns, and the one definition of "later". Pure."""
+"""The order of the log (law 4): its columns, and the only definition of "later". Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ FOLD_ORDER_COLUMNS = (
 
 
 def later_condition(one: Sequence[str], other: Sequence[str]) -> str:
-    """Returns the condition that one place in the order is after another, in any SQL."""
+    """Returns an SQL condition that the place `one` comes after the place `other` in the order.
+
+    Each place is given by the SQL of its parts.
+    """
     after = f"{one[0]} > {other[0]}"
     return (
         after
@@ -28,5 +31,8 @@ def later_condition(one: Sequence[str], other: Sequence[str]) -> str:
 
 
 def order_column(column: str, of: str) -> str:
-    """Returns the hidden column of a picked value's log time, topic, partition or offset."""
+    """Returns the hidden column that contains a part of the order of a picked value.
+
+    `of` is the part: log time, topic, partition or offset.
+    """
     return f"_{column}{of}"

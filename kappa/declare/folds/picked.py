@@ -14,10 +14,10 @@ _ORDER = tuple(name for name, _ in FOLD_ORDER_COLUMNS)
 
 
 def first(column: str) -> First:
-    """Keeps the earliest value of a column, ignoring nulls. Exact.
+    """Keeps the earliest value of a column; nulls are ignored. Exact.
 
-    The order is that of log time, topic, partition and offset. If one record has several rows, the
-    least value counts.
+    Rows are ordered by log time, topic, partition and offset. If a record has several rows, the
+    least of their values is kept.
 
     Example:
         Table("pages", keys=("page",), fold={"first_visitor": first("visitor")})
@@ -26,10 +26,10 @@ def first(column: str) -> First:
 
 
 def latest(column: str) -> Latest:
-    """Keeps the newest value of a column, ignoring nulls. Exact.
+    """Keeps the newest value of a column; nulls are ignored. Exact.
 
-    The order is that of log time, topic, partition and offset. If one record has several rows, the
-    greatest value counts.
+    Rows are ordered by log time, topic, partition and offset. If a record has several rows, the
+    greatest of their values is kept.
 
     Example:
         Table("pages", keys=("page",), fold={"last_visitor": latest("visitor")})
@@ -38,7 +38,7 @@ def latest(column: str) -> Latest:
 
 
 class _Picked(MergedFold):
-    """The value at one end of the log's order; `end` is the SQL aggregate of that end."""
+    """The first or the last value in the order of the log. `end` is the SQL aggregate for it."""
 
     by_order = True
     end: ClassVar[str]
@@ -65,7 +65,10 @@ class _Picked(MergedFold):
         )
 
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns a value together with its order. A null has no order, and never wins."""
+        """Returns the SQL for a value together with its order.
+
+        A null has no order, and never replaces another value.
+        """
         columns = [quote(name), *(quote(order_column(name, of)) for of in _ORDER)]
         held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
         wins = self.wins_condition(contributed, held)
@@ -75,7 +78,10 @@ class _Picked(MergedFold):
         }
 
     def wins_condition(self, contributed: list[str], held: list[str]) -> str:
-        """Returns the condition that the contributed value is picked, by the order of both."""
+        """Returns the SQL condition that the contributed value replaces the stored value.
+
+        The arguments are the parts of the order of both values.
+        """
         return later_condition(contributed, held)
 
 

@@ -1,4 +1,4 @@
-"""The fold `kll`: a quantile, by a KLL sketch."""
+"""The fold `kll`: a quantile, estimated with a KLL sketch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kappa.declare.values.columns import INTEGERS, Decimal, Scalar
 
 
 def kll(column: str, rank: float, *, k: int = 200) -> Kll:
-    """Estimates a quantile of a column: a bigint for whole numbers, else a double.
+    """Estimates a quantile of a column. The type is bigint for whole numbers, otherwise double.
 
-    Nulls are ignored. The estimate is one of the values, and its rank is near the wanted rank. In
-    99 of 100 cases the distance is within 2.3 / k^0.97: 1.3 % by default. Approximate: a KLL sketch
-    draws lots, so the same records may give another value. Ranks 0 and 1 give the least and the
-    greatest value exactly.
+    Nulls are ignored. The estimate is one of the values, and its rank is close to `rank`: in 99 of
+    100 cases the two ranks differ by at most 2.3 / `k`^0.97, which is 1.3 % by default. The value
+    is approximate: a KLL sketch uses random numbers, so the same records may give another value.
+    The ranks 0 and 1 give the least and the greatest value exactly.
 
     Example:
         Table("pages", keys=("page",), fold={"p99_ms": kll("ms", 0.99)})
@@ -34,7 +34,7 @@ def kll(column: str, rank: float, *, k: int = 200) -> Kll:
 
 
 class Kll(Fold):
-    """A quantile. Hidden columns keep the sketch and the range of the true value."""
+    """A quantile. Hidden columns contain the sketch and the range of the true value."""
 
     kind = "kll"
 
@@ -77,10 +77,11 @@ class Kll(Fold):
         return {column: _quantile_sql(sketch, types[name], rank) for column, rank in ranks}
 
     def _quantile_ranks(self) -> tuple[float, float, float]:
-        """Returns the wanted rank, and two ranks whose values almost surely enclose the true value.
+        """Returns the wanted rank, and two ranks that almost surely enclose the true value.
 
-        The true value is within the error in 99 of 100 cases, and within twice the error in all but
-        one of a million cases. (DataSketches' KllHelper.getNormalizedRankError)
+        The rank's error is within the limit in 99 of 100 cases, and within twice the limit in all
+        but one of a million cases. The two ranks are twice the limit away. (DataSketches'
+        KllHelper.getNormalizedRankError)
         """
         rank, error = (
             float(self.option_value("rank")),

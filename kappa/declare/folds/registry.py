@@ -1,4 +1,4 @@
-"""All kinds of folds, by the name in birth certificates. A new kind is one line here."""
+"""All kinds of folds, by the name in birth certificates. A new kind needs one line here."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ KINDS: Mapping[str, type[Fold]] = {
 def ensure_known(
     build: str, table: str, fold: Mapping[str, tuple[str, str | None]], version: str | None
 ) -> None:
-    """Raises KappaError if a build's table has a fold that this Kappa does not know.
+    """Raises KappaError if a table of a build has a fold that this Kappa does not know.
 
-    `fold` has the kind and the input of each column.
+    `fold` contains the kind and the input column of each served column. `version` is the version of
+    Kappa that made the build.
     """
     for column, (kind, _) in fold.items():
         if kind not in KINDS:
@@ -47,5 +48,5 @@ def ensure_known(
 
 
 def fold_of(kind: str, column: str | None, options: Mapping[str, Option]) -> Fold:
-    """Returns the fold that a birth certificate names."""
+    """Returns the fold for a kind, an input column and options, as in a birth certificate."""
     return KINDS[kind](column, tuple(options.items()))

@@ -1,4 +1,7 @@
-"""The columns that a function returns for a table, to check keys and folds. Pure."""
+"""The columns that a function returns for a table.
+
+Keys and folds are checked against them. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,25 @@ from kappa.declare.values.columns import Array, Scalar, Struct, Type
 
 @dataclass(frozen=True, slots=True)
 class ReturnedColumns:
-    """The columns that a function returns. `table` names the table, with file and line."""
+    """The columns that a function returns for a table.
+
+    `table` is the name of the table for errors, with file and line.
+    """
 
     table: str
     types: Mapping[str, Type]
 
     def type_of(self, column: str, what: str) -> Type:
-        """Returns a column's type, needed for `what`. Raises DeclarationError if it is missing."""
+        """Returns the type of a column, which is needed for `what`.
+
+        Raises DeclarationError if the function does not return the column.
+        """
         if column not in self.types:
             raise missing_column_error(self.table, column, what, self.types)
         return self.types[column]
 
     def check_columns(self, columns: tuple[tuple[str, str], ...], what: str) -> None:
-        """Raises DeclarationError if a column needed for `what` is missing or of another type."""
+        """Raises DeclarationError if a column needed for `what` is missing or has another type."""
         for name, kind in columns:
             if str(self.types.get(name)) != kind:
                 got = (
@@ -39,7 +48,10 @@ class ReturnedColumns:
                 )
 
     def check_time(self, column: str) -> None:
-        """Raises DeclarationError if rows cannot expire by this column."""
+        """Raises DeclarationError if rows cannot expire by this column.
+
+        The column must be a timestamp, and the rows must contain the columns of the log's order.
+        """
         kind = self.type_of(column, "expire")
         if kind != Scalar("timestamp"):
             raise self.table_error(
@@ -49,14 +61,14 @@ class ReturnedColumns:
         self.check_columns(FOLD_ORDER_COLUMNS, "expire")
 
     def ordered_type_of(self, column: str, what: str) -> Type:
-        """Returns a column's type. Raises DeclarationError if the values have no order."""
+        """Returns the type of a column. Raises DeclarationError if its values have no order."""
         kind = self.type_of(column, what)
         if isinstance(kind, Array | Struct) or str(kind) == "boolean":
             raise self.table_error(f"folds {what} over the type {kind}, which has no order")
         return kind
 
     def distinct_type_of(self, column: str, what: str) -> Type:
-        """Returns a column's type. Raises DeclarationError for an array or a struct."""
+        """Returns the type of a column. Raises DeclarationError if it is an array or a struct."""
         kind = self.type_of(column, what)
         if isinstance(kind, Array | Struct):
             raise self.table_error(
@@ -66,14 +78,14 @@ class ReturnedColumns:
         return kind
 
     def table_error(self, why: str, *, hint: str = "") -> DeclarationError:
-        """Returns the error that refuses the table, with file and line."""
+        """Returns the error for a table that cannot be made, with its file and line."""
         return DeclarationError(f"{self.table} {why}", hint=hint)
 
 
 def missing_column_error(
     table: str, column: str, what: str, returned: Iterable[str]
 ) -> DeclarationError:
-    """Returns the refusal of a table whose column is not among the returned columns."""
+    """Returns the error for a table that needs a column which the function does not return."""
     columns = tuple(returned)
     return DeclarationError(
         f"{table} needs column {column} for {what}, and the function does not return it",

@@ -23,16 +23,17 @@ _SEPARATOR = ", "
 def sample(
     columns: str | Sequence[str], k: int = 100, *, weight: str | None = None
 ) -> RandomSample:
-    """Keeps a random sample of `k` rows without replacement: the same rows in every replay. Exact.
+    """Keeps a random sample of `k` rows, without replacement.
 
-    Each row has the same chance: the rows whose place (topic, partition, offset) and values have
-    the least hashes are kept. With the column `weight`, a row of weight 2 is drawn as two rows of
-    weight 1 would be (Efraimidis and Spirakis, 2006); rows whose weight is null, NaN, zero or
-    negative are never drawn. One column gives an array of its values, without nulls; several
-    columns give an array of structs. The array has the order in which the rows were drawn, so its
-    first n values are a sample of n rows. If the rows have more than 16 MiB, only as many as fill
-    16 MiB are kept. The boolean column `<name>_overflow` beside the array is true if there were
-    more rows than are kept.
+    The sample is exact: each replay gives the same rows. Each row has the same chance: a hash is
+    computed from the row's place (topic, partition, offset) and its values, and the rows with the
+    least hashes are kept. If `weight` names a column, a row of weight 2 has the same chance as two
+    rows of weight 1 (Efraimidis and Spirakis, 2006). Rows whose weight is null, NaN, zero or
+    negative are never kept. `columns` is one column or several: one gives an array of its values,
+    without nulls; several give an array of structs. The array is in the order in which the rows
+    were drawn, so its first n values are a sample of n rows. If the rows have more than 16 MiB,
+    only as many as fit into 16 MiB are kept. The boolean column `<name>_overflow` is true if there
+    were more rows than are kept.
 
     Example:
         Table("pages", keys=("page",), fold={"visits": sample(["visitor", "ms"], 20)})
@@ -50,7 +51,10 @@ def sample(
 
 
 class RandomSample(TopK):
-    """The values of the rows that have the greatest random ranks, which their places decide."""
+    """The values of the rows with the greatest random ranks.
+
+    The ranks are computed from the places of the rows.
+    """
 
     kind = "sample"
 
@@ -60,7 +64,7 @@ class RandomSample(TopK):
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Lists the columns of the values, and the column of the weights if there is one."""
+        """Returns the columns of the values, and the column of the weights if there is one."""
         weight = dict(self.options).get("weight")
         return (*self._value_columns, *(() if weight is None else (str(weight),)))
 

@@ -12,11 +12,12 @@ from kappa.declare.values.columns import Array, Type, parse_type
 
 
 def set_(column: str, *, limit: int = 1000) -> DistinctSet:
-    """Keeps the distinct values that are not null as a sorted array, which may be empty.
+    """Keeps the distinct values of a column as a sorted array; nulls are ignored.
 
-    Exact, up to `limit` values, and up to 16 MiB. If there are more, the `limit` least by hash are
-    kept, or as many of them as fill 16 MiB. This sample is the same for any slices. The boolean
-    column `<name>_overflow` beside the set is then true.
+    Exact up to `limit` values and up to 16 MiB. The array is empty if there are no values. If there
+    are more values, those with the `limit` least hashes are kept, or as many of these as fit into
+    16 MiB; this sample does not depend on the slices. The boolean column `<name>_overflow` is then
+    true.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": set_("visitor", limit=100)})
@@ -25,17 +26,17 @@ def set_(column: str, *, limit: int = 1000) -> DistinctSet:
 
 
 def overflow_column(column: str) -> str:
-    """Returns the served column that is true if a fold had more values than it keeps."""
+    """Returns the served column that is true if a fold had more values than it could keep."""
     return f"{column}_overflow"
 
 
 def cut_column(column: str) -> str:
-    """Returns the hidden column that is true if values were left out because of their bytes."""
+    """Returns the hidden column that is true if values were left out because of their size."""
     return f"_{column}_cut"
 
 
 class DistinctSet(Fold):
-    """The distinct values, or a sample if there are too many values."""
+    """The distinct values, or a sample of them if there are too many."""
 
     kind = "set"
 
@@ -69,7 +70,11 @@ class DistinctSet(Fold):
         return {cut_column(name): is_cut}
 
     def _set_sql(self, name: str, types: Types, found: str, before: str = "") -> Iterator[str]:
-        """Lists Spark's SQL that keeps the first of an array's distinct values (law 8)."""
+        """Yields Spark SQL that keeps the first values of an array in the order of hashes (law 8).
+
+        `found` is the SQL of the array of distinct values. `before` is SQL that is true if values
+        were already left out.
+        """
         kind = _element_type(types[name])
         by_hash = (
             f"array_sort(transform({found}, each -> struct(xxhash64(each) as hash, each as value)))"

@@ -1,10 +1,10 @@
-"""Sizes of values in bytes, and the first values that a row may keep. Pure.
+"""Sizes of values in bytes, and the number of values that a row may keep. Pure.
 
-A row of too many bytes cannot be written, and its group would stop the build. So a fold that keeps
-many values keeps them in a fixed order, up to a number of values and a number of bytes. A value is
-kept if the values before it are few enough and small enough. More values only move a value back. So
-the values that are kept do not depend on the slices: no value that a slice leaves out would be kept
-among more values, and the kept values decide where to stop (law 8).
+A row with too many bytes cannot be written, and would stop the build. So a fold that keeps many
+values keeps them in a fixed order, up to a number of values and a number of bytes. A value is kept
+if there are few enough values, and few enough bytes, before it in the order. Further values can
+only move a value back in the order. So the result does not depend on the slices: a value that is
+left out in one slice would also be left out among more values (law 8).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ Size = Callable[[str], str]
 
 
 def size_of(kind: Type) -> int | Size:
-    """Returns the bytes of each value of a type, or Spark's SQL of a value's bytes."""
+    """Returns the size of the values of a type in bytes.
+
+    If values have different sizes, returns a function from a value's SQL to Spark SQL for its size.
+    """
     return _size_of(kind, depth=0)
 
 
@@ -50,7 +53,10 @@ def _size_of(kind: Type, depth: int) -> int | Size:
 
 
 def sum_of_sizes(sizes: dict[str, int | Size], beside: int) -> int | Size:
-    """Returns the size of a struct's fields, by the suffix that selects a field, and `beside`."""
+    """Returns the total size of a struct: `beside`, and the sizes of its fields.
+
+    `sizes` contains the sizes by the SQL suffix that selects the field.
+    """
     fixed = beside + sum(size for size in sizes.values() if isinstance(size, int))
     texts = {suffix: size for suffix, size in sizes.items() if not isinstance(size, int)}
     if not texts:
@@ -61,26 +67,26 @@ def sum_of_sizes(sizes: dict[str, int | Size], beside: int) -> int | Size:
 
 
 def size_sql(size: int | Size, value: str) -> str:
-    """Returns Spark's SQL for the size of a value in bytes."""
+    """Returns Spark SQL for the size of a value in bytes."""
     return f"{size}L" if isinstance(size, int) else size(value)
 
 
 def always_fits(size: int | Size, limit: int) -> bool:
-    """Returns True if no `limit` values have too many bytes."""
+    """Returns True if `limit` values of this size can never have too many bytes."""
     return isinstance(size, int) and size * limit <= MOST_BYTES
 
 
 def is_large(values: str, size: int | Size) -> str:
-    """Returns Spark's condition that an array's values have too many bytes; null for null."""
+    """Returns Spark's condition that the values of an array have too many bytes; null for null."""
     each = size_sql(size, "each")
     return f"aggregate({values}, 0L, (total, each) -> total + {each}) > {MOST_BYTES}L"
 
 
 def first_values(values: str, limit: int, size: int | Size) -> str:
-    """Returns Spark's SQL that keeps the first values of an array.
+    """Returns Spark SQL that keeps the first values of an array.
 
-    At most `limit` values are kept, and no value after more than MOST_BYTES. So an array that is
-    kept has at most MOST_BYTES and one value.
+    At most `limit` values are kept. As soon as the kept values have more than MOST_BYTES, no
+    further value is kept. So the result has at most MOST_BYTES and one more value.
     """
     if always_fits(size, limit):
         return f"slice({values}, 1, {limit})"

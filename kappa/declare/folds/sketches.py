@@ -1,4 +1,4 @@
-"""The folds `hll` and `theta`: estimates of the number of distinct values, by sketches."""
+"""The folds `hll` and `theta`, which estimate the number of distinct values with sketches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from kappa.declare.folds.returned import ReturnedColumns
 
 
 def hll(column: str, *, lg_k: int = 12) -> Hll:
-    """Estimates the number of distinct values of a column by a HyperLogLog sketch; bigint.
+    """Estimates the number of distinct values of a column with a HyperLogLog sketch; bigint.
 
-    Nulls are ignored. The sketch takes at most 2^`lg_k` bytes. The standard error is 1.04 /
-    sqrt(2^lg_k): 1.6 % by default. The same records give the same estimate for any slices.
+    Nulls are ignored. The sketch has at most 2^`lg_k` bytes. The standard error is 1.04 /
+    sqrt(2^lg_k), which is 1.6 % by default. The same records give the same estimate, whatever the
+    slices are.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": hll("visitor")})
@@ -23,11 +24,11 @@ def hll(column: str, *, lg_k: int = 12) -> Hll:
 
 
 def theta(column: str, *, lg_k: int = 12) -> Theta:
-    """Estimates the number of distinct values of a column by a theta sketch; bigint.
+    """Estimates the number of distinct values of a column with a theta sketch; bigint.
 
-    Nulls are ignored. Exact up to 2^`lg_k` values, each of which takes 8 bytes. For more values,
-    the standard error is 1 / sqrt(2^lg_k): 1.6 % by default. The same records give the same
-    estimate for any slices.
+    Nulls are ignored. The result is exact up to 2^`lg_k` values; each of them needs 8 bytes. For
+    more values, the standard error is 1 / sqrt(2^lg_k), which is 1.6 % by default. The same records
+    give the same estimate, whatever the slices are.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": theta("visitor", lg_k=14)})
@@ -36,7 +37,7 @@ def theta(column: str, *, lg_k: int = 12) -> Theta:
 
 
 def sketch_column(column: str) -> str:
-    """Returns the hidden column of the sketch from which a served estimate is read."""
+    """Returns the hidden column with the sketch from which a served estimate is computed."""
     return f"_{column}_sketch"
 
 
@@ -66,7 +67,7 @@ class _Distinct(Fold):
 
 
 class Hll(_Distinct):
-    """An estimate by a HyperLogLog sketch."""
+    """An estimate with a HyperLogLog sketch."""
 
     kind = "hll"
 
@@ -82,7 +83,7 @@ class Hll(_Distinct):
 
 
 class Theta(_Distinct):
-    """An estimate by a theta sketch."""
+    """An estimate with a theta sketch."""
 
     kind = "theta"
 

@@ -13,12 +13,12 @@ from kappa.declare.values.columns import parse_type
 
 
 def sum_(column: str) -> Sum:
-    """Adds the values of a numeric column, ignoring nulls; the sum is null if there are no values.
+    """Adds the values of a numeric column; nulls are ignored. Without values, the sum is null.
 
-    Exact for whole numbers (bigint) and decimals; sums of doubles depend on the order. A sum that
-    does not fit the type is null, and the boolean column `<name>_overflow` beside the sum is then
-    true. Hidden columns keep the sum in a wider type: if later records bring the sum back, the sum
-    fits again.
+    Exact for whole numbers (bigint) and decimals. Sums of doubles depend on the order of the rows.
+    If a sum does not fit its type, it is null, and the boolean column `<name>_overflow` is true.
+    Hidden columns keep the sum in a wider type: if later records make it smaller again, it is
+    served again.
 
     Example:
         Table("pages", keys=("page",), fold={"ms": sum_("ms")})
@@ -27,7 +27,7 @@ def sum_(column: str) -> Sum:
 
 
 class Sum(MergedFold):
-    """The sum of the values that are not null. Hidden columns keep the sum in a wider type."""
+    """The sum of the values that are not null. Hidden columns contain the sum in a wider type."""
 
     kind = "sum"
 

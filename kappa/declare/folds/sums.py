@@ -1,8 +1,9 @@
-"""Totals: the state of a sum, which no number of records can make overflow. Pure.
+"""Totals: sums in a type so wide that no number of records can make them overflow. Pure.
 
-The sum and the average keep totals. A total is exact for whole numbers and decimals. Only additions
-join totals, so the value does not depend on the order or the slices of records. A reader's value
-may not fit the served column; the total continues, and may fit again later.
+The sum and the average use totals. A total is exact for whole numbers and decimals. Totals are
+joined by additions alone, so the value does not depend on the order or the slices of records. If
+the value does not fit the served column, the total is still kept, and the value may fit again
+later.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _GREATEST_DOUBLE = "cast('1.7976931348623157e308' as double)"
 
 
 def summed_type(fold: Fold, name: str, rows: ReturnedColumns) -> Type:
-    """Returns the type of a served sum. Raises DeclarationError if the type has no sum."""
+    """Returns the type of a served sum. Raises DeclarationError if the input cannot be summed."""
     kind = rows.type_of(str(fold.column), fold.text_of(name))
     if isinstance(kind, Scalar) and kind.name in INTEGERS:
         return Scalar("bigint")
@@ -52,7 +53,7 @@ def summed_type(fold: Fold, name: str, rows: ReturnedColumns) -> Type:
 
 
 def total_columns(name: str, served: Type) -> Iterator[tuple[str, str]]:
-    """Lists the hidden columns of a total whose value is served with this type."""
+    """Yields the hidden columns of a total, with their types. `served` is the type of the sum."""
     yield _sum_column(name), carried_type(str(served))
     if served == Scalar("double"):
         yield _large_column(name), "double"
@@ -61,7 +62,7 @@ def total_columns(name: str, served: Type) -> Iterator[tuple[str, str]]:
 
 
 def total_of(name: str, types: Types) -> Total:
-    """Returns the total of a column among a table's stored columns."""
+    """Returns the total of the served column `name`. `types` are the table's stored columns."""
     if _carry_column(name) in types:
         return CarriedTotal(_sum_column(name), types[_sum_column(name)], _carry_column(name))
     if _large_column(name) in types:
@@ -73,7 +74,7 @@ def total_of(name: str, types: Types) -> Total:
 
 
 def carried_type(kind: str) -> str:
-    """Returns the type in which sums travel: double, or a decimal of 37 digits."""
+    """Returns the type of a sum in contributions: double, or a decimal of 37 digits."""
     match parse_type(kind):
         case Scalar("bigint"):
             return WIDE
@@ -87,8 +88,8 @@ def carried_type(kind: str) -> str:
 class Total:
     """A total in one column, as a decimal of 37 digits.
 
-    The column of a build that was born before totals were wide is narrower: there every engine
-    refuses the cast of a sum that does not fit.
+    In builds that are older than wide totals, the column is narrower. There, a sum that does not
+    fit makes the cast fail in every engine.
     """
 
     column: str
@@ -96,50 +97,50 @@ class Total:
 
     @property
     def is_narrow(self) -> bool:
-        """Returns True if a sum may not fit the column, and travels in another type."""
+        """Returns True if a sum may not fit the column, because contributions have a wider type."""
         return carried_type(self.kind) != self.kind
 
     def contribution_sql(self, value: str, kind: Type) -> Iterator[str]:
-        """Lists Spark's SQL that sums values of this type into a contribution."""
+        """Yields Spark SQL that sums values of the type `kind` into a contribution."""
         yield f"{_sum_aggregate(value, kind, self.kind)} as {spark_quote(self.column)}"
 
     def combination_sql(self) -> Iterator[str]:
-        """Lists Spark's SQL that joins a stored row and a contribution of one key."""
+        """Yields Spark SQL that adds a stored row and the contributions of one key."""
         yield f"sum({spark_quote(self.column)}) as {spark_quote(self.column)}"
 
     def combined_sql(self) -> Mapping[str, str]:
-        """Returns Spark's SQL for a total's columns, from the columns that `combinations` make."""
+        """Returns Spark SQL for the total's columns, from the columns of `combination_sql`."""
         return {self.column: _cast_sql(spark_quote(self.column), self.kind)}
 
     def updated_values(self, quote: Quote) -> Mapping[str, str]:
-        """Returns the SQL of the total's columns after a merge into a stored row."""
+        """Returns SQL for the total's columns after a merge into a stored row."""
         held, contributed = merge_sides(quote(self.column))
         both = _cast_sql(f"cast({held} as {carried_type(self.kind)}) + {contributed}", self.kind)
         alone = _cast_sql(contributed, self.kind)
         return {self.column: ignoring_nulls(held, contributed, both, alone=alone)}
 
     def inserted_values(self, quote: Quote) -> Mapping[str, str]:
-        """Returns the SQL of the total's columns in a new row."""
+        """Returns SQL for the total's columns in a new row."""
         return {self.column: _cast_sql(f"s.{quote(self.column)}", self.kind)}
 
     def value_sql(self, kept: Mapping[str, str], served: str) -> str:
-        """Returns SQL for the value with the served type, which is null if the value does not fit.
+        """Returns SQL for the value in the type `served`, or for null if the value does not fit.
 
-        `kept` has the SQL of the total's columns, by name.
+        `kept` contains the SQL of the total's columns, by name.
         """
         return f"try_cast({kept[self.column]} as {served})"
 
     def quotient_sql(self, kept: Mapping[str, str], counted: str) -> str:
-        """Returns the SQL of the value divided by a number that is not 0, as a double."""
+        """Returns SQL for the value divided by a number that is not 0, as a double."""
         return f"{_as_double(kept[self.column], self.kind)} / cast({counted} as double)"
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedTotal(Total):
-    """A total that 37 digits may not hold: `carry` times 10^37 units, and a rest of 0 or more.
+    """A total that may need more than 37 digits: `carry` times 10^37 units, and a rest.
 
-    So a value has one form. Each rest is less than 10^37 units. Half of that is subtracted twice,
-    since 10^37 has 38 digits.
+    The rest is at least 0 and less than 10^37 units, so each value has only one representation. The
+    number 10^37 itself has 38 digits, so instead of subtracting it, half of it is subtracted twice.
     """
 
     carry: str
@@ -223,7 +224,7 @@ class CarriedTotal(Total):
         return f"case when {self._is_full(one, other)} then 1 else 0 end"
 
     def _within_sql(self, kept: Mapping[str, str]) -> str:
-        """Returns SQL for the value as a decimal of 38 digits, or null for more digits."""
+        """Returns SQL for the value as a decimal of 38 digits; null if it has more digits."""
         rest, carry = kept[self.column], kept[self.carry]
         negative = f"{self._narrow_sql(f'{rest} - {self._half_sql}')} - {self._half_sql}"
         return (
@@ -234,7 +235,7 @@ class CarriedTotal(Total):
 
 @dataclass(frozen=True, slots=True)
 class DoubleTotal(Total):
-    """A total of doubles: the sum of usual values, and the sum of large values divided by 2^64."""
+    """A total of doubles: the sum of the usual values, and of the large values divided by 2^64."""
 
     large: str
 
@@ -283,7 +284,7 @@ def _as_double(value: str, kind: str) -> str:
 
 
 def _sum_aggregate(value: str, kind: Type, stored: str) -> str:
-    """Returns Spark's SQL that sums values of this type for a column of the type `stored`."""
+    """Returns Spark SQL that sums values of the type `kind` for a column of the type `stored`."""
     match kind:
         case Scalar("bigint"):
             # In two halves of 32 bits, exact for two billion rows. A plain sum would overflow, or
@@ -300,24 +301,25 @@ def _sum_aggregate(value: str, kind: Type, stored: str) -> str:
 
 
 def _cast_sql(summed: str, kind: str) -> str:
-    """Returns the SQL that casts a sum to the stored type.
+    """Returns SQL that casts a sum to the stored type.
 
-    Only sums are cast: bigint, decimal and double mean the same to all engines. DataFusion's
-    `timestamp` would count nanoseconds, which end in the year 2262.
+    Only the types of sums may be cast: bigint, decimal and double mean the same in all engines.
+    Other types do not; for example, DataFusion's `timestamp` counts nanoseconds, and so cannot
+    represent a time after the year 2262.
     """
     return f"cast({summed} as {kind})"
 
 
 def _sum_column(name: str) -> str:
-    """Returns the hidden column of a total."""
+    """Returns the hidden column that contains the sum of a total."""
     return f"_{name}_sum"
 
 
 def _carry_column(name: str) -> str:
-    """Returns the hidden column of how often 37 digits of a total were full."""
+    """Returns the hidden column that counts how often the 37 digits of a total were exceeded."""
     return f"_{name}_carry"
 
 
 def _large_column(name: str) -> str:
-    """Returns the hidden column of the large values of a total of doubles."""
+    """Returns the hidden column that contains the sum of a total's large doubles."""
     return f"_{name}_large"

@@ -1,18 +1,19 @@
-"""The formats of records: from bytes to the fields of an event, or to a reason. They know no topic.
+"""The formats of records: they turn bytes into the fields of an event, or reject them.
 
-`kappa/records/record.py` makes rows of fields, whatever their format was. A format is one file
-here, with a line in `topic_formats.py`. Read the package in this order:
+Formats know no topic. `kappa/records/record.py` makes rows from fields of any format. A format is
+one file here, with a line in `topic_formats.py`. Read the package in this order:
 
-- `format.py`: what every format is, and the reader that a format makes.
+- `format.py`: the protocol of formats, and of the readers that they create.
 - `topic_formats.py`: the formats that a topic may declare for its values and its keys.
 - `json_events.py`: JSON objects, the format of a topic that declares no other.
 - `text_values.py`: values that a format gives as texts.
 - `csv_events.py`: one line of separated values.
 - `text_events.py`: one line of text by a regular expression, such as a web server's log.
-- `schema_fields.py`: the columns that the fields of a schema become, and their values.
-- `registry_schemas.py`: schemas of a registry, pinned by a file of the project or asked by id.
-- `avro_events.py`: Avro's records; `avro_schema.py` parses their schemas.
-- `protobuf_events.py`: Protobuf's messages; `protobuf_schema.py` parses their schemas.
+- `schema_fields.py`: the columns for the fields of a schema, and their values.
+- `registry_schemas.py`: schemas of a registry, pinned by a file of the project or requested by
+  their id.
+- `avro_events.py`: Avro records; `avro_schema.py` parses their schemas.
+- `protobuf_events.py`: Protobuf messages; `protobuf_schema.py` parses their schemas.
 - `debezium_events.py`: changes of a database's rows, as Debezium writes them;
   `debezium_envelope.py` reads one change, and `debezium_values.py` the values of rows.
 """

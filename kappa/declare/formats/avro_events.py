@@ -1,8 +1,8 @@
-"""Events in Avro's binary form, with or without the framing of a schema registry.
+"""Events in Avro's binary encoding, with or without the framing of a schema registry.
 
-Readers get the schema without logical types, and `Landing.land` makes the row's values by the rules
-of values/value.py: so a decimal is exact, and a time is microseconds. Source:
-https://avro.apache.org/docs/1.12.0/specification/.
+fastavro reads records with the schema without logical types. Then `Landing.land` makes the row's
+values by the rules of values/value.py: so a decimal is exact, and a time is in microseconds.
+Source: https://avro.apache.org/docs/1.12.0/specification/.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ _EVENT = "the event"
 
 @dataclass(frozen=True, slots=True, init=False)
 class Avro:
-    """The format of records with one value each in Avro's binary form.
+    """The format of records that each contain one value in Avro's binary encoding.
 
-    `schema` is a `Subject`, or the path of a file from the project's folder. Records are read by
-    this schema, which is part of the version. The schema's fields are the topic's columns, if the
-    topic declares no event.
+    `schema` is a `Subject`, or the path of a file relative to the project's folder. Records are
+    read with this schema, which is a part of the version. If the topic declares no event, the
+    schema's fields are its columns.
 
-    `framed` records begin with the id of the writer's schema, as serializers of a schema registry
-    write records. With a subject, records are framed unless you say otherwise. Records of older and
-    newer schemas are then read by Avro's rules. Records that are not framed are written with
-    `schema` itself.
+    If `framed`, each record begins with the id of the writer's schema, as serializers of a schema
+    registry write it. Records of older and newer schemas are then converted by Avro's rules.
+    Records that are not framed must be written with `schema` itself. The default is True for a
+    subject, and False for a file.
 
     Example:
         Topic("orders", format=Avro("schemas/order.avsc"))
@@ -129,25 +129,32 @@ class Avro:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format and the schema, without the schema's prose."""
+        """Yields the name of the format, and its schema without documentation."""
         yield f"format avro{', framed by a registry' if self.framed else ''}"
         yield from (f"schema {each}" for each in (*self.references, self.text))
 
     def declared_event(self) -> tuple[Column, ...]:
-        """Returns the schema's fields as columns. Raises DeclarationError if a field makes none."""
+        """Returns the fields of the schema as columns.
+
+        Raises DeclarationError if a field cannot become a column.
+        """
         return columns_of(landings_of(self._parsed_schema()))
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses columns that differ from the schema's fields."""
+        """Raises DeclarationError if columns do not match the fields of the schema."""
         check_declared(columns, landings_of(self._parsed_schema()), "Avro", by_schema=by_schema)
 
     def event_reader(self, columns: Sequence[Column]) -> AvroReader:
-        """Returns a reader of records."""
+        """Returns a reader of records in this format."""
         del columns
         return AvroReader(self)
 
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns the Avro record of JSON fields, written with the declared schema."""
+        """Encodes JSON fields as an Avro record, with the declared schema.
+
+        Raises UsageError if the schema cannot represent the fields, or if the record must be framed
+        but the schema comes from a file, and so has no id.
+        """
         del columns
         if self.framed and self.pin is None:
             raise UsageError(
@@ -163,9 +170,9 @@ class Avro:
 
 
 def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, Any]) -> bytes:
-    """Returns the Avro record of JSON fields; framed by the schema's id, if given.
+    """Encodes JSON fields as an Avro record. If `number` is given, frames it with this schema id.
 
-    Raises UsageError if the schema cannot write the fields.
+    Raises UsageError if the schema cannot represent the fields.
     """
     from fastavro import schemaless_writer  # noqa: PLC0415  # see avro_schema.py
 
@@ -183,7 +190,10 @@ def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, 
 
 
 def landings_of(schema: AvroSchema) -> dict[str, Landing]:
-    """Returns the landing of each field of an event."""
+    """Returns the landing of each field of an event, by the field's name.
+
+    A landing is the column for a field, with the function that makes the row's value.
+    """
     return field_landings(schema.whole, schema.named)
 
 
@@ -194,7 +204,7 @@ def _of_kind(found: RegisteredSchema) -> AvroSchema:
 
 
 class AvroReader:
-    """The reader of Avro's records, each by the writer's schema."""
+    """The reader of Avro records. It decodes each record with the schema of its writer."""
 
     def __init__(self, form: Avro) -> None:
         self._schema = parse_avro(form.text, form.references)
@@ -206,7 +216,10 @@ class AvroReader:
             self._writers[form.pin.id] = self._schema.bare
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of a record. Raises Rejected if the bytes are not exactly one record."""
+        """Decodes the fields of a record.
+
+        Raises Rejected if the bytes are not exactly one record.
+        """
         writer = self._schema.bare
         if self._framed:
             schema_id, value = split_frame(value)
@@ -216,7 +229,7 @@ class AvroReader:
         return read_record(value, writer, self._schema.bare)
 
     def column_check(self, column: Column) -> Check:
-        """Returns the check that makes the row's value of a field."""
+        """Returns the function that makes the row's value of a field."""
         return self._landings[column.name].land
 
     @property
@@ -230,7 +243,10 @@ class AvroReader:
         return self._schema.whole
 
     def writer_schema(self, schema_id: int) -> Any:
-        """Returns the schema of an id, without logical types, or why the schema reads no record."""
+        """Returns the schema with this id, without logical types.
+
+        If no record can be read with that schema, returns the reason as a Rejected.
+        """
         known = self._writers.get(schema_id)
         if known is not None:
             return known
@@ -257,10 +273,10 @@ class AvroReader:
 
 
 def field_landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
-    """Returns the landing of each field of an event; a wrong field raises an error at use.
+    """Returns the landing of each field of an event. A wrong field raises an error only when used.
 
-    `schema` is parsed by fastavro, and `named` has the named types. Raises DeclarationError if the
-    schema is not a record.
+    `schema` is a schema that fastavro has parsed, and `named` contains its named types. Raises
+    DeclarationError if the schema is not a record, or has no fields.
     """
     if not isinstance(schema, dict) or schema.get("type") not in {"record", "error"}:
         raise DeclarationError(
@@ -285,7 +301,10 @@ class _SchemaLander:
         self._named = named
 
     def part_landing(self, schema: Any, path: str, within: tuple[str, ...]) -> Landing:
-        """Returns the landing of a part; `within` are the records around the part."""
+        """Returns the landing of a part of a schema. `within` names the records around the part.
+
+        Raises DeclarationError if the part cannot become a column.
+        """
         if isinstance(schema, list):
             others = [each for each in schema if each != "null"]
             if len(others) != 1:
@@ -343,7 +362,10 @@ class _SchemaLander:
 
 
 def _logical_landing(logical: str, schema: Mapping[str, Any], path: str) -> Landing | None:
-    """Returns the landing of a logical type, or None if the specification lacks the type."""
+    """Returns the landing of a logical type, or None if Avro does not define the logical type.
+
+    Raises DeclarationError if the logical type cannot become a column.
+    """
     kind = schema["type"]
     match logical:
         case "timestamp-millis" | "timestamp-micros" if kind == "long":
@@ -460,10 +482,10 @@ def _schema_name(schema: Any) -> str:
 
 
 def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> Any:
-    """Returns a value in the form that a schema without logical types writes.
+    """Converts a JSON value to the form that fastavro encodes with a schema without logical types.
 
-    `path` is the value's place in the event, and empty for the event itself. A missing field has
-    the default, or is null. Raises UsageError if the value does not fit the schema.
+    `path` is the value's place in the event, or "" for the event itself. A missing field gets its
+    default, or null. Raises UsageError if the value does not fit the schema.
     """
     if value is None and not _may_be_null(schema):
         raise UsageError(f"{path or _EVENT} is null, and its schema has no null")
@@ -527,7 +549,10 @@ def _may_be_null(schema: Any) -> bool:
 
 
 def _ensure_known(value: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> None:
-    """Raises UsageError if a value has a field that the record lacks: the field would be lost."""
+    """Raises UsageError if a value has a field that the schema's record lacks.
+
+    Otherwise the field would be lost without notice.
+    """
     names = [field["name"] for field in schema["fields"]]
     for name in value:
         if name not in names:
@@ -554,7 +579,10 @@ def _logical_value(logical: str, schema: Mapping[str, Any], value: Any, path: st
 
 
 def _whole_units(value: Number, scale: int, path: str) -> int:
-    """Returns a decimal as a whole number of the last digits' unit, without rounding."""
+    """Returns a decimal as a whole number in units of its last digit, without rounding.
+
+    Raises UsageError if the decimal has more than `scale` digits after the decimal point.
+    """
     sign, digits, exponent = value.as_tuple()
     number, behind = int("".join(map(str, digits))), int(exponent) + scale
     unit = int(10 ** abs(behind))

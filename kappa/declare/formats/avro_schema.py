@@ -1,4 +1,4 @@
-"""Avro's schemas, for reading records by fastavro. This module knows no topic."""
+"""Avro schemas, for reading records with fastavro. This module knows no topic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_PARTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A parsed schema: `whole` as written, and `bare` without logical types, for reading."""
+    """A parsed schema: `whole` as it was written, `bare` without logical types, for decoding."""
 
     whole: Any
     named: Mapping[str, Any]
@@ -34,7 +34,10 @@ class AvroSchema:
 
 @lru_cache(_MOST_SCHEMAS)
 def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
-    """Parses a schema and all references. Raises DeclarationError if the text is not a schema."""
+    """Parses a schema and the schemas that it refers to.
+
+    Raises DeclarationError if the text is not a valid schema.
+    """
     # The import costs more than reading a project that has no topic in Avro.
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema  # noqa: PLC0415
 
@@ -58,9 +61,9 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
 
 
 def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
-    """Returns a schema of a record as is, and any other schema as that of a record's only field.
+    """Returns a record's schema unchanged; makes any other schema the only field of a record.
 
-    The bytes of both are the same.
+    The encoded bytes are the same in both cases.
     """
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if kind in ("record", "error") or (isinstance(kind, str) and kind in named):
@@ -73,7 +76,7 @@ def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
 
 
 def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]:
-    """Reads a record by the schema of the writer, resolved to a reader's schema if given.
+    """Decodes a record with the schema of its writer. With `reader`, converts it to that schema.
 
     Both schemas are without logical types. Raises Rejected if the bytes are not exactly one record.
     """
@@ -99,7 +102,7 @@ def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]
 
 
 def _damage_of(error: Exception) -> str:
-    """Puts the library's error about a damaged value in our words."""
+    """Describes fastavro's error about a damaged value, for the detail of a reject."""
     match error:
         case EOFError() if str(error).startswith("Expected -"):
             return "a length in it is negative"
@@ -118,7 +121,10 @@ def _damage_of(error: Exception) -> str:
 
 @cache
 def _fastavro_reader() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
-    """Returns fastavro's reader, its error for two schemas, and its errors for damaged values."""
+    """Returns fastavro's reader, its error for schemas that do not match, and its other errors.
+
+    The other errors are those that a damaged value can cause.
+    """
     from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415
     from fastavro.schema import SchemaParseException  # noqa: PLC0415
@@ -131,14 +137,18 @@ def _fastavro_reader() -> tuple[Any, type[Exception], tuple[type[Exception], ...
 
 
 def plain_text(text: str) -> str:
-    """Returns a schema's text without prose and layout: equal texts read all records alike."""
+    """Returns the text of a schema without documentation and layout.
+
+    Schemas with equal texts read all records alike.
+    """
     return json.dumps(_without_keys(json.loads(text), _PROSE), ensure_ascii=False)
 
 
 def why_unreadable(schema: AvroSchema) -> str | None:
-    """Explains why no record may be read by a schema, since a damaged record would never end.
+    """Returns the reason why no record may be read with a schema, or None.
 
-    Returns None if the schema is finite, and no array has elements without bytes.
+    A schema is refused if it is not finite, or if an array's elements have no bytes: then reading a
+    damaged record might never end.
     """
     try:
         if _count_parts(schema.whole, schema.named, (), {}) > _MOST_PARTS:
@@ -151,9 +161,10 @@ def why_unreadable(schema: AvroSchema) -> str | None:
 
 
 def differing_times(writer: AvroSchema, reader: AvroSchema) -> str | None:
-    """Names a field of both schemas whose values mean different things; else returns None.
+    """Describes a field whose values have different meanings in two schemas, or returns None.
 
-    Avro's rules of resolution ignore logical types, so milliseconds would become microseconds.
+    Avro's conversion between schemas ignores logical types, so without this check milliseconds
+    could be read as microseconds.
     """
     known = dict(_logical_types(reader.whole, reader.named, ""))
     for path, logical in _logical_types(writer.whole, writer.named, ""):
@@ -183,7 +194,7 @@ def _without_keys(schema: Any, names: set[str]) -> Any:
 
 
 def _schema_parts(schema: Any, named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the direct parts of a schema, with the names of fields."""
+    """Yields the direct parts of a schema, each with the name of its field."""
     match schema:
         case list():
             yield from (("", each) for each in schema)
@@ -216,13 +227,16 @@ def _logical_types(
 
 
 class _WithinItself(Exception):
-    """A type contains itself; the message is the name of the type."""
+    """A type that contains itself. The message is the name of the type."""
 
 
 def _count_parts(
     schema: Any, named: Mapping[str, Any], within: tuple[str, ...], known: dict[str, int]
 ) -> int:
-    """Counts the parts of a schema, each type for each use. Raises _WithinItself."""
+    """Counts the parts of a schema; a named type counts for each use.
+
+    Raises _WithinItself if a type contains itself.
+    """
     name = str(schema.get("name")) if isinstance(schema, dict) else str(schema)
     if name not in named:
         return 1 + sum(

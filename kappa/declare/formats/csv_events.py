@@ -20,13 +20,14 @@ _TO_QUOTE = frozenset('"\r\n')
 
 @dataclass(frozen=True, slots=True, init=False)
 class Csv:
-    """The format of records with one line of separated values each, without a header (RFC 4180).
+    """The format of records that each contain one line of separated values (RFC 4180).
 
-    `fields` are the names of the values, in the order of a line; the event's columns if left out. A
-    field that is not a column is ignored. `separator` is one character.
+    There is no header. `fields` are the names of the values, in the order of a line; the default is
+    the event's columns. A field that is not a column is ignored. `separator` is one character.
 
-    An empty value is null, and `""` is the empty text. A line has exactly the declared values. Only
-    values at the end of a line whose columns have a default may be missing, as in older events.
+    An empty value is null, and `""` is the empty text. A line must contain exactly the declared
+    values. Only values at the end of a line may be missing, as in older events, if their columns
+    have a default.
 
     Example:
         Topic(
@@ -70,20 +71,20 @@ class Csv:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name, the separator and the fields of the format."""
+        """Yields the name of the format, its separator and its fields."""
         yield f"format csv separated by {self.separator!r}"
         if self.fields is not None:
             yield f"fields {', '.join(map(repr, self.fields))}"
 
     def declared_event(self) -> None:
-        """Returns None: the topic declares the events."""
+        """Returns None, because the topic itself declares the event."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses columns with parts, and columns that are not fields."""
+        """Raises DeclarationError if a column is an array or a struct, or is not a field."""
         check_plain(columns, self._field_names(columns), "format csv", by_schema=by_schema)
 
     def event_reader(self, columns: Sequence[Column]) -> CsvReader:
-        """Returns a reader of lines."""
+        """Returns a reader of lines for these columns."""
         optional = {
             name
             for column in columns
@@ -95,9 +96,9 @@ class Csv:
         return CsvReader(names, self.separator, max(needed, default=1))
 
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns an event's line; a missing field is an empty value.
+        """Encodes an event as a line. A missing field becomes an empty value.
 
-        Raises UsageError if no line has these values.
+        Raises UsageError if no line can represent these values.
         """
         names = self._field_names(columns)
         # An event of a test may have a field's old name.
@@ -136,14 +137,17 @@ class Csv:
 
 @dataclass(frozen=True, slots=True)
 class CsvReader:
-    """The reader of lines with these fields; the first `least` fields must be present."""
+    """The reader of lines with these fields. At least the first `least` fields must be present."""
 
     names: tuple[str, ...]
     separator: str
     least: int
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the values of a line. Raises Rejected unless the bytes are a declared line."""
+        """Decodes the values of a line.
+
+        Raises Rejected if the bytes are not one line as declared.
+        """
         text = decoded_text(value)
         try:
             rows = [row for _, row in text_rows(text, self.separator)]
@@ -163,5 +167,5 @@ class CsvReader:
         return dict(zip(self.names, row, strict=False))
 
     def column_check(self, column: Column) -> Check:
-        """Returns the check of a column's texts."""
+        """Returns the function that parses the texts of a column."""
         return text_check(column.type)

@@ -1,7 +1,8 @@
-"""A change from an envelope and a Kafka key, in any encoding. Pure.
+"""A change, read from an envelope and a Kafka key in any encoding. Pure.
 
-A fact is a column of the event that describes the change and not the row: operation, place in the
-source, time, identity. The name of a fact's column leads to a part of the envelope.
+A fact is a column of the event that describes the change instead of the row: the operation, the
+place in the source, the time, the identity. A mapping assigns a part of the envelope to the name of
+each fact's column.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ _MOST_SCHEMAS = 64
 
 
 def facts_of(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Returns all facts by column. Raises DeclarationError if a given fact does not exist."""
+    """Returns all facts by column: the given ones, and the usual ones.
+
+    Raises DeclarationError if a given fact does not exist.
+    """
     if not isinstance(given, Mapping | None):
         raise DeclarationError(
             f"facts is {describe_value(given)}", hint='write facts={"change_file": "source.file"}'
@@ -64,7 +68,7 @@ def facts_of(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def check_facts(columns: Sequence[Column], facts: Mapping[str, str]) -> None:
-    """Raises DeclarationError if a column of a fact does not have the fact's type."""
+    """Raises DeclarationError if the column of a fact does not have the type of that fact."""
     for column in columns:
         path = facts.get(column.name)
         if path in {OPERATION, IDENTITY, KEY} and column.type != Scalar("string"):
@@ -96,7 +100,7 @@ def check_facts(columns: Sequence[Column], facts: Mapping[str, str]) -> None:
 
 
 def change_moment(source: Mapping[str, Any]) -> int | None:
-    """Returns when the source made a change, in microseconds since 1970, or None."""
+    """Returns the time of a change at its source in microseconds since 1970, or None."""
     for name, factor, divisor in _MOMENTS:
         found = source.get(name)
         if type(found) is int:
@@ -107,9 +111,9 @@ def change_moment(source: Mapping[str, Any]) -> int | None:
 def change_identity(
     operation: str, source: Mapping[str, Any], row: Mapping[str, Any] | None
 ) -> str:
-    """Returns the identity of a change: the place in the source, the operation, and the row.
+    """Returns the identity of a change: a hash of its place in the source, operation and row.
 
-    The place alone is not an identity: all rows of a snapshot, or of one COPY, have the same place.
+    The place alone is not sufficient: all rows of a snapshot, or of one COPY, have the same place.
     """
     place = {name: value for name, value in source.items() if name not in _PASSING}
     text = json.dumps([operation, place, row], sort_keys=True, default=_plain_text)
@@ -117,14 +121,17 @@ def change_identity(
 
 
 def key_text(fields: Mapping[str, Any]) -> str:
-    """Returns a key of one or several columns as a text, the same for equal keys."""
+    """Returns a text for a key of one or several columns. Equal keys have equal texts."""
     return json.dumps(
         fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain_text
     )
 
 
 def envelope_part(envelope: Mapping[str, Any], path: str) -> Any:
-    """Returns a part of the source's or the transaction's block, or None."""
+    """Returns a part of the envelope's block `source` or `transaction`, or None.
+
+    Raises Rejected if the block is not an object.
+    """
     block, _, name = path.partition(".")
     found = envelope.get(block)
     if found is None:
@@ -140,9 +147,10 @@ def _plain_text(found: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopePart:
-    """A value or a key: the fields, and how each was written (None: without a schema).
+    """The decoded value or key of a record: its fields, and a description of how each was written.
 
-    `schema` is the same for equal schemas.
+    `schema` identifies the schema: it is equal for equal schemas. `written` is None for a record
+    without a schema.
     """
 
     fields: Mapping[str, Any]
@@ -151,7 +159,7 @@ class EnvelopePart:
 
 
 class EnvelopeReader:
-    """A reader of changes with these columns."""
+    """The reader of changes for an event with these columns."""
 
     def __init__(
         self, columns: Sequence[Column], facts: Mapping[str, str], values: RowValues
@@ -172,7 +180,7 @@ class EnvelopeReader:
         self._wants_key = KEY in self._facts.values()
 
     def read_change(self, key: Callable[[], EnvelopePart], value: EnvelopePart) -> SourceChange:
-        """Returns the change in an envelope. `key` is asked for only if a column wants the key.
+        """Returns the change in an envelope. `key` is called only if a column needs the key.
 
         Raises Rejected if the value is not a change.
         """
@@ -212,7 +220,10 @@ class EnvelopeReader:
         return SourceChange(effect, fields)
 
     def key_value(self, key: EnvelopePart, column: Column) -> Any:
-        """Returns the value of the row's key column in the Kafka key."""
+        """Returns the value of the row's key column, read from the Kafka key.
+
+        Raises Rejected if the key does not contain it.
+        """
         if column.name in self._key_names:
             return key_text(key.fields)
         if len(key.fields) > 1:
@@ -239,7 +250,7 @@ class EnvelopeReader:
         }
 
     def _checks_of(self, side: str, parts: EnvelopePart) -> Mapping[str, Check]:
-        """Returns the checks of a row's columns by name, and of the whole row by ""."""
+        """Returns the functions that convert a row's values, by column, and the whole row by ""."""
         place = None if parts.schema is None else (side, parts.schema)
         checks = self._checks.get(place)
         if checks is None:
@@ -298,7 +309,7 @@ def _fact_check(column: Column, path: str) -> Check:
 
 
 def _moment_unit(path: str) -> str:
-    """Returns the unit of a moment, which ends the name of a fact."""
+    """Returns the unit of a time, which is the end of a fact's name: `ts_ms`, `ts_us`, `ts_ns`."""
     return {"ms": "millis", "ns": "nanos"}.get(path.rpartition("_")[2], "micros")
 
 

@@ -1,4 +1,4 @@
-"""Debezium's changes of a database's rows, declared as a topic's format."""
+"""Changes of a database's rows, as Debezium writes them: a format that a topic declares."""
 
 from __future__ import annotations
 
@@ -45,23 +45,25 @@ _ENCODINGS = ("json", "avro")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Debezium:
-    """The format of records with one change of a row each, as Debezium writes a database's log.
+    """The format of records that each contain a change of a database's row, from Debezium.
 
-    The event's columns are the row's: after the change, and of a deleted row before the deletion. A
-    column named `change_...` describes the change itself: `change_op` (c, u, d, r of a snapshot, or
-    t of a truncated table), `change_id` (its identity), `change_at`, `change_lsn`, `change_tx`,
-    `change_snapshot`, `change_key` (a key of several columns, as one text) and `change_before`.
-    `facts` gives other columns, or other names for these columns.
+    An event has the columns of the row: the values after the change, or before it if the row was
+    deleted. Columns named `change_...` describe the change itself: `change_op` (c, u, d, r for a
+    snapshot, or t for a truncated table), `change_id` (its identity), `change_at`, `change_lsn`,
+    `change_tx`, `change_snapshot`, `change_key` (a key of several columns, as one text) and
+    `change_before`. With `facts`, you declare further columns of this kind, or other names for
+    them.
 
-    `encoding` is "json", or "avro" by the schemas of a registry; you need not pin a schema.
+    `encoding` is "json", or "avro" for records with schemas of a registry; no schema need be
+    pinned.
 
-    Records without a schema leave the meaning of whole numbers and texts open. `times` is the unit
-    of timestamps that are whole numbers ("millis", "micros" or "nanos"), and `decimals="text"` says
-    that decimals are digits (`decimal.handling.mode=string`). A value without a certain meaning is
-    refused.
+    If records have no schema, the meaning of whole numbers and texts is not known. Then `times` is
+    the unit of timestamps that are whole numbers ("millis", "micros" or "nanos"), and
+    `decimals="text"` means that decimals are written as digits (`decimal.handling.mode=string`). A
+    value whose meaning is not certain is rejected.
 
-    After a crash Debezium repeats changes. So a retained topic needs an `identity`; `exactly_once`
-    says that Kafka Connect writes each change once, and no identity is needed.
+    Debezium repeats changes after a crash. So a retained topic needs an `identity`. It needs none
+    with `exactly_once`, by which you declare that Kafka Connect writes each change exactly once.
 
     Example:
         Topic(
@@ -114,14 +116,14 @@ class Debezium:
 
     @property
     def tells_operation(self) -> frozenset[str]:
-        """Returns the columns that have the operation of a change.
+        """Returns the columns that contain the operation of a change.
 
-        A function needs at least one.
+        A function must read at least one of them.
         """
         return frozenset(name for name, path in self.facts if path == OPERATION)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format, and the other options."""
+        """Yields the name of the format, and those options that differ from the defaults."""
         yield f"format debezium-{self.encoding}"
         if self.times is not None:
             yield f"times are {self.times}"
@@ -132,10 +134,10 @@ class Debezium:
                 yield f"fact {name} is {path}"
 
     def declared_event(self) -> None:
-        """Returns None: the topic declares the columns of the rows."""
+        """Returns None, because the topic itself declares the columns of the rows."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses a JSON Schema, and columns of facts with wrong types."""
+        """Raises DeclarationError for a JSON Schema, and for columns of facts with wrong types."""
         if by_schema:
             raise DeclarationError(
                 "a JSON Schema is about JSON's values, and a row has a database's",
@@ -144,13 +146,14 @@ class Debezium:
         check_facts(columns, dict(self.facts))
 
     def event_reader(self, columns: Sequence[Column]) -> DebeziumReader:
-        """Returns a reader of changes."""
+        """Returns a reader of changes for these columns."""
         return DebeziumReader(self, columns)
 
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns a change of a row with these fields; `change_op` is the operation, else "c".
+        """Encodes a change of a row with these fields.
 
-        Raises UsageError if the change cannot be written.
+        The operation is the field `change_op`, or "c" if it is missing. Raises UsageError if the
+        change cannot be encoded; a change in Avro never can.
         """
         del columns
         if self.encoding != "json":
@@ -161,12 +164,12 @@ class Debezium:
         return written_change(fields, dict(self.facts))
 
     def encoded_key(self, name: str, value: Any) -> bytes:
-        """Returns the Kafka key of a row whose key column has this value."""
+        """Encodes the Kafka key of a row. `name` is the key column, and `value` its value."""
         return written_key(name, value, dict(self.facts))
 
 
 class PartsReader(Protocol):
-    """A reader that takes values and keys of an encoding apart."""
+    """A reader that decodes the values and keys of one encoding."""
 
     def split_value(self, value: bytes) -> EnvelopePart: ...  # noqa: D102  # as in JsonParts
 
@@ -187,21 +190,24 @@ class DebeziumReader:
         )
 
     def read_change(self, key: bytes | None, value: bytes) -> SourceChange:
-        """Reads a change. Raises Rejected if the bytes are not a change."""
+        """Decodes a change. Raises Rejected if the bytes are not a change."""
         return self._envelope.read_change(
             lambda: self._split_key(key), self._parts.split_value(value)
         )
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of a change without a key."""
+        """Decodes the fields of a change whose key is not needed."""
         return self.read_change(None, value).fields
 
     def key_value(self, key: bytes, column: Column) -> Any:
-        """Returns the row's value of the column that the Kafka key is."""
+        """Returns the value of the row's key column, read from the Kafka key."""
         return self._envelope.key_value(self._parts.split_key(key), column)
 
     def column_check(self, column: Column) -> Check:
-        """Returns no check: the values of a row are checked by how each was written."""
+        """Returns a function that changes nothing.
+
+        The values of a row were already checked when the change was decoded.
+        """
         del column
         return _as_it_is
 
@@ -228,7 +234,7 @@ def check_changes(
     key: str | None,
     keyed: bool,
 ) -> None:
-    """Raises DeclarationError if a topic's options do not fit changes of rows."""
+    """Raises DeclarationError if the options of a topic cannot be used with changes of rows."""
     if keyed:
         raise DeclarationError(
             f"{source}: topic {topic} has changes of rows and a key_format: their format reads "
@@ -272,7 +278,7 @@ def check_changes(
 def check_operation(
     source: Source, pipeline: str, topic: str, form: Debezium, names: set[str]
 ) -> None:
-    """Raises DeclarationError unless a function can tell deletions among a topic's changes."""
+    """Raises DeclarationError if a function cannot recognize deletions among the changes."""
     if not form.tells_operation & names:
         tells = min(form.tells_operation)
         raise DeclarationError(
@@ -284,18 +290,18 @@ def check_operation(
 
 
 class JsonParts:
-    """A reader that takes values and keys of JSON apart, written by Connect's converter."""
+    """A reader of values and keys that Kafka Connect's JSON converter has written."""
 
     def __init__(self, *, exact: bool) -> None:
-        """`exact` keeps every digit of a number."""
+        """Sets whether numbers keep every digit (`exact`)."""
         self._fields = JsonFormat(exact=exact).fields
 
     def split_value(self, value: bytes) -> EnvelopePart:
-        """Takes a value apart. Raises Rejected if the value is not an object."""
+        """Decodes a value. Raises Rejected if the value is not an object."""
         return _split_parts(self._fields(value))
 
     def split_key(self, key: bytes) -> EnvelopePart:
-        """Takes a key apart. Raises Rejected if the key is not an object."""
+        """Decodes a key. Raises Rejected if the key is not an object."""
         try:
             return _split_parts(self._fields(key))
         except Rejected as error:
@@ -317,7 +323,7 @@ def _split_parts(found: dict[str, Any]) -> EnvelopePart:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """A schema that records were written with."""
+    """The schema with which records were written."""
 
     schema: AvroSchema
 
@@ -326,14 +332,17 @@ class _Writer:
 
 
 class AvroParts:
-    """A reader that takes values and keys of Avro apart, each by a schema of a registry."""
+    """A reader of values and keys in Avro. It decodes each with its schema in a registry."""
 
     def __init__(self) -> None:
         # By id; or why records of the schema are rejects.
         self._writers: dict[int, _Writer | Rejected] = {}
 
     def split_value(self, value: bytes) -> EnvelopePart:
-        """Takes a value apart. Raises Rejected if no registered schema has such a record."""
+        """Decodes a value.
+
+        Raises Rejected if the value is not a record of its registered schema.
+        """
         schema_id, message = split_frame(value)
         writer = self._writers.get(schema_id)
         if writer is None:
@@ -346,7 +355,7 @@ class AvroParts:
         )
 
     def split_key(self, key: bytes) -> EnvelopePart:
-        """Takes a key apart. Raises Rejected if the key is not a record of a registered schema."""
+        """Decodes a key. Raises Rejected if the key is not a record of its registered schema."""
         try:
             return self.split_value(key)
         except Rejected as error:
@@ -373,9 +382,9 @@ def _open_writer(schema_id: int) -> _Writer | Rejected:
 
 
 def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes:
-    """Returns an envelope with a row's fields and facts, for tests of pipelines.
+    """Encodes an envelope with the fields of a row and the facts of its change, for tests.
 
-    Raises UsageError if a text is not a time.
+    Raises UsageError if the time of the change is not valid.
     """
     row: dict[str, Any] = {}
     blocks: dict[str, dict[str, Any]] = {"source": {"connector": "by hand"}, "transaction": {}}
@@ -405,7 +414,7 @@ def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes
 
 
 def written_key(name: str, value: Any, facts: Mapping[str, str]) -> bytes:
-    """Returns the Kafka key of a row; a key of several columns is given as a text."""
+    """Encodes the Kafka key of a row. The value of a key with several columns is given as text."""
     if facts.get(name) == KEY:
         return str(value).encode()
     return json.dumps({name: value}, ensure_ascii=False).encode()

@@ -1,10 +1,10 @@
-"""The values of a row, by the writer's schema and the declared columns. Pure.
+"""The values of a row, converted by the writer's schema and the declared columns. Pure.
 
-Kafka Connect has few types; the meaning of a value beyond the type is in the schema's name, for
-instance `io.debezium.time.MicroTimestamp`. Avro's schemas keep that name as `connect.name`.
+Kafka Connect has only few types. If a value has a further meaning, it is in the name of its schema,
+for instance `io.debezium.time.MicroTimestamp`. Avro schemas keep that name as `connect.name`.
 
-A value whose meaning is not certain is refused: a whole number alone does not say that milliseconds
-are counted, and letters may be digits or bytes.
+A value whose meaning is not certain is rejected: a whole number alone does not show whether it
+counts milliseconds, and letters may be digits or encoded bytes.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
 
 @dataclass(frozen=True, slots=True)
 class WritingSchema:
-    """The way in which a value was written: the meaning by Connect's name, and the parts.
+    """A description of how a value was written: the meaning by Connect's name, and its parts.
 
-    The name is "" if the value has no meaning beyond the type. `scale` is the scale of a decimal.
+    The name is "" if the value has no meaning beyond its type. `scale` is the scale of a decimal.
     """
 
     name: str = ""
@@ -65,7 +65,10 @@ PLAIN = WritingSchema()
 
 
 def of_connect(schema: Any, deep: int = 0) -> WritingSchema:
-    """Returns how a value was written by Connect's schema in JSON; damaged parts say nothing."""
+    """Returns how a value was written, from Connect's schema in JSON.
+
+    Parts of the schema that are damaged count as having no meaning.
+    """
     if not isinstance(schema, dict) or deep > _DEEPEST:
         return PLAIN
     name, parameters, fields = (schema.get(each) for each in ("name", "parameters", "fields"))
@@ -83,7 +86,7 @@ def of_connect(schema: Any, deep: int = 0) -> WritingSchema:
 
 
 def of_avro(schema: Any, named: Mapping[str, Any], deep: int = 0) -> WritingSchema:
-    """Returns how a value was written by a parsed schema of Avro."""
+    """Returns how a value was written, from a parsed Avro schema."""
     if deep > _DEEPEST:
         return PLAIN
     match schema:
@@ -116,15 +119,18 @@ def _whole_number(found: Any) -> int | None:
 
 
 class RowValues:
-    """The checks of values for a declaration, made once for each way of writing."""
+    """Makes functions that check and convert the values of rows, by a declaration's options."""
 
     def __init__(self, *, times: str | None, decimals: str | None) -> None:
-        """`times` and `decimals` of `Debezium` give values without a schema a meaning."""
+        """Sets the options `times` and `decimals` of `Debezium`, for values without a schema."""
         self._times = times
         self._decimals = decimals
 
     def value_check(self, kind: Type, written: WritingSchema | None) -> Check:
-        """Returns the check of a column's values. None for `written`: the values have no schema."""
+        """Returns the function that checks and converts a column's values.
+
+        `written` describes how the values were written, or is None if they have no schema.
+        """
         match kind:
             case Scalar(name="timestamp"):
                 return _available_check(self._moment_check(written))
@@ -302,7 +308,10 @@ def _own_scale(found: Mapping[str, Any], path: str) -> Number:
 
 
 def _unscaled_decimal(found: Any, scale: int, path: str) -> Number:
-    """Returns a decimal from the bytes of the digits, without arithmetic that may round."""
+    """Returns a decimal from the bytes of its digits.
+
+    No arithmetic is used, since it could round. Raises Rejected if the bytes are not valid.
+    """
     try:
         number = found if type(found) is bytes else base64.b64decode(found, validate=True)
     except (binascii.Error, ValueError):

@@ -28,15 +28,14 @@ _NO_ID = 0
 
 @dataclass(frozen=True, slots=True, init=False)
 class Json:
-    """The format of records with one JSON object each, in UTF-8.
+    """The format of records that each contain one JSON object, in UTF-8.
 
-    `schema` is a `Subject` with a JSON Schema. The schema is then the topic's event: the columns,
-    and all demands on values.
+    `schema` is a `Subject` with a JSON Schema. That schema is then the topic's event: it gives the
+    columns, and all conditions for values.
 
-    `framed` records begin with the id of the writer's schema, as serializers of a schema registry
-    write records. With a subject, records are framed unless you say otherwise. The id is not looked
-    at. JSON is read without the writer's schema, and the declared event says which records are
-    valid.
+    If `framed`, each record begins with the id of the writer's schema, as serializers of a schema
+    registry write it. The default is True for a subject, otherwise False. The id is not used: JSON
+    can be read without the writer's schema, and the declared event decides which records are valid.
 
     Example:
         Topic("orders", event="id string not null, amount double", format=Json(framed=True))
@@ -65,15 +64,20 @@ class Json:
             self.declared_event()
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields nothing for plain JSON: versions that are older than formats have plain JSON.
+        """Yields a line for framed records, and nothing for plain JSON.
 
-        A subject's schema is the topic's event, and thereby part of the version.
+        So topics that are older than formats keep their version. The schema of a subject is the
+        topic's event, and so part of the version already.
         """
         if self.framed:
             yield "format json, framed by a registry"
 
     def declared_event(self) -> SchemaPlace | None:
-        """Returns the subject's event, or None without a subject, whose topic declares events."""
+        """Returns the event that the subject's schema declares, or None without a subject.
+
+        Without a subject, the topic itself declares the event. Raises DeclarationError if the
+        schema is not a JSON Schema of an event.
+        """
         if self.pin is None:
             return None
         if self.pin.schema.kind != _KIND:
@@ -87,15 +91,18 @@ class Json:
         return read_schema(document)
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Accepts each declaration: declarations were made for JSON."""
+        """Accepts all columns, because every declaration is possible with JSON."""
 
     def event_reader(self, columns: Sequence[Column]) -> JsonReader:
-        """Returns a reader, which keeps every digit if a column needs all digits."""
+        """Returns a reader for these columns. It keeps every digit if a column is a decimal."""
         fields = JsonFormat(exact=any(holds_decimal(column.type) for column in columns)).fields
         return JsonReader((lambda value: fields(split_frame(value)[1])) if self.framed else fields)
 
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns the event as JSON text; if framed, with the pinned id, or 0 without a pin."""
+        """Encodes an event as JSON text.
+
+        If framed, it begins with the pinned schema's id, or with 0 if no schema is pinned.
+        """
         del columns
         text = json.dumps(fields, ensure_ascii=False).encode()
         if not self.framed:
@@ -110,5 +117,5 @@ class JsonReader:
     fields: Callable[[bytes], dict[str, Any]]
 
     def column_check(self, column: Column) -> Check:
-        """Returns the check of JSON's values."""
+        """Returns the function that checks a column's values and converts them from JSON."""
         return check_of(column.type)

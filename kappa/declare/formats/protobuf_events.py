@@ -1,4 +1,4 @@
-"""Events as Protobuf's messages, with or without the framing of a schema registry."""
+"""Events as Protobuf messages, with or without the framing of a schema registry."""
 
 from __future__ import annotations
 
@@ -79,17 +79,16 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True, init=False)
 class Protobuf:
-    """The format of records with one Protobuf message each.
+    """The format of records that each contain one Protobuf message.
 
-    `schema` is a `Subject`, or the path of a .proto file from the project's folder. The schema is
-    part of the version. `message` is the full name of the message; the name may be left out if the
-    schema has only one message. The message's fields are the topic's columns, if the topic declares
-    no event.
+    `schema` is a `Subject`, or the path of a .proto file relative to the project's folder. The
+    schema is part of the version. `message` is the full name of the message, and may be omitted if
+    the schema has only one. If the topic declares no event, the message's fields are its columns.
 
-    `framed` records begin with the id of the writer's schema, and with the place of the message in
-    the schema, as serializers of a schema registry write records. With a subject, records are
-    framed unless you say otherwise. Any message other than the declared message is rejected. Fields
-    that the schema does not have are ignored.
+    If `framed`, each record begins with the id of the writer's schema and the position of the
+    message in that schema, as serializers of a schema registry write them. The default is True for
+    a subject, and False for a file. Other messages than the declared one are rejected. Fields that
+    the schema does not have are ignored.
 
     Example:
         Topic("orders", format=Protobuf("schemas/order.proto", message="shop.Order"))
@@ -140,24 +139,31 @@ class Protobuf:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name and the declared message of the format, without the schema's prose."""
+        """Yields the name of the format, and the declared message without the schema's comments."""
         yield f"format protobuf {self.message}{', framed by a registry' if self.framed else ''}"
         yield from _described_lines(self.described_message(), set())
 
     def declared_event(self) -> tuple[Column, ...]:
-        """Returns the message's fields as columns. Raises DeclarationError for a wrong field."""
+        """Returns the fields of the message as columns.
+
+        Raises DeclarationError if a field cannot become a column.
+        """
         return columns_of(self._field_landings())
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses columns that differ from the message's fields."""
+        """Raises DeclarationError if columns do not match the fields of the message."""
         check_declared(columns, self._field_landings(), "Protobuf", by_schema=by_schema)
 
     def event_reader(self, columns: Sequence[Column]) -> ProtobufReader:
-        """Returns a reader of messages."""
+        """Returns a reader of messages for these columns."""
         return ProtobufReader(self, columns)
 
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Returns the message of fields, by Protobuf's own mapping of JSON."""
+        """Encodes fields as a message, by Protobuf's own mapping of JSON.
+
+        Raises UsageError if the message cannot represent the fields, or if it must be framed but
+        the schema comes from a file, and so has no id.
+        """
         from google.protobuf import json_format, message_factory  # noqa: PLC0415  # see message_types
 
         del columns
@@ -178,7 +184,7 @@ class Protobuf:
         return frame_message(self.pin.id, _written_indexes(indexes_of(message)) + value)
 
     def described_message(self) -> Any:
-        """Returns the description of the declared message."""
+        """Returns the descriptor of the declared message."""
         return message_named(message_types(self.text, self.references), self.message)
 
     def _field_landings(self) -> dict[str, Landing]:
@@ -188,14 +194,17 @@ class Protobuf:
 
 
 def types_of(found: RegisteredSchema) -> Any:
-    """Returns the description of a schema's file. Raises DeclarationError for another kind."""
+    """Returns the descriptor of a schema's file.
+
+    Raises DeclarationError if the schema is not Protobuf.
+    """
     if found.kind != KIND:
         raise DeclarationError(f"the schema is of type {found.kind}, not Protobuf")
     return message_types(found.text or "", found.references)
 
 
 class ProtobufReader:
-    """The reader of messages of the declared type, whatever schema a writer used."""
+    """The reader of messages of the declared type, whichever schema the writer used."""
 
     def __init__(self, form: Protobuf, columns: Sequence[Column]) -> None:
         from google.protobuf import message_factory  # noqa: PLC0415  # see message_types
@@ -216,7 +225,10 @@ class ProtobufReader:
             self._others[form.pin.id, indexes_of(message)] = None
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads a message's fields. Raises Rejected if the bytes are another message or none."""
+        """Decodes the fields of a message. Raises Rejected if the bytes are another message.
+
+        Rejected is also raised if the bytes are no message at all.
+        """
         if self._framed:
             schema_id, value = split_frame(value)
             indexes, value = _split_indexes(value)
@@ -234,16 +246,16 @@ class ProtobufReader:
             ) from None
 
     def column_check(self, column: Column) -> Check:
-        """Returns the check that makes the row's value of a field."""
+        """Returns the function that makes the row's value of a field."""
         return self._landings[column.name][0].land
 
     @property
     def message_descriptor(self) -> Any:
-        """Returns the description of the declared message."""
+        """Returns the descriptor of the declared message."""
         return self._message.DESCRIPTOR
 
     def frame_bytes(self, value: bytes) -> bytes | None:
-        """Returns the bytes before the message of a value, or None for another message."""
+        """Returns the bytes of a value before its message, or None if it is another message."""
         if not self._framed:
             return b""
         try:
@@ -282,7 +294,7 @@ class ProtobufReader:
 
 
 def _described_lines(message: Any, seen: set[str]) -> Iterator[str]:
-    """Yields lines that describe a message, then the messages within, each once."""
+    """Yields lines that describe a message, and then the messages and enums in it, each once."""
     seen.add(message.full_name)
     for each in message.fields:
         of = each.message_type or each.enum_type
@@ -306,7 +318,11 @@ def _described_lines(message: Any, seen: set[str]) -> Iterator[str]:
 
 
 def _split_indexes(value: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Splits the bytes after a schema's id into the indexes of the message, and the message."""
+    """Splits the bytes after a schema's id into the indexes of a message, and the message itself.
+
+    The indexes give the position of the message's type in the schema. Raises Rejected if the bytes
+    are not valid.
+    """
     count, place = _read_zigzag(value, 0)
     if count == 0:
         return (0,), value[place:]
@@ -344,7 +360,10 @@ def _written_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], Any]]]:
-    """Returns each field's landing, and the function that takes a value out of a message."""
+    """Returns the landing of each field, and the function that gets the field's value of a message.
+
+    Raises DeclarationError if the message has no fields.
+    """
     found = {}
     for part in message.fields:
         try:
@@ -360,7 +379,7 @@ def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], A
 
 
 def _value_getter(field: Any) -> Callable[[Any], Any]:
-    """Returns the function that takes a field's value out of a message; absent is null."""
+    """Returns the function that gets a field's value of a message. An absent field gives None."""
     name = field.name
     if not field.has_presence or field.has_default_value:
         return lambda message: getattr(message, name)

@@ -1,9 +1,9 @@
-"""Protobuf's messages by their schemas: texts of .proto, or descriptions in base64.
+"""Protobuf messages by their schemas: texts of .proto files, or descriptors in base64.
 
-The text of a .proto file is read here, since no package of Python's reads these texts without a
-compiler of 10 MB. The result is the `FileDescriptorProto` that protoc would make. Services,
-extensions and options decide nothing about a message and are left out; the library's pool resolves
-names. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
+This module parses the text of a .proto file itself: the Python packages for this include a compiler
+of 10 MB. The result is the same `FileDescriptorProto` that protoc would make. Services, extensions
+and options have no effect on messages, and are left out. The descriptor pool of Google's library
+resolves names. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NO_MAP = re.compile(r"Map field \S+ must be in a dict .* at \w+\.(.+?)\.*$")
 
 
 def read_proto(text: str) -> FileDescriptorProto:
-    """Reads the text of a file. Raises DeclarationError if the text is not a file of Protobuf."""
+    """Parses the text of a .proto file. Raises DeclarationError if the text is not valid."""
     try:
         return _ProtoReader(text).read_file()
     except (ValueError, TypeError) as error:
@@ -196,7 +196,7 @@ class _ProtoReader:
                 self._read_options()
 
     def _read_options(self) -> list[tuple[str, str]]:
-        """Reads options in brackets, if any, and the end of the statement."""
+        """Parses the options in brackets, if there are any, and the end of the statement."""
         found: list[tuple[str, str]] = []
         if self._peek_token(0) == "[":
             depth = 0
@@ -212,7 +212,7 @@ class _ProtoReader:
         return found
 
     def _skip_statement(self) -> None:
-        """Skips a statement, which ends at a semicolon or a block."""
+        """Skips a statement up to its end, which is a semicolon or the end of a block."""
         depth = 0
         while True:
             word = self._next_token()
@@ -256,9 +256,9 @@ class _ProtoReader:
 
 @lru_cache(_MOST_SCHEMAS)
 def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
-    """Returns the description of a schema's file, with all references.
+    """Returns the descriptor of a schema's file, together with the schemas that it imports.
 
-    Raises DeclarationError if the text is not a schema.
+    Raises DeclarationError if the text is not a valid schema.
     """
     # The import costs more than reading a project that has no topic in Protobuf.
     from google.protobuf import descriptor_pool  # noqa: PLC0415
@@ -297,9 +297,10 @@ def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
 
 
 def message_named(file: Any, name: str | None) -> Any:
-    """Returns the description of a message by the full name; without a name, the only message.
+    """Returns the descriptor of the message with this full name.
 
-    Raises DeclarationError if the file lacks the message.
+    Without a name, returns the only message of the file. Raises DeclarationError if the file has no
+    such message, or several messages and no name is given.
     """
     known = {each.full_name: each for each in _nested_messages(file.message_types_by_name.values())}
     if name is None:
@@ -318,7 +319,7 @@ def message_named(file: Any, name: str | None) -> Any:
 
 
 def message_at(file: Any, indexes: Sequence[int]) -> str | None:
-    """Returns the full name of the message at a frame's indexes, or None if none is there."""
+    """Returns the full name of the message at the indexes in a frame, or None if there is none."""
     within = [*file.message_types_by_name.values()]
     name = None
     for index in indexes:
@@ -329,7 +330,7 @@ def message_at(file: Any, indexes: Sequence[int]) -> str | None:
 
 
 def indexes_of(message: Any) -> tuple[int, ...]:
-    """Returns the indexes by which frames name a message of a file."""
+    """Returns the indexes by which a frame refers to a message of a file."""
     around = message.containing_type
     beside = (
         [*message.file.message_types_by_name.values()] if around is None else [*around.nested_types]
@@ -341,7 +342,10 @@ def indexes_of(message: Any) -> tuple[int, ...]:
 
 
 def why_unwritten(error: Exception) -> str:
-    """Returns why Google's parser of JSON refuses an event, without the lists that follow."""
+    """Returns the reason for which Google's JSON parser refuses an event.
+
+    Lists that follow the reason in the error are removed.
+    """
     why = str(error).partition("\n")[0].rstrip(".")
     no_map = _NO_MAP.search(why)
     return f"{no_map[1]} is a map, and is given as no object" if no_map else why

@@ -1,12 +1,12 @@
-"""Schemas of a registry: pinned subjects, and the schemas that records were written with.
+"""Schemas of a registry: pinned subjects, and the schemas with which records were written.
 
-`kappa schemas pin` writes a version of a subject to a file of the project. Declarations read that
-file, and no registry. So a version of a pipeline reads records in the same way wherever and
-whenever the version is loaded, and a build's code snapshot has the file.
+`kappa schemas pin` writes a version of a subject into a file of the project. Declarations read that
+file, and do not ask the registry. So a version of a pipeline reads records in the same way wherever
+and whenever it is loaded. The code snapshot of a build contains the file.
 
-Records name the schema that they were written with by an id of the registry. A process opens the
-source that answers ids; the project's declarations need no source. Ids are immutable, so an answer
-for an id stays valid forever.
+A record refers to the schema with which it was written by an id of the registry. A process that
+reads records opens a source that returns schemas by id; declarations need no source. An id always
+refers to the same schema, so an answer stays valid forever.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ FOLDER = "schemas/pinned"
 
 
 class RegisteredSchema(Struct, frozen=True):
-    """A schema of a registry; `references` are the texts needed, each before its users.
+    """A schema of a registry. `references` are the texts that it needs, each before its users.
 
-    `kind` is AVRO, JSON or PROTOBUF. An id that the registry does not know has no `text`.
+    `kind` is AVRO, JSON or PROTOBUF. If the registry does not know the id, `text` is None.
     """
 
     kind: str
@@ -49,24 +49,27 @@ class RegisteredSchema(Struct, frozen=True):
 
 
 class SchemaSource(Protocol):
-    """A source of schemas by id; Spark's workers get a copy."""
+    """A source of schemas by id. Spark workers receive a copy of it."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id. Raises Unreachable if the registry does not answer."""
+        """Returns the schema with an id. Raises Unreachable if the registry does not answer."""
 
 
 def open_schemas(source: SchemaSource | None) -> None:
-    """Opens the source that readers of this process ask from now on."""
+    """Sets the source from which readers in this process get schemas from now on."""
     _opened[:] = [] if source is None else [source]
 
 
 def opened_schemas() -> SchemaSource | None:
-    """Returns the source that is open, or None."""
+    """Returns the source that is set, or None."""
     return _opened[0] if _opened else None
 
 
 def writer_schema(schema_id: int) -> RegisteredSchema:
-    """Returns the schema of an id. Raises Rejected if the registry does not know the id."""
+    """Returns the schema with an id.
+
+    Raises Rejected if the registry does not know the id, and KappaError if no registry is set.
+    """
     if not _opened:
         raise KappaError(
             f"a record was written with schema {schema_id}, and no registry is set to ask for it",
@@ -82,13 +85,16 @@ def writer_schema(schema_id: int) -> RegisteredSchema:
 
 
 def remember_writer(writers: dict[int, Any], schema_id: int, writer: object) -> None:
-    """Remembers what a reader knows of an id: its schema, or why the schema reads no record."""
+    """Stores what a reader knows about an id: its schema, or the reason why it cannot be used.
+
+    Reasons are stored only up to a limit, because producers can write any number of ids.
+    """
     if not isinstance(writer, Rejected) or len(writers) < _MOST_WRITERS:
         writers[schema_id] = writer
 
 
 def split_frame(value: bytes) -> tuple[int, bytes]:
-    """Splits a value into the schema's id and the message. Raises Rejected if no id is there."""
+    """Splits a value into the schema's id and the message. Raises Rejected if there is no id."""
     if len(value) < FRAME_BYTES or value[0] != MAGIC:
         what = f"begins with byte {value[0]}" if value else "is empty"
         what = what if not value or value[0] != MAGIC else f"has {len(value)} bytes"
@@ -99,12 +105,12 @@ def split_frame(value: bytes) -> tuple[int, bytes]:
 
 
 def frame_message(schema_id: int, message: bytes) -> bytes:
-    """Puts a schema's id before a message."""
+    """Returns a message with the frame that contains the schema's id before it."""
     return bytes([MAGIC]) + schema_id.to_bytes(FRAME_BYTES - 1) + message
 
 
 class PinnedSchema(Struct, frozen=True):
-    """A version of a subject, as the registry had the version at the time of the pin."""
+    """A version of a subject, as the registry returned it when it was pinned."""
 
     subject: str
     version: int
@@ -113,7 +119,7 @@ class PinnedSchema(Struct, frozen=True):
 
 
 def pin_path(subject: str) -> str:
-    """Returns the path of a subject's pin, from the project's folder."""
+    """Returns the path of the file with a subject's pin, relative to the project's folder."""
     return f"{FOLDER}/{quote(subject, safe='')}.json"
 
 
@@ -121,8 +127,9 @@ def pin_path(subject: str) -> str:
 class Subject:
     """A subject of the schema registry, as the schema of a format.
 
-    `name` is the subject's name. `kappa schemas pin` pins a version of the subject in the project,
-    so no declaration asks the registry. A declared `version` must be the pinned version.
+    `name` is the name of the subject. `kappa schemas pin` pins a version of the subject in the
+    project, so a declaration does not ask the registry. If `version` is declared, it must be the
+    pinned version.
 
     Example:
         Subject("orders-value")
@@ -152,14 +159,17 @@ class Subject:
 
 
 def put_pin(project: Path, pin: PinnedSchema) -> None:
-    """Writes a pin into a project's folder, in place of an earlier pin."""
+    """Writes a pin into the folder of a project. It replaces an earlier pin of the subject."""
     path = project / pin_path(pin.subject)
     path.parent.mkdir(parents=True, exist_ok=True)
     put_file(path, msgspec.json.format(msgspec.json.encode(pin), indent=2) + b"\n")
 
 
 def pinned_in(project: Path) -> dict[str, int]:
-    """Returns the pinned version of each subject of a project; unreadable pins are left out."""
+    """Returns the pinned versions of a project's subjects.
+
+    Files that cannot be read are skipped.
+    """
     found = {}
     for path in sorted((project / FOLDER).glob("*.json")):
         try:
@@ -171,7 +181,11 @@ def pinned_in(project: Path) -> dict[str, int]:
 
 
 def read_pin(subject: Subject) -> PinnedSchema:
-    """Reads the pin of a subject. Raises DeclarationError if the pin is not as declared."""
+    """Reads the pin of a subject.
+
+    Raises DeclarationError if the subject is not pinned, or if another version is pinned than
+    declared.
+    """
     which = "" if subject.version is None else f" --version {subject.version}"
     hint = f"pin it: kappa schemas pin {subject.name}{which}"
     path = pin_path(subject.name)

@@ -1,4 +1,4 @@
-"""The columns and values that fields of a schema become, whatever the format is. Pure."""
+"""The columns for the fields of a schema, and their values, for any format with a schema. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ EVENT_HINT = 'event="id string not null, amount double"'
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """The column of a field, by type and null, and the check that makes the column's values."""
+    """The column for a field: its type, whether it may be null, and the function for its values.
+
+    The function checks a decoded value, and converts it to the value in the row.
+    """
 
     type: Type
     nullable: bool
@@ -25,7 +28,10 @@ class Landing:
 
 
 def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
-    """Returns the columns of an event. Raises DeclarationError if a field makes no column."""
+    """Returns the columns of an event.
+
+    Raises DeclarationError if a field cannot become a column.
+    """
     columns = []
     for name, landing in found.items():
         if name.startswith("_"):
@@ -39,7 +45,7 @@ def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
 
 
 def column_of(name: str, landing: Landing) -> Column:
-    """Returns the column of a field. Raises DeclarationError if the field makes no column."""
+    """Returns the column for a field. Raises DeclarationError if there cannot be one."""
     if isinstance(landing.land, _Refusal):
         raise landing.land.error
     return Column(name, landing.type, landing.nullable)
@@ -48,9 +54,9 @@ def column_of(name: str, landing: Landing) -> Column:
 def check_declared(
     columns: Sequence[Column], known: Mapping[str, Landing], what: str, *, by_schema: bool
 ) -> None:
-    """Raises DeclarationError if declared columns differ from the columns of the fields.
+    """Raises DeclarationError if declared columns do not match the fields of the schema.
 
-    `what` names the format in errors: `Avro`.
+    `what` is the name of the format in errors: `Avro`.
     """
     if by_schema:
         raise DeclarationError(
@@ -78,7 +84,10 @@ def check_declared(
 
 
 class _Refusal:
-    """The check of a field that makes no column."""
+    """The function for the values of a field that cannot become a column.
+
+    A call raises the error.
+    """
 
     def __init__(self, error: DeclarationError) -> None:
         self.error = error
@@ -88,12 +97,12 @@ class _Refusal:
 
 
 def refused_landing(error: DeclarationError) -> Landing:
-    """Returns the landing of a field that makes no column; each use raises the error."""
+    """Returns the landing of a field that cannot become a column. Its use raises the error."""
     return Landing(Scalar("string"), nullable=True, land=_Refusal(error))
 
 
 def finite_check(kind: str) -> Check:
-    """Returns the check of numbers, which rejects NaN."""
+    """Returns the check of numbers of a type, which also rejects NaN."""
     check = check_of(Scalar(kind))
 
     def land_finite(found: Any, name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Events as lines of text, read by a regular expression: the logs of programs. Pure.
+"""Events as lines of text, parsed with a regular expression: the logs of programs. Pure.
 
-Times in other spellings are read by a layout, for instance `%d/%b/%Y:%H:%M:%S %z`. `strptime`
-itself depends on the locale of the process, and a row must not depend on the locale.
+Times in other notations than RFC 3339 are parsed by a layout, such as `%d/%b/%Y:%H:%M:%S %z`.
+Python's `strptime` is not used: it depends on the locale of the process, and a row must not.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ ACCESS_TIMES = {"at": "%d/%b/%Y:%H:%M:%S %z"}
 
 @dataclass(frozen=True, slots=True, init=False)
 class Text:
-    r"""The format of records with one line of text each, read by a regular expression.
+    r"""The format of records that each contain one line of text, parsed by a regular expression.
 
-    `pattern` is in Python's syntax, matches the whole line, and has a named group for each field. A
-    group that takes no part in a match is a missing field. A text that is exactly `null` is null.
-    `times` gives the layout of times that are not RFC 3339's, by column, as in Python's `strptime`;
-    times without a zone are UTC.
+    `pattern` is in Python's syntax. It must match the whole line, and has a named group for each
+    field. If a group takes no part in a match, the field is missing. A text that equals `null` is
+    null. `times` contains, by column, the layouts of times that are not in RFC 3339, as for
+    Python's `strptime`. A time without a zone is in UTC.
 
-    `format="access-log"` is a ready format for logs of web servers, common and combined. Its fields
-    are host, ident, user, at, request, method, path, protocol, status, bytes, referer, agent.
+    `format="access-log"` is a predefined format for the logs of web servers, common and combined.
+    Its fields are host, ident, user, at, request, method, path, protocol, status, bytes, referer,
+    agent.
 
     Example:
         Topic(
@@ -113,7 +114,7 @@ class Text:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name and pattern of the format, and the other options."""
+        """Yields the name of the format, its pattern and its other options."""
         yield f"format text {self.pattern!r}"
         for name, layout in self.times:
             yield f"time {name} as {layout!r}"
@@ -121,10 +122,14 @@ class Text:
             yield f"null is {self.null!r}"
 
     def declared_event(self) -> None:
-        """Returns None: the topic declares the events."""
+        """Returns None, because the topic itself declares the event."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Refuses columns with parts, columns without a group, and layouts without a timestamp."""
+        """Raises DeclarationError if columns do not match the pattern.
+
+        A column must not be an array or a struct, and needs a group of its name. A column with a
+        layout must be a timestamp.
+        """
         groups = re.compile(self.pattern, re.ASCII).groupindex
         check_plain(columns, groups, "format text", by_schema=by_schema)
         types = {column.name: column.type for column in columns}
@@ -137,7 +142,7 @@ class Text:
                 )
 
     def event_reader(self, columns: Sequence[Column]) -> TextReader:
-        """Returns a reader of lines."""
+        """Returns a reader of lines for these columns."""
         del columns
         return TextReader(
             re.compile(self.pattern, re.ASCII),
@@ -146,7 +151,7 @@ class Text:
         )
 
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Raises UsageError: a pattern reads lines, and writes none."""
+        """Raises UsageError, because a pattern can parse lines but not produce them."""
         del fields, columns
         raise UsageError(
             "an event of format text is a line, and is given as its fields",
@@ -156,14 +161,14 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """The reader of lines by an expression."""
+    """The reader of lines that match a regular expression."""
 
     expression: re.Pattern[str]
     null: str | None
     times: Mapping[str, Check]
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the groups of a line. Raises Rejected unless the whole line matches."""
+        """Returns the groups of a line. Raises Rejected unless the whole line matches."""
         text = decoded_text(value).removesuffix("\n").removesuffix("\r")
         found = self.expression.fullmatch(text)
         if found is None:
@@ -176,14 +181,14 @@ class TextReader:
         }
 
     def column_check(self, column: Column) -> Check:
-        """Returns the check of a column's texts; a layout checks times."""
+        """Returns the function that parses a column's texts, by its layout if it has one."""
         return self.times.get(column.name) or text_check(column.type)
 
 
 def time_check(layout: str) -> Check:
-    """Returns the check that reads texts of this layout as microseconds since 1970, UTC.
+    """Returns the function that parses texts of this layout to microseconds since 1970, in UTC.
 
-    Raises DeclarationError if the layout is not a layout of a time.
+    Raises DeclarationError if the layout is not valid.
     """
     parts = re.split(r"%(.?)", layout)
     used = [part for part in parts[1::2] if part != "%"]
@@ -233,7 +238,7 @@ def _micros_of_parts(parts: dict[str, str | None]) -> int | None:
 
 
 def _zone_minutes(zone: str | None) -> int:
-    """Returns the minutes that a zone is before UTC."""
+    """Returns the offset of a time zone from UTC in minutes, positive east of UTC."""
     if zone in {None, "Z"}:
         return 0
     digits = str(zone).replace(":", "")

@@ -1,4 +1,4 @@
-"""Values that a format gives as texts, whatever the column's type is. Pure."""
+"""Values that a format gives as texts, for columns of any plain type. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def text_check(kind: Type) -> Check:
-    """Returns the check of a plain type's texts: as in a file's rows, and epoch milliseconds."""
+    """Returns the function that parses the texts of a column without parts.
+
+    It accepts the same texts as for the rows of a file, and for timestamps also milliseconds since
+    1970.
+    """
     check = text_reader(kind)
     if kind != Scalar("timestamp"):
         return check
@@ -24,7 +28,10 @@ def text_check(kind: Type) -> Check:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Returns the text of a plain value; `text_check` reads the text back."""
+    """Returns the text of a plain value, which `text_check` can parse again.
+
+    Raises UsageError if the value is a list or a mapping. `name` is its name in the error.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | dict):
@@ -36,7 +43,10 @@ def text_of(value: Any, name: str) -> str:
 
 
 def decoded_text(value: bytes) -> str:
-    """Returns the text of a record. Raises Rejected if the bytes are not a text."""
+    """Decodes the text of a record.
+
+    Raises Rejected if the bytes are not UTF-8, or begin with a byte order mark.
+    """
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
@@ -49,9 +59,9 @@ def decoded_text(value: bytes) -> str:
 def check_plain(
     columns: Sequence[Column], fields: Iterable[str], what: str, *, by_schema: bool
 ) -> None:
-    """Raises DeclarationError if the columns are not plain values of these fields.
+    """Raises DeclarationError if a column is not a plain value, or is not among the fields.
 
-    `what` names the format in errors: `format csv`.
+    `what` is the name of the format in errors: `format csv`.
     """
     if by_schema:
         raise DeclarationError(

@@ -1,6 +1,6 @@
-"""The formats that a topic may declare for values and keys.
+"""The formats that a topic may declare for its values and its keys.
 
-A new format has a line in `NAMED` or `_KINDS`.
+A new format needs a line in `NAMED` or `_KINDS`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ KEY_TYPES = frozenset({"string", *INTEGERS})
 
 
 def pin_of(form: RecordFormat) -> PinnedSchema | None:
-    """Returns the pinned version of a subject that a format reads by, or None."""
+    """Returns the pinned version of the subject that a format uses, or None if it uses none."""
     return form.pin if isinstance(form, _REGISTERED) else None
 
 
 def is_framed(form: RecordFormat) -> bool:
-    """Returns True if records begin with the id of a registry's schema."""
+    """Returns True if records of a format begin with the id of a registry's schema."""
     if isinstance(form, Debezium):
         return form.encoding == "avro"
     return isinstance(form, _REGISTERED) and form.framed
 
 
 def changes_of(form: RecordFormat) -> Debezium | None:
-    """Returns the format if records are changes at a source, else None."""
+    """Returns the format if its records are changes at a source, otherwise None."""
     return form if isinstance(form, Debezium) else None
 
 
 def format_of(given: object) -> RecordFormat:
-    """Returns the format that a topic declares, by name or as a value.
+    """Returns the format that a topic declares, either by name or as a value.
 
     Raises DeclarationError if `given` is not a format.
     """
@@ -67,9 +67,9 @@ def format_of(given: object) -> RecordFormat:
 def keys_of(
     source: Source, topic: str, key: str | None, given: object, columns: tuple[Column, ...]
 ) -> RecordFormat | None:
-    """Returns the format that a topic declares for keys, or None if keys are plain text.
+    """Returns the format that a topic declares for its keys, or None if keys are plain text.
 
-    Raises DeclarationError if `given` is not a format, or is a format for keys of other columns.
+    Raises DeclarationError if `given` is not a format, or does not fit the key's column.
     """
     if key is not None:
         _check_key(source, topic, key, columns)
@@ -103,8 +103,9 @@ def _key_format(given: object, key: Column | None) -> RecordFormat | None:
 
 
 def key_columns(form: RecordFormat, key: Column) -> tuple[Column]:
-    """Returns the only field of keys: the format's own field, else a field named as the column.
+    """Returns the column of keys as the format has it: one field.
 
+    If the format declares no fields, the field has the name and the type of the key's column.
     Raises DeclarationError if the schema has several fields.
     """
     event = form.declared_event()

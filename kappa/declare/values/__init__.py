@@ -1,16 +1,16 @@
-"""Types and values, and how values are read from text or refused. Pure: no topics, no records.
+"""Types and values, and how values are parsed from text or rejected. Pure: no topics, no records.
 
 Read the package in this order:
 
     columns          types and columns, and how DDL declares them
     value            valid values of each type
-    reason           why a record is not valid
-    json_text        bytes to the fields of an event
-    csv_text         bytes to the rows of a file
+    reason           reasons why a record is not valid
+    json_text        from bytes to the fields of an event
+    csv_text         from bytes to the rows of a file
     json_schema      an event that a JSON Schema declares; `schema_rules` checks events
-    exact_sql        SQL that gives DuckDB's values to each output without a loss
+    exact_sql        SQL that converts DuckDB's values for each output without loss
     arrow            Arrow's types of columns, and arrays made from lengths
-    tally            counts of what became of the offsets that were read
+    tally            counts of the offsets that were read, by outcome
 """
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Columns in Arrow: the types that Spark and Delta give columns, and arrays from lengths. Pure.
+"""Columns in Arrow: types that match those of Spark and Delta, and arrays from lengths. Pure.
 
-Compiled code (kappa/base/loops.py) copies texts or bytes without gaps, with a length each;
-`array_of` makes Arrow's arrays of these.
+Compiled code (kappa/base/loops.py) writes the bytes of texts one after the other, and the length of
+each text. `array_of` makes Arrow arrays from these.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Places = npt.NDArray[np.int64]
 
 
 def arrow_type(kind: Type) -> pa.DataType:
-    """Returns the Arrow type of a column's type; parts of structs and arrays may be null."""
+    """Returns the Arrow type for a column's type. Elements and fields in it may be null."""
     match kind:
         case Scalar():
             return _SCALARS[kind.name]
@@ -60,16 +60,17 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 
 def arrow_schema(columns: Iterable[tuple[str, str]]) -> pa.Schema:
-    """Returns the Arrow schema of a birth certificate's columns, all nullable."""
+    """Returns the Arrow schema for the columns in a birth certificate. All may be null."""
     return pa.schema(
         [pa.field(name, _RAW.get(kind) or arrow_type(parse_type(kind))) for name, kind in columns]
     )
 
 
 def ends_of(lengths: Numbers) -> Ends:
-    """Returns the offsets that Arrow needs for values of these lengths: 0, then each end.
+    """Returns the offsets that an Arrow array needs for values of these lengths: 0, then each end.
 
-    Lengths are in bytes, together less than 2 GiB. A length of -1 is null, and takes no bytes.
+    Lengths are in bytes, and together less than 2 GiB. A length of -1 stands for null, and takes no
+    bytes.
     """
     ends = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(np.maximum(lengths, 0), out=ends[1:])
@@ -77,7 +78,10 @@ def ends_of(lengths: Numbers) -> Ends:
 
 
 def array_of(kind: pa.DataType, lengths: Numbers, ends: Ends, data: Bytes) -> pa.Array:
-    """Makes the array of texts or bytes, with a null for each length of -1."""
+    """Makes an Arrow array of texts or bytes. Each length of -1 becomes a null.
+
+    `ends` are the results of `ends_of`, and `data` are the bytes of all values.
+    """
     null = lengths < 0
     return pa.Array.from_buffers(
         kind,

@@ -1,7 +1,7 @@
 """Columns and their types, declared by DDL. Pure.
 
-`id string not null, happened_at timestamp` declares two columns. The spelling is Spark's, and no
-Spark is needed to read DDL. An event has only types that JSON can carry.
+`id string not null, happened_at timestamp` declares two columns. The notation is that of Spark's
+DDL, but Spark is not needed to parse it. An event has only types that JSON can represent.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0"}
 
 
 class Tokens:
-    """The words of a DDL text, and how far the text is read.
+    """The words of a DDL text, and the position up to which the text is parsed.
 
-    Methods raise DeclarationError for a wrong word.
+    Methods raise DeclarationError if the next word is not valid.
     """
 
     def __init__(self, text: str) -> None:
@@ -85,31 +85,34 @@ class Tokens:
 
     @property
     def at_end(self) -> bool:
-        """Returns True if all words are read."""
+        """Returns True if all words have been taken."""
         return self._next >= len(self._tokens)
 
     def peek_word(self) -> str:
-        """Returns the next word without taking the word, or "" at the end."""
+        """Returns the next word without taking it, or "" at the end."""
         return "" if self.at_end else self._tokens[self._next]
 
     def word_after(self) -> str:
-        """Returns the word after the next word, or ""."""
+        """Returns the word after the next word without taking it, or ""."""
         return next(iter(self._tokens[self._next + 1 :]), "")
 
     def take_word(self, wanted: str) -> bool:
-        """Takes the next word if the word is `wanted`, in any case; returns True if so."""
+        """Takes the next word and returns True if it is `wanted`, in upper or lower case."""
         if self.peek_word().lower() != wanted:
             return False
         self._next += 1
         return True
 
     def require_word(self, wanted: str) -> None:
-        """Takes the next word, which must be `wanted`."""
+        """Takes the next word. Raises DeclarationError unless it is `wanted`."""
         if not self.take_word(wanted):
             raise DeclarationError(f"`{wanted}` is expected{self._place_text()} in: {self.text}")
 
     def take_identifier(self, what: str) -> str:
-        """Takes a word that begins as a name does; `what` describes the word in errors."""
+        """Takes a word that begins with a letter or an underscore.
+
+        `what` is the name for the word in errors. Raises DeclarationError for another word.
+        """
         word = self.peek_word()
         if word[:1].isdigit():
             raise DeclarationError(
@@ -125,7 +128,10 @@ class Tokens:
         return word
 
     def take_name(self) -> str:
-        """Takes a column's name; backquotes allow other characters than letters, digits and _."""
+        """Takes the name of a column.
+
+        Only in backquotes may it contain other characters than letters, digits and underscores.
+        """
         is_quoted = self._next in self._quoted
         name = self.take_identifier("a column name")
         if not is_quoted and not PLAIN_NAME.fullmatch(name):
@@ -136,7 +142,7 @@ class Tokens:
         return name
 
     def take_number(self) -> int:
-        """Takes a whole number."""
+        """Takes a whole number. Raises DeclarationError for another word."""
         word = self.peek_word()
         if not word.isdigit():
             raise DeclarationError(f"a number is expected instead of `{word}` in: {self.text}")
@@ -144,7 +150,7 @@ class Tokens:
         return int(word)
 
     def next_word(self) -> str:
-        """Takes the next word, whatever the word is; returns "" at the end."""
+        """Takes and returns the next word, or "" at the end."""
         self._next += 1
         return self._tokens[self._next - 1] if self._next <= len(self._tokens) else ""
 
@@ -154,7 +160,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A type without parts, by Spark's simple name."""
+    """A type without parts. The name is Spark's simple name."""
 
     name: str
 
@@ -164,7 +170,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """An exact number of at most `precision` digits, `scale` digits after the point."""
+    """An exact number of at most `precision` digits; `scale` of them follow the decimal point."""
 
     precision: int
     scale: int
@@ -175,7 +181,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A list of values of the same type; elements may be null."""
+    """A list of values of one type. Its elements may be null."""
 
     element: Type
 
@@ -198,10 +204,11 @@ Type = Scalar | Decimal | Array | Struct
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A named, typed place in a row.
+    """A column: its name, its type, and whether its values may be null.
 
-    `default` is the JSON text of the value for an event without the field (a null stays null).
-    `was` are the names that the field had in older events, in the order of the look-up.
+    `default` is the JSON text of the value for events without the field; a null in an event stays
+    null. `was` contains the names that the field had in older events, in the order in which they
+    are tried.
     """
 
     name: str
@@ -218,7 +225,10 @@ class Column:
 
 
 def _demanded_type(column: Column) -> str:
-    """Returns a column's type with every `not null`, which Spark's name for a struct leaves out."""
+    """Returns the text of a column's type with every `not null`.
+
+    Spark's own name of a struct leaves them out.
+    """
     return f"{_spelled_type(column.type)}{'' if column.nullable else ' not null'}"
 
 
@@ -234,7 +244,7 @@ def _spelled_type(kind: Type) -> str:
 
 
 def parse_columns(ddl: str) -> tuple[Column, ...]:
-    """Reads a DDL list of columns. Raises DeclarationError that names the column at fault."""
+    """Parses a list of columns in DDL. Raises DeclarationError, which names the wrong column."""
     tokens = Tokens(ddl)
     columns = [_read_column(tokens)]
     while tokens.take_word(","):
@@ -255,7 +265,10 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
 
 
 def parse_type(text: str) -> Type:
-    """Reads a type: `decimal(10,2)`, or Spark's simple string of any other type."""
+    """Parses a type: `decimal(10,2)`, or Spark's simple string for any other type.
+
+    Raises DeclarationError if the text is not a type.
+    """
     tokens = Tokens(text)
     found = _read_type(tokens, text)
     if not tokens.at_end:
@@ -311,7 +324,10 @@ def _read_column(tokens: Tokens) -> Column:
 
 
 def _read_literal(tokens: Tokens, of: str) -> str | None:
-    """Reads a literal of SQL as JSON text. Returns None for null, as for a missing field."""
+    """Parses an SQL literal to JSON text. Returns None for null, since a missing field is null too.
+
+    Raises DeclarationError if the next words are not a literal.
+    """
     word = tokens.next_word()
     if word.lower() in {"date", "timestamp"} and tokens.peek_word()[:1] in {"'", '"'}:
         # The column's type decides how the text is read.
@@ -386,7 +402,10 @@ def _read_decimal(tokens: Tokens, of: str) -> Decimal:
 
 
 def refuse_repeated(columns: Iterable[Column], text: str) -> None:
-    """Raises DeclarationError if two columns have the same name, whatever the case."""
+    """Raises DeclarationError if two columns have the same name.
+
+    Upper and lower case count as equal.
+    """
     # Spark and Delta compare names without regard to case.
     seen: set[str] = set()
     for column in columns:

@@ -1,8 +1,8 @@
-"""CSV to rows of texts, and texts to values of a type. Pure.
+"""From CSV to rows of texts, and from texts to values of a type. Pure.
 
-CSV follows RFC 4180: commas, double quotes, UTF-8. Nothing is guessed: no other separator, no space
-taken away. An empty value is null, and an empty value in quotes is the empty text, as in
-PostgreSQL. Values are the values of an event's fields (value.py).
+CSV follows RFC 4180: commas, double quotes, UTF-8. Nothing is guessed: no other separator is
+accepted, and no spaces are removed. An empty value is null, and an empty value in quotes is the
+empty text, as in PostgreSQL. Values are checked like the fields of an event (value.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXACT_DIGITS = 15
 
 
 class CsvError(ValueError):
-    """A text that is not CSV, and the line at fault."""
+    """The error for a text that is not valid CSV. `line` is the wrong line."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class CsvError(ValueError):
 
 
 def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
-    """Yields each row with the number of the first line. Raises CsvError if the text is not CSV."""
+    """Yields each row with the number of its first line. Raises CsvError if it is not valid CSV."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -49,7 +49,7 @@ def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
 
 
 def text_rows(text: str, separator: str = ",") -> Iterator[tuple[int, Sequence[str | None]]]:
-    """Yields the rows of a text as `csv_rows` does."""
+    """Yields the rows of a text, as `csv_rows` does."""
     place, line = 0, 1
     while place < len(text):
         end = text.find("\n", place)
@@ -74,7 +74,10 @@ def _value_in_quotes(separator: str) -> re.Pattern[str]:
 
 
 def _quoted_row(text: str, place: int, line: int, separator: str) -> tuple[list[str | None], int]:
-    """Returns the values of a row, and the place after the row's end."""
+    """Returns the values of a row with quotes, and the position after the end of the row.
+
+    Raises CsvError if the row is not valid.
+    """
     values: list[str | None] = []
     value = _value_in_quotes(separator)
     while True:
@@ -104,7 +107,10 @@ def _why_wrong(text: str, place: int, found: re.Match[str]) -> str:
 
 
 def text_reader(kind: Type) -> Check:
-    """Returns the reader of texts of a plain type, which raises Rejected as `check_of` does."""
+    """Returns a function that parses texts of a plain type.
+
+    It raises Rejected as `check_of` does.
+    """
     check = check_of(kind)
     match kind:
         case Scalar("boolean"):
@@ -118,7 +124,11 @@ def text_reader(kind: Type) -> Check:
 
 
 def type_of_texts(texts: Iterable[str | None]) -> Type:
-    """Returns the first type that all texts of a column are of; None is null and fits each type."""
+    """Returns the first type that fits all texts of a column.
+
+    None stands for null, and fits each type. The types are tried in this order: boolean, bigint,
+    double, date, timestamp. If none fits, the type is string.
+    """
     there = {text for text in texts if text is not None}
     fits: dict[str, Callable[[str], bool]] = {
         "boolean": lambda text: text.lower() in _TRUTH,

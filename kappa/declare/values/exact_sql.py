@@ -1,9 +1,9 @@
-"""The SQL that gives DuckDB's values to Python, JSON, Arrow and Parquet without a loss. Pure.
+"""SQL that converts DuckDB's values for Python, JSON, Arrow and Parquet without loss. Pure.
 
-DuckDB's types hold more than the types of the receivers: an infinite time, years before 1 and after
-9999, nanoseconds, months, 39 digits. A value that a receiver cannot hold is given as text, or
-refused by the column's name. docs/reference/values.md documents these texts, and DuckDB casts each
-text back to the same value:
+DuckDB's types have values that the targets' types lack: infinite times, years before 1 and after
+9999, nanoseconds, months, 39 digits. If a target cannot hold a value, the value is given as text,
+or an error names the column. docs/reference/values.md documents these texts. DuckDB casts each text
+back to the same value:
 
     date, timestamp            ISO 8601; a year before 1 as in -0043; `infinity` and `-infinity`
     time                       as DuckDB writes times, with the zone of a time that has a zone
@@ -46,7 +46,7 @@ _CAST = "cast it to another type in the query, such as {}::varchar"
 
 
 def text_sql(sql: str, kind: DuckType) -> str:
-    """Returns the expression for the text of a time, interval or the like; null for null."""
+    """Returns SQL for the text of a value, such as a time or an interval; null for null."""
     match str(kind.id):
         case "date":
             written = f"strftime({sql}, '%Y-%m-%d')"
@@ -79,9 +79,9 @@ def text_sql(sql: str, kind: DuckType) -> str:
 
 
 def json_sql(sql: str, kind: DuckType, column: str) -> str:
-    """Returns the expression for a value in JSON; DuckDB itself quotes a text.
+    """Returns SQL for a value in JSON. If the result is a text, DuckDB itself adds the quotes.
 
-    Raises UsageError with the name of the `column` if the column has values without a form in JSON.
+    Raises UsageError, with the name of the `column`, if JSON cannot represent the column's type.
     """
     match str(kind.id):
         case "float" | "double":
@@ -114,10 +114,10 @@ def json_sql(sql: str, kind: DuckType, column: str) -> str:
 
 
 def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[str, bool]:
-    """Returns the expression for a value that Python gets whole, and whether the value is JSON.
+    """Returns SQL for a value that Python receives without loss, and True if it is JSON text.
 
-    With `times`, dates and timestamps within Python's range are Python's, and others are text;
-    without `times` all are text. Raises UsageError as `json_sql` does.
+    With `times`, dates and timestamps within Python's range become Python objects, and others
+    become text. Without `times`, all become text. Raises UsageError as `json_sql` does.
     """
     if _has_kind(kind, {"map", "union"}):
         # Python would get the value of a union without its name, and two lists for some maps.
@@ -126,11 +126,10 @@ def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[s
 
 
 def arrow_sql(sql: str, kind: DuckType, column: str, *, parquet: bool) -> str:
-    """Returns the expression for a value that Arrow, or a file of Parquet, holds whole.
+    """Returns SQL for a value that Arrow, or a Parquet file, can hold without loss.
 
-    Types that Arrow or Parquet lacks are written as text, or as JSON. Raises UsageError as
-    `json_sql` does. The query itself fails, with the column's name, on a number or interval that is
-    too large.
+    Types that Arrow or Parquet lacks become text or JSON. Raises UsageError as `json_sql` does. If
+    a number or an interval is too large, the query fails with an error that names the column.
     """
     match str(kind.id):
         case huge if huge in _HUGE:
@@ -189,7 +188,7 @@ def _python_expression(sql: str, kind: DuckType, column: str, *, times: bool) ->
 
 
 def _is_pythons(sql: str, moment: str) -> str:
-    """Returns the condition for a finite time within Python's range."""
+    """Returns an SQL condition that a time is finite and within Python's range."""
     if moment == "date":
         return f"{sql} between date '0001-01-01' and date '9999-12-31'"
     zone = "+00" if moment == "timestamp with time zone" else ""
@@ -207,7 +206,7 @@ def _micros_text(sql: str) -> str:
 
 
 def _moment_text(sql: str, places: str, fraction: str) -> str:
-    """Returns the ISO 8601 text of a timestamp, without a fraction of 0."""
+    """Returns SQL for a timestamp in ISO 8601, without a fraction if the fraction is 0."""
     whole = "%Y-%m-%dT%H:%M:%S"
     return (
         f"case when {fraction} = 0 then strftime({sql}, '{whole}') "
@@ -216,7 +215,7 @@ def _moment_text(sql: str, places: str, fraction: str) -> str:
 
 
 def _year_padded(sql: str) -> str:
-    """Returns the text of a time before the year 1 with at least four digits of the year."""
+    """Returns SQL that pads the year of a time before the year 1 to at least four digits."""
     for digits in (1, 2, 3):
         zeros = "0" * (4 - digits)
         sql = rf"regexp_replace({sql}, '^-([0-9]{{{digits}}})-', '-{zeros}\1-')"
@@ -258,7 +257,10 @@ def _json_struct(sql: str, kind: DuckType, column: str) -> str:
 
 
 def _rebuilt_sql(sql: str, kind: DuckType, change: Callable[[str, DuckType], str]) -> str:
-    """Returns a list, struct or map with changed parts; the same expression if no part changes."""
+    """Returns SQL for a list, struct or map with changed parts.
+
+    If `change` changes no part, returns `sql` itself.
+    """
     match str(kind.id):
         case "list" | "array":
             child = dict(kind.children)["child"]
@@ -305,7 +307,7 @@ def _of_list(sql: str, kind: DuckType, change: Callable[[str], str]) -> str:
 
 
 def _of_map(sql: str, kind: DuckType, column: str) -> str:
-    """Returns a map from texts to JSON; a key that is not text is written as JSON first."""
+    """Returns SQL for a map from texts to JSON. A key that is not a text becomes JSON text."""
     each, parts = _lambda_variable(kind), dict(kind.children)
     key = json_sql(_field_sql(each, "key"), parts["key"], column)
     # The text of JSON, without quotes if the JSON is a text.
@@ -318,7 +320,7 @@ def _of_map(sql: str, kind: DuckType, column: str) -> str:
 
 
 def _lambda_variable(kind: DuckType) -> str:
-    """Returns the name of a lambda's parameter, another name for each level of nesting."""
+    """Returns the name of a lambda's parameter. Each level of nesting has another name."""
     return f"_e{_type_depth(kind)}"
 
 

@@ -1,8 +1,8 @@
-"""An event declared by a JSON Schema, read as a `SchemaPlace` with all demands. Pure.
+"""An event declared by a JSON Schema, parsed to a `SchemaPlace` with all conditions. Pure.
 
-The draft is 2020-12. A keyword is enforced, or refused with the place in the schema; only the
-draft's annotations are ignored. References are followed. `schema_rules.py` checks events. Source:
-https://json-schema.org/draft/2020-12.
+The draft is 2020-12. A keyword is either enforced, or refused with its place in the schema; only
+the draft's annotations are ignored. References are followed. `schema_rules.py` checks events.
+Source: https://json-schema.org/draft/2020-12.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlace:
-    """A place of an event, and the schema's demands on the value there; versions hash both.
+    """A place in an event, and the schema's conditions for the value there. Versions hash both.
 
-    `limits` are keywords with values as JSON text. `closed` means that an object has no other
+    `limits` are keywords with their values as JSON text. If `closed`, an object may have no other
     fields than `fields`. `element` is the place of an array's elements.
     """
 
@@ -106,7 +106,7 @@ class SchemaPlace:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Returns the columns of an object's fields."""
+        """Returns the columns for the fields of an object."""
         return tuple(
             Column(
                 field.name,
@@ -118,7 +118,10 @@ class SchemaPlace:
         )
 
     def place_lines(self, path: str = "event") -> Iterator[str]:
-        """Yields a line for each place; schemas of equal meaning have equal lines."""
+        """Yields a line for this place and for each place in it.
+
+        Schemas of equal meaning have equal lines.
+        """
         demands = [
             f"{path} {self.json_type}{' or null' if self.nullable else ''} as {self.column}",
             *(f"{keyword} {value}" for keyword, value in self.limits),
@@ -135,7 +138,10 @@ class SchemaPlace:
 
 
 def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
-    """Returns the only type of a place, and whether null is allowed beside the type."""
+    """Returns the type of a place besides null, and True if null is allowed.
+
+    Raises DeclarationError if there is not exactly one type besides null.
+    """
     declared = schema.get("type")
     if declared is None:
         raise DeclarationError(
@@ -155,7 +161,7 @@ def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
 
 
 def limit_of(keyword: str, value: Any, path: str) -> tuple[str, str]:
-    """Returns a keyword, and the value as JSON text. Raises DeclarationError for a wrong value."""
+    """Returns a keyword, and its value as JSON text. Raises DeclarationError for a wrong value."""
     scalars = value if keyword == "enum" and isinstance(value, list) else [value]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if keyword in _VALUES:
@@ -186,7 +192,10 @@ def _is_expression(pattern: str) -> bool:
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compiles a `pattern` by ECMA-262: classes are ASCII's, and `$` is the very end."""
+    """Compiles a `pattern` by the rules of ECMA-262.
+
+    Character classes contain only ASCII characters, and `$` matches only at the very end.
+    """
     outside, parts, place = True, [], 0
     while place < len(pattern):
         letter = pattern[place]
@@ -201,7 +210,10 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
-    """Returns the column type of a place; the types of objects and arrays are set later."""
+    """Returns the column type of a place. The types of objects and arrays are set later.
+
+    Raises DeclarationError if the format or the chosen type does not fit.
+    """
     chosen, form = schema.get(COLUMN_TYPE), schema.get("format")
     if form is not None and form not in _FORMATS.get(json_type, {}):
         known = ", ".join(_FORMATS.get(json_type, {})) or "none"
@@ -242,14 +254,15 @@ def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
 
 
 def keyword_error(keyword: str, path: str, why: str, *, hint: str = _SUPPORTED) -> DeclarationError:
-    """Makes the error that names a keyword and the place in the schema."""
+    """Returns an error that names a keyword and its place in the schema."""
     return DeclarationError(f"the schema says {keyword} at {path or '/'}, {why}", hint=hint)
 
 
 def read_schema(schema: Mapping[str, Any]) -> SchemaPlace:
-    """Reads the event that a schema declares.
+    """Parses the event that a schema declares.
 
-    Raises DeclarationError that names the keyword and the path in the schema.
+    Raises DeclarationError, which names the keyword and the path in the schema, if the schema is
+    not valid or not supported.
     """
     try:
         # A value that is not JSON has no meaning here, and a schema is never changed after it was
@@ -278,7 +291,7 @@ class _SchemaReader:
         self._document = document
 
     def read_place(self, schema: Any, path: str, following: tuple[str, ...]) -> SchemaPlace:
-        """Reads a place; `following` are the references that led there."""
+        """Parses a place of the schema. `following` contains the references that led to it."""
         schema, following = self._follow_references(schema, path, following)
         schema, following, is_optional = self._or_null(schema, path, following)
         json_type, nullable = types_of(schema, path)
@@ -391,7 +404,11 @@ class _SchemaReader:
     def _follow_references(
         self, schema: Any, path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """Returns the schema with each reference replaced by the target."""
+        """Returns the schema with its references replaced by their targets.
+
+        The second part of the result is the references that were followed. Raises DeclarationError
+        if a target is missing, or refers to itself.
+        """
         if not isinstance(schema, dict):
             raise DeclarationError(
                 f"the schema has {json.dumps(schema)[:40]} at {path or '/'}, which says no type",
@@ -434,9 +451,10 @@ class _SchemaReader:
     def _or_null(
         self, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...], bool]:
-        """Returns the schema without a choice between something and null, and True for a choice.
+        """Returns the schema without a choice between one schema and null.
 
-        No other choice makes a column.
+        The last part of the result is True if there was such a choice. Raises DeclarationError for
+        any other choice, since it cannot become a column.
         """
         chosen = [keyword for keyword in ("anyOf", "oneOf") if keyword in schema]
         if not chosen:

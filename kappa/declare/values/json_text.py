@@ -1,7 +1,8 @@
-"""JSON to an event's fields: bytes to Python's values of JSON. Pure.
+"""From JSON to the fields of an event: bytes are parsed to Python's values of JSON. Pure.
 
-A value is exactly one JSON object in UTF-8 (RFC 8259). Repeated fields, and all other texts whose
-meaning depends on the parser, are refused. `kappa/records/record.py` gives the fields a meaning.
+A value must be exactly one JSON object in UTF-8 (RFC 8259). Repeated fields, and all other texts
+whose meaning depends on the parser, are rejected. `kappa/records/record.py` converts the fields to
+the event's columns.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ _LONGEST_INTEGER = 4_000
 
 
 class JsonFormat:
-    """The reader of an event's fields from JSON."""
+    """The parser that reads an event's fields from JSON."""
 
     def __init__(self, *, exact: bool) -> None:
-        """`exact` keeps every digit of a number."""
+        """Sets whether numbers keep every digit (`exact`)."""
         self._parse = _json_parser(_exact_number if exact else float, None)
         self._parse_long = _json_parser(_exact_number if exact else float, _checked_integer)
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Reads the fields of an event. Raises Rejected if the bytes are not exactly one object."""
+        """Parses the fields of an event.
+
+        Raises Rejected if the bytes are not exactly one object.
+        """
         try:
             text = value.decode()
         except UnicodeDecodeError as error:
@@ -62,9 +66,10 @@ class JsonFormat:
 
 
 def exact_value(text: str) -> Any:
-    """Reads the single value of a JSON text, with every digit of numbers.
+    """Parses a JSON text with a single value, keeping every digit of numbers.
 
-    Raises Rejected, or JSONDecodeError.
+    Raises JSONDecodeError if the text is not JSON, and Rejected if its meaning depends on the
+    parser.
     """
     return _json_parser(_exact_number, None)(text)
 
@@ -123,9 +128,9 @@ def _refuse_surrogates(found: Any) -> None:
 
 
 def _bracket_depth(text: str) -> int:
-    """Counts the levels of nested brackets, outside of strings.
+    """Returns the number of levels of nested brackets, not counting brackets in strings.
 
-    For a text that is not JSON the count need only be the same each time.
+    For a text that is not JSON, the result may be any number, but is always the same.
     """
     depth = deepest = 0
     for bracket in _BRACKETS.findall(_STRINGS.sub("", text)):

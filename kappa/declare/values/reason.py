@@ -1,4 +1,4 @@
-"""Reasons why a record is not valid: words for machines, and sentences for people. Pure."""
+"""The reasons why a record is not valid, as words for programs and sentences for display. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Reason(StrEnum):
-    """The reason why a record is not valid, in a word for machines."""
+    """The reason why a record is not valid, as a word that programs can compare."""
 
     NULL_VALUE = "null_value"
     NULL_KEY = "null_key"
@@ -57,7 +57,10 @@ FOLDED_REASONS = frozenset({Reason.WAKE_FAILED, Reason.SPLIT_KEY})
 
 
 class Rejected(Exception):
-    """A verdict about a record, no mistake of the program: a reason, and a sentence for people."""
+    """The finding that a record is not valid: a reason, and a sentence for display.
+
+    It is not an error of the program.
+    """
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -66,7 +69,7 @@ class Rejected(Exception):
 
 
 def kind_of(found: Any) -> str:
-    """Describes a JSON value by kind; a scalar is shown, too."""
+    """Describes a JSON value by its kind. If it is a number or a text, shows its value too."""
     match found:
         case None:
             return "null"
@@ -85,7 +88,7 @@ def kind_of(found: Any) -> str:
 
 
 def show_value(found: Any) -> str:
-    """Writes a value in at most 80 characters."""
+    """Formats a value for display, in at most 80 characters."""
     # Rejects are stored: one wild record must not fill the table, nor half a surrogate stop the
     # write.
     text = json.dumps(found, ensure_ascii=False) if isinstance(found, str) else str(found)

@@ -1,6 +1,7 @@
-"""The rules of a JSON Schema beside types: presence, null, limits, no other fields. Pure.
+"""The rules of a JSON Schema in addition to types: presence, null, limits, no other fields. Pure.
 
-The rules check the sent values of fields under the present names (kappa/records/record.py).
+The rules check the values that were sent, under the present names of fields
+(kappa/records/record.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def rule_of(place: SchemaPlace) -> Rule | None:
-    """Makes the rule of a place and all places below. Returns None if only types decide.
+    """Returns a function that checks a place and all places in it, or None if types are sufficient.
 
     Raises Rejected if a default breaks the rule.
     """

@@ -1,6 +1,6 @@
-"""The tally: counts of offsets that were read, by outcome (I6). Pure.
+"""The tally: counts of the offsets that were read, by outcome (I6). Pure.
 
-Frontiers, marks and archives keep tallies.
+Frontiers, marks and archives contain tallies.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from msgspec import Struct
 class Tally(Struct, frozen=True):
     """The counts of a partition's offsets since the build's origin, by outcome.
 
-    The first five counts add up to the distance (I6). `late` counts rejected records that were
-    late.
+    The first five counts add up to the number of offsets (I6). `late` counts those rejected records
+    that were late.
     """
 
     decoded: int = 0

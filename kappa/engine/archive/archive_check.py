@@ -1,8 +1,8 @@
-"""The check of an archive: each partition equals the log, once and without a gap.
+"""The check of an archive: each partition has the log's records, each once and without a gap.
 
-Records that the topic has lost cannot be compared any more. The marks of the commits record that
-the archiver read these records without a gap. The check is that the files contain exactly the
-records that the marks have counted.
+Records that the topic has lost cannot be compared any more. But the marks of the commits record
+that the archiver read these records without a gap, so it is checked that the files contain exactly
+as many records as the marks have counted.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Ranges = Iterable[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheck:
-    """The result for a partition: `[start, end)` with its number of records.
+    """The result for a partition: its archived offsets `[start, end)` and the number of records.
 
-    Records from `compared_from` on were compared with the topic's records. `wrong` is the first
-    mistake, or None if there is no mistake.
+    Records from the offset `compared_from` on were compared with the topic's records; `compared` is
+    their number. `wrong` describes the first mistake, or is None if there is no mistake.
     """
 
     partition: int
@@ -57,13 +57,13 @@ def check_archive(
     into: Path,
     cut: Iterable[LostEnd] = (),
 ) -> Iterator[PartitionCheck]:
-    """Checks all partitions of an archive in its present state.
+    """Checks all partitions of an archive in its current state, and yields a result for each.
 
     The archive's files are linked into the folder `into`, so the archiver may delete files
-    meanwhile. `topic` is the declaration of the archive; without a topic, nothing is compared.
-    `beginning` has the present first offsets of the topic's partitions. `cut` are the partitions
-    that have lost their ends: each is compared up to its lost end; only the archive has later
-    records.
+    meanwhile. `topic` is the declaration with which the archive was decoded; with None, no records
+    are compared. `beginning` contains the current first offsets of the topic's partitions. `cut`
+    contains the partitions that have lost their ends. Each of these is compared up to its lost end,
+    since only the archive has later records.
     """
     mark = archive.mark()
     cut_at = {each.partition: each for each in cut}
@@ -107,7 +107,7 @@ def _linked(blocks: Iterable[Block], into: Path) -> Iterator[Block]:
 
 
 def _not_contiguous(mark: ArchiveMark, partition: int, blocks: Sequence[Block]) -> str | None:
-    """Returns the first mistake in the sequence of a partition's files, or None."""
+    """Returns the first mistake in the records of a partition's files, or None."""
     start, end, tally = (
         mark.start[partition],
         mark.end[partition],
@@ -166,9 +166,9 @@ def _compared(
     read: Read,
     raw: Ranges,
 ) -> tuple[int, str | None]:
-    """Decodes the topic again, and compares the records with the archive.
+    """Decodes the topic's records again, and compares them with the archive.
 
-    Returns the number of records compared, and the first difference from the archive.
+    Returns the number of records that are equal, and the first difference, or None.
     """
     before = log_time_before(start, blocks)
     names = [name for name, _ in decoded_columns(topic)]
@@ -204,7 +204,7 @@ def _held(
 
 
 def _difference(held: pa.Table, given: pa.Table) -> str | None:
-    """Finds the first difference between an archive and the topic, or None."""
+    """Returns a description of the first difference between archive and topic, or None."""
     if held.equals(given):
         return None
     mine, others = held["_offset"].to_pylist(), given["_offset"].to_pylist()

@@ -1,7 +1,8 @@
 """The writer of a topic's archive: appends decoded ranges, and joins small files.
 
-A commit holds a range `[start, end)` of a partition, and the commit's mark records the range. The
-range ends at the reader's position, never at its last row, so that holes count.
+A commit contains a range `[start, end)` of a partition, and the commit's mark records the range.
+The range ends at the reader's position, not after its last record, so that offsets without a record
+are counted too.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _as_read(_partition: int, _reached: int, read: Witness) -> Witness:
 
 
 class _Noted:
-    """A pass-through for raw records that notes the last record."""
+    """A pass-through for raw records that stores the last record."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -64,7 +65,7 @@ class _Noted:
             yield batch
 
     def last(self) -> Witness:
-        """Returns the last record that was read, without the leader's epoch."""
+        """Returns a witness of the last record that was read, without the leader's epoch."""
         offset, at, key, value = (
             self._last.column(name)[0] for name in ("offset", "timestamp", "key", "value")
         )
@@ -76,7 +77,7 @@ class _Noted:
 
 
 class ArchiveWriter:
-    """The writer of a topic's archive, for the holder of the archives' lock only."""
+    """The writer of a topic's archive. Only the holder of the archives' lock may use it."""
 
     def __init__(
         self,
@@ -87,7 +88,10 @@ class ArchiveWriter:
         block_bytes: int = _BLOCK_BYTES,
         group_rows: int = _GROUP_ROWS,
     ) -> None:
-        """Opens the archive, or makes it. Raises Damaged if the folder has something else."""
+        """Opens the archive, or creates it.
+
+        Raises Damaged if its folder contains something else.
+        """
         name = archive_fingerprint(topic)
         self._store = store
         self._topic = topic
@@ -110,17 +114,17 @@ class ArchiveWriter:
         self._archive.tidy(store, long_log=_LONG_LOG)
 
     def mark(self) -> ArchiveMark:
-        """Returns the mark, which has the archived ranges."""
+        """Returns the archive's mark, which contains the archived ranges."""
         return self._archive.mark()
 
     def append(
         self, partition: int, start: int, end: int, read: Read, confirmed: Confirmed = _as_read
     ) -> int:
-        """Archives a partition from `start` towards `end`, in one file.
+        """Archives records of a partition from `start` towards `end`, in one file.
 
-        `start` is the end of the partition's archive. Returns the offset that the archive has
-        reached. Calls `confirmed` before the commit with the last record that was read. Raises
-        Broken if the archive does not end at `start`.
+        `start` is the end of the partition's archive. Returns the offset up to which the records
+        are archived. Before the commit, calls `confirmed` with the last record that was read.
+        Raises Broken if the archive does not end at `start`.
         """
         mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
         reached_before = mark.end.get(partition, start)
@@ -166,7 +170,7 @@ class ArchiveWriter:
         return reached
 
     def _small(self, partition: int) -> tuple[Block, ...]:
-        """Lists the small blocks at the end of a partition."""
+        """Returns the small blocks at the end of a partition, after its last large block."""
         own = [block for block in self._archive.blocks() if block.partition == partition]
         large = max(
             (
@@ -258,14 +262,14 @@ def _rows_of(blocks: Iterable[Block], schema: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def _write(into: pq.ParquetWriter, waiting: list[pa.RecordBatch]) -> None:
-    """Writes the waiting batches as a row group, and empties the list."""
+    """Writes the waiting batches as one row group, and empties the list."""
     if waiting:
         into.write_table(pa.Table.from_batches(waiting))
         waiting.clear()
 
 
 def _file(into: object, schema: pa.Schema) -> pq.ParquetWriter:
-    """Opens a lasting file of decoded records: small, and searched by offset."""
+    """Opens a file for decoded records, with a format for small files and searches by offset."""
     rising = [
         field.name for field in schema if field.name in _RISING or pa.types.is_timestamp(field.type)
     ]

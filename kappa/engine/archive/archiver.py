@@ -1,13 +1,13 @@
-"""The archiver: one process without a JVM copies all archived topics exactly once.
+"""The archiver: one process without a JVM copies each record of all archived topics exactly once.
 
     python -m kappa.engine.archive.archiver --project DIR --root ROOT --bootstrap HOST:PORT
 
-Each commit has a range `[start, end)` of a partition and records the range
-(kappa/tables/archive.py). The next commit begins at the end of the last committed range. So a
-killed archiver continues from there, whatever it had written. A changed declaration of an event has
-another archive, made of the records that the topic has. Records that the topic has lost are added
-from an older archive that kept raw records. Exit code 0: no topic is archived; 130: asked to stop
-(SIGTERM).
+Each commit contains a range `[start, end)` of a partition, and records the range
+(kappa/tables/archive.py). The next commit begins at the end of the last committed range. So after
+an archiver was killed, the next one continues there, whatever files were written. If the
+declaration of an event changes, a new archive is made from the records that the topic still has.
+Records that the topic has lost are added from an older archive, if it kept raw records. The exit
+code is 0 if no topic is archived, and 130 if the process was asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _AT_ONCE = 50_000
 
 
 class Archiver:
-    """The loop that archives topics until asked to stop."""
+    """The loop that archives topics until it is asked to stop."""
 
     def __init__(
         self,
@@ -79,10 +79,9 @@ class Archiver:
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None],
     ) -> None:
-        """Sets the pace: a partition is due if many records wait, or by time.
+        """Sets when a partition is due: if many records wait, or after `every_seconds` seconds.
 
-        A partition is due by time after `every_seconds`. `say` gets the reason why a topic is not
-        archived.
+        `say` is called with the reason if a topic cannot be archived.
         """
         self._store = store
         self._log = log
@@ -99,9 +98,9 @@ class Archiver:
         self._known: dict[str, tuple[Offsets, str | None]] = {}
 
     def run(self, stop: threading.Event, *, ends: Callable[[], bool] = lambda: False) -> None:
-        """Archives until asked to stop, or until `ends` returns True.
+        """Archives until `stop` is set, or until `ends` returns True.
 
-        Raises KappaError if the broker or the disk does not answer.
+        Raises KappaError if the broker or the disk fails.
         """
         while not (stop.is_set() or ends()):
             went_on = [self.step(topic, stop) for topic in self._topics]
@@ -109,7 +108,7 @@ class Archiver:
                 stop.wait(_NAP_SECONDS)
 
     def step(self, topic: Topic, stop: threading.Event) -> bool:
-        """Appends the due ranges of a topic. Returns True if more may be due."""
+        """Archives the due ranges of a topic. Returns True if more may be due."""
         facts = self._log.facts(topic.name)
         try:
             writer = self._writer(topic, None if facts is None else facts.id)
@@ -187,9 +186,10 @@ class Archiver:
         return self._writers[topic.name]
 
     def _known_again(self, mark: ArchiveMark, end: Offsets) -> str | None:
-        """Explains why the topic's end differs from the archived end, or returns None.
+        """Returns the reason if the topic has lost its archived end, otherwise None.
 
-        The broker is asked once after each commit, and again while the topic is shorter.
+        The broker is asked once after each commit, and again as long as the topic ends before the
+        archive.
         """
         archived = Offsets({mark.topic: dict(mark.end)})
         seen, why = self._known.get(mark.topic, (None, None))
@@ -199,10 +199,10 @@ class Archiver:
         return why
 
     def _confirmed(self, mark: ArchiveMark, partition: int, reached: int, read: Witness) -> Witness:
-        """Returns the last read record as the log has it, with the leader's epoch.
+        """Returns the last record that was read as it is in the log, with the leader's epoch.
 
-        Raises Broken if the log has another record there. Raises Broken too if another leader has
-        written the record and the log has lost the end of the earlier archived records.
+        Raises Broken if the log has another record there. If another leader has written the record,
+        also raises Broken if the log has lost the end of the records that were archived before.
         """
         place = mark.topic, partition
         found = self._log.last_before(Offsets({mark.topic: {partition: reached}})).get(place, read)
@@ -231,9 +231,9 @@ class Archiver:
 
 
 def archived_topics(project: Path) -> tuple[Topic, ...]:
-    """Lists the topics of a project that declare an archive.
+    """Returns the topics of a project that declare an archive, by name.
 
-    Raises DeclarationError if the project's files cannot be read.
+    Raises DeclarationError if the project's files cannot be loaded.
     """
     topics = {
         topic.name: topic
@@ -244,7 +244,7 @@ def archived_topics(project: Path) -> tuple[Topic, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Runs the program, and returns its exit code."""
     stop = set_by_sigterm()
 
     def work(given: argparse.Namespace) -> ExitCode:
@@ -283,7 +283,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RawStretch:
-    """The raw records that an archive has of a partition: all of `[start, end)`.
+    """A range `[start, end)` of a partition for which an archive has all raw records.
 
     `check` raises Damaged if a block differs from the block that was written.
     """
@@ -302,7 +302,7 @@ class Earlier:
 
     @classmethod
     def of(cls, store: Store, mark: ArchiveMark) -> Self:
-        """Reads the marks of the other archives of the same topic."""
+        """Reads the marks of all other archives of the topic."""
         kept: dict[int, list[RawStretch]] = {}
         for fingerprint in archives_of(store, mark.topic):
             archive = (
@@ -323,10 +323,10 @@ class Earlier:
         return cls(kept)
 
     def beginning(self, partition: int, first: int, done: int | None) -> int:
-        """Returns the beginning of the log that the archives and the topic form together.
+        """Returns the first offset of the log that the archives and the topic form together.
 
-        The topic's own first offset is `first`. If everything is archived up to `done`, the log
-        continues from there.
+        `first` is the topic's own first offset. If records are archived up to `done`, only records
+        from `done` on are needed.
         """
         reaching = [each for each in self.kept.get(partition, ()) if each.end >= first]
         if done is None:
@@ -334,13 +334,16 @@ class Earlier:
         return min(first, done) if any(each.start <= done for each in reaching) else first
 
     def end(self, partition: int, start: int) -> int:
-        """Returns the end of the raw records from an offset on, or the offset itself."""
+        """Returns the end of the raw records from an offset on, or the offset if there are none."""
         return max(
             [start, *(each.end for each in self.kept.get(partition, ()) if each.start <= start)]
         )
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Reads the raw records of `[start, end)`, all from one archive."""
+        """Yields the raw records in `[start, end)`, all from one archive.
+
+        Raises Damaged if a file of the archive cannot be read.
+        """
         found = next(
             each for each in self.kept[partition] if each.start <= start and each.end >= end
         )

@@ -42,7 +42,7 @@ _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def main(arguments: list[str]) -> int:
-    """Answers a request; returns the exit code."""
+    """Answers a request, and returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
@@ -65,9 +65,10 @@ def main(arguments: list[str]) -> int:
 def loaded_pipelines(
     scratch: Path, modules: Mapping[str, str], sources: Sources
 ) -> Mapping[str, Pipeline]:
-    """Returns the pipelines of a request. Puts an answer for a file that cannot be loaded.
+    """Loads the pipelines of a request, and returns those that can be loaded.
 
-    A file may be saved between the request and the loading.
+    For each other pipeline, writes an answer with the error: its file may have changed since the
+    request.
     """
     pipelines = {}
     for name, module in modules.items():
@@ -83,9 +84,9 @@ class Description:
     """The columns that a function returns for each table, with Spark's types.
 
     `changing` names expressions that give another value each time. `shape` is the digest of the
-    function's plan without the values of literals, "" if the plan or a step runs Python.
-    `lineage` has, for each column of a returned frame, the fields from which it is computed, as
-    (parameter of the function, field).
+    function's plan without the values of literals; it is "" if the plan or a step runs Python.
+    `lineage` contains, for each column of a returned frame, the fields from which the column is
+    computed, as pairs (parameter of the function, field).
     """
 
     tables: Mapping[str, list[tuple[str, str]]]
@@ -95,7 +96,11 @@ class Description:
 
 
 def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
-    """Describes a pipeline's function. Raises DeclarationError, with the line."""
+    """Runs and checks a pipeline's function, and describes what it returns.
+
+    Raises DeclarationError, which names the line, if the function does something that is not
+    allowed.
+    """
     frames = {
         parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topics[0])))
         for parameter, topics in pipeline.inputs.items()
@@ -153,7 +158,10 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
 def _lineage(
     plan: list[Any], leaves: list[str], columns: list[tuple[str, str]]
 ) -> dict[str, list[tuple[str, str]]]:
-    """Returns the fields behind each column; `leaves` are the parameters at the plan's leaves."""
+    """Returns the fields from which each column is computed.
+
+    `leaves` contains the parameter at each leaf of the plan.
+    """
     found = frame_sources(plan)
     return {
         column: sorted({(leaves[leaf], field) for leaf, field in found[column]})
@@ -163,7 +171,7 @@ def _lineage(
 
 
 def _check_one_order(table: Table, topics: set[str]) -> None:
-    """Raises DeclarationError if an ordered table takes rows of several topics (law 4)."""
+    """Raises DeclarationError if an ordered table gets rows from several topics (law 4)."""
     if len(topics) > 1:
         raise DeclarationError(
             f"{table.source}: table {table.name} is folded in the order of the log, and its rows"
@@ -179,9 +187,10 @@ def _plan(frame: DataFrame) -> list[Any]:
 
 
 def _leaves(frame: DataFrame) -> list[int | None]:
-    """Returns the numbers of the relations at the leaves of a frame's plan, in order.
+    """Returns the ids of the relations at the leaves of a frame's plan, in order.
 
-    Names do not identify a relation, since Spark renames.
+    Names do not identify a relation, because Spark renames relations. The id of a leaf is None if
+    the leaf is not a relation over an RDD, as the frames passed to the function are.
     """
     leaves = _analyzed(frame).collectLeaves()
     each = [leaves.apply(place) for place in range(leaves.size())]
@@ -210,9 +219,9 @@ def _called(pipeline: Pipeline, frames: Mapping[str, DataFrame], folder: Path) -
 
 
 def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame]:
-    """Returns the frame of each table.
+    """Returns the returned frame of each table.
 
-    Raises DeclarationError if a frame is missing, or extra.
+    Raises DeclarationError if a frame is missing, unexpected, or not a DataFrame.
     """
     source, name = pipeline.source, pipeline.name
     if not isinstance(returned, Mapping):
@@ -297,7 +306,7 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _needs(table: Table) -> dict[str, str]:
-    """Returns the columns that keys and folds need, with the reasons."""
+    """Returns the columns that the keys and folds need, each with a text for the reason."""
     return {
         **{
             column: f"{name} = {fold}"

@@ -1,9 +1,9 @@
-"""A spare's program that folds a sample of the log, and keeps the rows that readers would see.
+"""A program of a spare that folds a sample of the log, and stores the rows readers would see.
 
 The argument is a folder. develop/sample_runs.py writes request.json there, and the records of the
-sample in a file beside. The program writes answer.json. For each pipeline it names the file of its
-rows, or gives a sentence that refuses the pipeline. The process folds one sample after the other,
-each by the files of the project as they are then.
+sample into another file. The program writes answer.json. For each pipeline, the answer contains the
+path of the file with its rows, or a message that refuses the pipeline. The process folds one sample
+after the other, each with the project's files at that time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kappa.state.store import open_store
 
 
 def main(arguments: list[str]) -> int:
-    """Folds the records of a request; returns the exit code."""
+    """Folds the records of a request, and returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     folder = Path(request["folder"])

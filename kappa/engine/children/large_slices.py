@@ -1,12 +1,12 @@
-"""A record of the large slices that obeyed the law, once per engine and shape of plan.
+"""A record of the large slices that obeyed the law of slices, once per engine and plan shape.
 
-Large slices of a sample try Kappa's own code: the decoding in Spark's workers, the plan over files,
-and the writers of large commits. The pipeline's code is tried by small slices, at each deploy. So
-large slices are tried again only if something differs that decides their way: Kappa's code, the
-versions of the libraries and of Java, the topics and tables as declared, or the shape of the plan.
-The shape is the analysed plan without the values of literals. Python code is opaque: a function
-with a UDF and a user's step of an ordered fold are always tried. Large slices that left a table
-empty have proved nothing, and are tried again.
+Large slices of a sample test Kappa's own code: decoding on Spark workers, the plan over files, and
+the writers of large commits. The pipeline's code is tested by small slices at each deploy. So large
+slices are tested again only if something changes that decides how they are computed: Kappa's code,
+the versions of the libraries and of Java, the declared topics and tables, or the shape of the plan.
+The shape is the analysed plan without the values of literals. The content of Python code is
+unknown, so functions with a UDF, and user's steps of ordered folds, are always tested. If large
+slices left a table empty, they have proved nothing, and are tested again.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _PYTHON = "Python"
 
 
 def shape_of(plans: Mapping[str, Sequence[Any]], tables: Iterable[Table]) -> str:
-    """Returns the digest of the analysed plans (TreeNode.toJSON) of a function, by table. Pure.
+    """Returns the digest of a function's analysed plans (TreeNode.toJSON) by table. Pure.
 
-    Returns "" if a plan, or a user's step of an ordered fold of the `tables`, runs Python.
+    Returns "" if a plan runs Python, or if an ordered fold of the `tables` has a user's step.
     """
     if any(table.ordered is not None and table.ordered.step is not None for table in tables):
         return ""
@@ -53,10 +53,10 @@ def shape_of(plans: Mapping[str, Sequence[Any]], tables: Iterable[Table]) -> str
 
 
 def large_slices_key(spark: SparkSession, shape: str, declared: str) -> str | None:
-    """Returns a name for everything that decides how large slices are computed, or None.
+    """Returns a digest of everything that decides how large slices are computed.
 
-    The result is None if Python code of the pipeline takes part. `declared` is a digest of the
-    topics and tables.
+    Returns None if Python code of the pipeline is involved. `declared` is a digest of the topics
+    and tables.
     """
     jvm = spark._jvm  # noqa: SLF001  # PySpark has no other way to the JVM
     assert jvm is not None, "the session's JVM runs"
@@ -66,13 +66,13 @@ def large_slices_key(spark: SparkSession, shape: str, declared: str) -> str | No
 
 
 def has_held(key: str) -> bool:
-    """Returns True if large slices of this key have obeyed the law on this machine."""
+    """Returns True if large slices with this key have obeyed the law on this machine."""
     path = _path(key)
     return path is not None and path.exists()
 
 
 def remember_held(key: str) -> None:
-    """Remembers that large slices of this key obey the law, unless the disk is full."""
+    """Records that large slices with this key obey the law. Does nothing if the disk is full."""
     path = _path(key)
     if path is not None:
         with suppress(OSError):

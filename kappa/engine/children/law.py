@@ -1,8 +1,8 @@
-"""A spare's program that tries the law of slices on pipelines.
+"""A program of a spare that tests the law of slices on pipelines.
 
-The argument is a folder. replay/rollout/law.py writes request.json there. The program writes
-answer.json: for each pipeline the number of slicings tried, or a sentence that refuses the
-pipeline. Before each slicing the program writes a line of progress to stderr.
+The argument is a folder. replay/rollout/law.py writes request.json there, and the program writes
+answer.json. For each pipeline, the answer contains the number of slicings that were tested, or a
+message that refuses the pipeline. Before each slicing the program writes a progress line to stderr.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SLICES = 4
 
 
 def main(arguments: list[str]) -> int:
-    """Tries the law on the records of a request; returns the exit code."""
+    """Tests the law on the records of a request, and returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
@@ -62,9 +62,10 @@ def tried_in_time(
     pipelines: Mapping[str, Pipeline],
     begin: Callable[[str], None],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields an answer per pipeline.
+    """Yields the name and the answer of each pipeline.
 
-    All answers together take about `request["seconds"]`. Calls `begin` before each pipeline.
+    All answers together take about `request["seconds"]` seconds. Calls `begin` with the name before
+    each pipeline.
     """
     ends_at = time.monotonic() + request["seconds"]
     for number, (name, pipeline) in enumerate(pipelines.items()):

@@ -3,11 +3,12 @@
     python -m kappa.engine.children.refold --project DIR --root ROOT
         --bootstrap HOST:PORT --build BUILD --folder FOLDER
 
-The program uses the build's own code snapshot and topics, and the job's own way from slice to
-table. The slices differ from the build's slices, and the folder is separate. The program takes no
-lock and no lease, and touches nothing of the build. FOLDER is a root: it has the cuts
-(kappa/state/slices.py) and gets tables and frontiers, which show the program's progress. An error
-is printed to stderr and left in the root, as by a stopped job.
+The program uses the build's own code snapshot and topics, and folds slices in the same way as a
+job. The slices differ from the build's slices, and the tables are in a separate folder. The program
+takes no lock and no lease, and changes no file of the build. FOLDER is a root. It contains the cuts
+(kappa/state/slices.py). The program writes tables and frontiers there; the frontiers show its
+progress. If the program fails, the error is printed to stderr and written to the root, as if a job
+had stopped.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def refold(
 ) -> None:
     """Folds the log from the build's origin to the last cut.
 
-    Goes on from an interruption. Raises Broken if a law does not hold, as a job does.
+    If an earlier run was interrupted, continues after its last frontier. Raises Broken if a law
+    does not hold, as a job does.
     """
     root = open_store(settings)
     open_registry(settings, root)
@@ -101,9 +103,9 @@ def refold(
 
 
 def _seen_from(settings: Settings) -> Settings:
-    """Returns settings for workers that see the proof's folder.
+    """Returns settings with which the workers see the proof's folder, on this host's disk.
 
-    The folder is on this host's disk.
+    If the root is in a bucket, the workers run on this host instead of the configured cluster.
     """
     here = replace(settings.engine, master="")
     return replace(settings, engine=here) if is_bucket(settings.root) else settings
@@ -119,7 +121,7 @@ def _session(settings: Settings, name: str, local_dir: Path) -> SparkSession:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Runs the program, and returns its exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         folder = Store(given.folder)

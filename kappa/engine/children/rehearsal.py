@@ -1,9 +1,9 @@
-"""A build that is folded in this process, from a log in memory, in any slices.
+"""A build that is folded in this process, from a log in memory, with any slices.
 
-The code is the code of a job, without a broker and without a lock, and with tables in a folder of
-its own. The law of slices is tried on a rehearsal (kappa/testing.py). DuckDB reads the
-files of the frontier, as in a query. A comparison of the views' queries with the stored rows also
-tests the law of views.
+The code is a job's code, without a broker and a lock, and with tables in a separate folder. The law
+of slices is tested on such a rehearsal (kappa/testing.py). DuckDB reads the files of the frontier,
+as in a query. The law of views is tested by comparing the results of the views' queries with the
+stored rows.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from kappa.tables.views.served import read_sql
 
 @dataclass
 class MemoryLog:
-    """A log in memory that gives raw records as Kafka's sources do.
+    """A log in memory that returns raw records in the same form as Kafka's sources.
 
-    Offsets without a record are possible.
+    The log can contain offsets without a record.
     """
 
     records: list[RawRecord] = field(default_factory=list)
@@ -68,7 +68,10 @@ class MemoryLog:
 
     @classmethod
     def of(cls, records: Iterable[RawRecord]) -> Self:
-        """Returns the log of these records, in the order of each partition. Offsets stay."""
+        """Returns a log of these records, with their own offsets.
+
+        The records of each partition must be in the order of their offsets.
+        """
         log = cls()
         for record in records:
             topic, partition, offset, *_ = record
@@ -86,27 +89,30 @@ class MemoryLog:
         ms: int = 1_700_000_000_000,
         headers: Headers = (),
     ) -> None:
-        """Appends a record to a partition."""
+        """Appends a record to a partition. `ms` is the timestamp, in milliseconds since 1970."""
         self.records.append(
             (topic, partition, self.ends[topic, partition], ms * 1000, key, value, tuple(headers))
         )
         self.ends[topic, partition] += 1
 
     def skip(self, topic: str, partition: int, offsets: int) -> None:
-        """Skips offsets without records: compacted, aborted, or the marker of a transaction."""
+        """Skips offsets, as if their records were compacted, aborted or transaction markers."""
         self.ends[topic, partition] += offsets
 
     @property
     def end(self) -> Offsets:
-        """Returns the end of each partition: the offset after the last record."""
+        """Returns the end of each partition: the offset after its last record."""
         return Offsets.of_partitions(self.ends)
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
-        """Returns offset 0 of each topic: a log in memory loses nothing."""
+        """Returns offset 0 of each topic, since a log in memory loses no records."""
         return Offsets.zero(dict.fromkeys(topics, 1))
 
     def facts(self, name: str) -> TopicFacts:
-        """Returns the facts of a topic, which is never created anew here."""
+        """Returns the facts of a topic.
+
+        The topic is never created again in this log, so the topic's id is its name.
+        """
         return TopicFacts(
             name,
             name,
@@ -122,15 +128,15 @@ class MemoryLog:
         )
 
     def witnesses(self) -> Witnesses:
-        """Returns no witness: this log loses nothing."""
+        """Returns no witnesses, since this log loses no records."""
         return {}
 
     def last_before(self, _end: Offsets) -> Mapping[tuple[str, int], Witness]:
-        """Returns no witness, like `witnesses`."""
+        """Returns no witnesses, like `witnesses`."""
         return {}
 
     def lost_ends(self, _end: Offsets, _witnesses: Witnesses) -> tuple[LostEnd, ...]:
-        """Returns no lost end."""
+        """Returns no lost ends."""
         return ()
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
@@ -151,7 +157,7 @@ def _in_order(records: pa.Table, partition: int, start: int, end: int) -> Iterat
 
 @dataclass(frozen=True)
 class LocalPipeline:
-    """A pipeline, a session, and the columns that the function returns per table.
+    """A pipeline with a Spark session and the columns that the function returns for each table.
 
     `shape` is the digest of the function's plan (`Description`).
     """
@@ -165,7 +171,7 @@ class LocalPipeline:
 class Rehearsal:
     """A build of a pipeline in a separate folder or root.
 
-    Folding raises Unfit if a maintained view cannot be computed.
+    The methods that fold raise Unfit if a maintained view cannot be computed.
     """
 
     def __init__(
@@ -178,9 +184,10 @@ class Rehearsal:
         birth: Birth | None = None,
         leg: int = 1,
     ) -> None:
-        """Begins a build, or continues the build of `birth`.
+        """Begins a build, or continues the build `birth`.
 
-        Only Spark computes slices of more than `driver_rows` offsets. All slices are of leg `leg`.
+        Slices of more than `driver_rows` offsets are computed by Spark only. All slices belong to
+        the leg `leg`.
         """
         pipeline = local.pipeline
         self._spark = local.spark
@@ -213,8 +220,8 @@ class Rehearsal:
     def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
         """Begins the folding job again, as after a restart.
 
-        Spark commits the rows that Spark has computed, except for contributions by key of at most
-        `merge_bytes`. No contribution waits.
+        Rows computed by Spark are committed by Spark, except contributions by key of at most
+        `merge_bytes` bytes. No contributions wait next to a table.
         """
         self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
         self.publisher.take_over()
@@ -231,16 +238,16 @@ class Rehearsal:
     def fold(self, end: Offsets, watch: Stopwatch | None = None) -> Slice:
         """Folds the next slice, up to `end`, and returns the slice.
 
-        `watch` measures the time of the steps.
+        `watch` measures the time of each step.
         """
         piece = self._next(end)
         self._fold(piece, self.publisher, watch)
         return piece
 
     def die_before_the_frontier_of(self, end: Offsets) -> None:
-        """Commits the next slice, up to `end`, without a frontier.
+        """Commits the next slice, up to `end`, without publishing a frontier, and ends the job.
 
-        A job that dies before publishing leaves the same state.
+        This is the state after a job that died before publishing.
         """
         with suppress(Stopping):
             self._fold(self._next(end), _Dying(self.publisher))  # type: ignore[arg-type]  # its half
@@ -261,7 +268,7 @@ class Rehearsal:
             raise Unfit(f"{sources[name]}: {why}", hint="fix the view's query, or its keys")
 
     def table(self, name: str) -> pa.Table:
-        """Reads the rows of a table at the frontier, with the platform's own columns."""
+        """Returns the rows of a table at the frontier, with the platform's own columns."""
         writer = next(writer for writer in self.slices.writers if writer.birth.name == name)
         schema = arrow_schema(writer.birth.columns)
         # The two writers have different Arrow types for a type of Delta.
@@ -280,7 +287,7 @@ class Rehearsal:
 
 
 class _Dying:
-    """The publisher of a job that dies just before publishing."""
+    """A publisher that stops the job just before publishing."""
 
     def __init__(self, publisher: Publisher) -> None:
         self.newest = publisher.newest
@@ -291,9 +298,10 @@ class _Dying:
 
 @contextmanager
 def local_session(start: Path = Path()) -> Iterator[SparkSession]:
-    """Gives this process's session, or a session that ends with the block.
+    """Yields this process's session, or a new session that ends with the block.
 
-    The jars of a new session are those of the project around the folder `start`, if there is one.
+    The jars of a new session are the jars configured in the project around the folder `start`, if
+    there is a project.
     """
     spark = SparkSession.getActiveSession()
     if spark is not None:
@@ -305,10 +313,10 @@ def local_session(start: Path = Path()) -> Iterator[SparkSession]:
 
 @contextmanager
 def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
-    """Describes a pipeline in this process's session.
+    """Describes a pipeline in this process's session, and yields the result.
 
-    Without a session, begins a session that ends with the block. Raises DeclarationError if the
-    function does something that a pipeline's function may not do.
+    If there is no session, a new session begins, which ends with the block. Raises DeclarationError
+    if the function does something that is not allowed in a pipeline's function.
     """
     with local_session() as spark:
         # The pipeline's file is in its project's `pipelines`, or beside a test.
@@ -328,9 +336,9 @@ _SHOWN = 3
 
 
 def rows_of_log(local: LocalPipeline, log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
-    """Folds a log in one slice, and returns the rows that readers see, by table or view.
+    """Folds a log in one slice, and returns the rows that readers would see, by table or view.
 
-    Raises the errors of a slice, and of `served_rows`.
+    Raises the errors of folding a slice, and the errors of `served_rows`.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-tables-") as scratch:
         build = Rehearsal(Path(scratch), local, log, driver_rows=log.end.distance(Offsets()))
@@ -342,9 +350,9 @@ def rows_of_log(local: LocalPipeline, log: MemoryLog) -> dict[str, list[dict[str
 
 
 def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
-    """Reads all tables and views at the frontier, rows ordered by all columns.
+    """Returns the rows of all tables and views at the frontier, sorted by all columns.
 
-    Raises DeclarationError if a view cannot be read, or computed.
+    Raises DeclarationError if a view cannot be read or computed.
     """
     tables = _tables(build)
     views = build.pipeline.view_queries
@@ -357,9 +365,9 @@ def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
 
 
 def unlike_queries(build: Rehearsal) -> list[str]:
-    """Returns a sentence for each maintained view that differs from the query (I11).
+    """Returns a sentence for each difference between a maintained view and its query (I11).
 
-    Compares at the frontier. Raises DeclarationError if a view cannot be read, or computed.
+    Compares at the frontier. Raises DeclarationError if a view cannot be read or computed.
     """
     births = [table for table in build.birth.tables if table.view is not None]
     tables, found = _tables(build), list[str]()
@@ -385,7 +393,7 @@ def unlike_queries(build: Rehearsal) -> list[str]:
 
 
 def _tables(build: Rehearsal) -> dict[str, str]:
-    """Returns the query for each table's rows at the frontier, by name."""
+    """Returns the SQL query for each table's rows at the frontier, by name."""
     newest = build.publisher.newest
     clock = log_clock(build.birth, newest.log_time)
     return {
@@ -425,7 +433,7 @@ def _opened(
 
 @contextmanager
 def _told_of_views(build: Rehearsal, name: str) -> Iterator[None]:
-    """Raises DeclarationError, with the view's line, if DuckDB cannot compute the view."""
+    """Raises DeclarationError, which names the view's line, if DuckDB cannot compute the view."""
     try:
         yield
     except DUCKDB_ERRORS as error:

@@ -1,8 +1,8 @@
-"""The law of slices, tried on a log: any way to cut the log gives the same tables.
+"""The law of slices, tested on a log: however the log is cut, the tables are the same.
 
-The law makes a replay in large slices equal to a tail in small slices. Users try the law on their
-pipelines in tests (kappa/testing.py). A deploy tries the law on a sample of the log before a
-version is replayed (law.py).
+By this law, a replay in large slices gives the same tables as a tail in small slices. Users test
+the law on their pipelines in their own tests (kappa/testing.py). A deploy tests the law on a sample
+of the log before a version is replayed (law.py).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _LONGEST = 200
 
 
 class LawBroken(Broken):
-    """A pipeline that gives other rows if the log is cut in another way.
+    """The error that a pipeline gives other rows if the log is cut in another way.
 
-    `ends` are the ends of the slices of the smallest cut that gives other rows.
+    `ends` contains the ends of the slices of the smallest cut that gives other rows.
     """
 
     def __init__(self, message: str, *, hint: str, ends: Sequence[Offsets]) -> None:
@@ -59,14 +59,14 @@ class LawBroken(Broken):
 
 
 class OutOfTime(Exception):
-    """The end of the time in which slicings are tried."""
+    """A signal that the time for testing slicings has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class LawTrials:
-    """The extent of a check: `tried` slicings of `of`, and the pipeline's rejects by reason.
+    """The extent of a test: `tried` of `of` slicings, and the pipeline's rejects by reason.
 
-    `fills_all`: each table of the pipeline's function has a row.
+    `fills_all` is True if each table of the pipeline's function has a row.
     """
 
     tried: int
@@ -77,9 +77,9 @@ class LawTrials:
 
 @dataclass(frozen=True, slots=True)
 class _Slicing:
-    """A way to cut the log.
+    """A way to cut the log into slices.
 
-    With `again`, some slices are folded once more, as after a crash.
+    With `again`, some slices are folded a second time, as after a crash.
     """
 
     ends: Sequence[Offsets]
@@ -98,13 +98,14 @@ def hold_to_law(
     say: Callable[[str], None] = lambda _line: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> LawTrials:
-    """Tries the law on a pipeline and a log.
+    """Tests the law of slices on a pipeline and a log.
 
-    The first slicings have a slice for all events, and a slice per event (or `most_slices` slices).
-    `cuts` random slicings follow, which have empty slices, and slices that are folded again.
-    `by_spark` also computes the slices as large slices are computed. `say` takes a line before each
-    slicing. Once `is_over` returns True no further slice is folded, and the slicing at hand counts
-    as not tried. Raises LawBroken with the smallest cut found, and the rows that differ.
+    The first slicings have a single slice for all events, and a slice per event (at most
+    `most_slices` slices). Then follow `cuts` random slicings, with empty slices and with slices
+    that are folded again. With `by_spark`, the slices are also computed in the same way as large
+    slices. `say` is called with a line before each slicing. When `is_over` returns True, no further
+    slice is folded, and the current slicing is not counted. Raises LawBroken, with the smallest cut
+    found and the rows that differ.
     """
     of, tried = 2 + cuts + by_spark, 0
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
@@ -126,9 +127,9 @@ def hold_to_law(
 def hold_views_to_law(
     local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0
 ) -> None:
-    """Tries the law of views (I11) on a pipeline and a log, slicing after slicing.
+    """Tests the law of views (I11) on a pipeline and a log, for one slicing after the other.
 
-    Raises LawBroken with the smallest cut found, and the rows that differ at the last frontier.
+    Raises LawBroken, with the smallest cut found and the rows that differ at its last frontier.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
         trial = _Trial(Path(scratch), local, log, lambda: False)
@@ -179,7 +180,7 @@ def _rejected(whole: Mapping[str, FoldedRows]) -> Counter[str]:
 
 
 class _Trial:
-    """A pipeline over a log, folded again and again."""
+    """Folds a log by a pipeline repeatedly, with different slicings."""
 
     def __init__(
         self, scratch: Path, local: LocalPipeline, log: MemoryLog, is_over: Callable[[], bool]
@@ -192,7 +193,10 @@ class _Trial:
         self._number = 0
 
     def hold(self, whole: Mapping[str, FoldedRows], slicing: _Slicing) -> None:
-        """Raises LawBroken if this slicing gives other tables than a single slice."""
+        """Raises LawBroken if this slicing gives other tables than a single slice.
+
+        `whole` contains the rows after a single slice, by table.
+        """
 
         def differing(tried: Sequence[Offsets]) -> list[str]:
             tables = self.tables(replace(slicing, ends=tried), self._is_over)
@@ -226,9 +230,9 @@ class _Trial:
     def tables(
         self, slicing: _Slicing, is_over: Callable[[], bool] = lambda: False
     ) -> dict[str, FoldedRows]:
-        """Returns the rows of the tables after these slices.
+        """Returns the rows of the tables after folding these slices.
 
-        Raises OutOfTime once `is_over` returns True.
+        Raises OutOfTime when `is_over` returns True.
         """
         build = self._begun(slicing.driver_rows)
         try:
@@ -244,9 +248,9 @@ class _Trial:
             build.close()
 
     def _ensure_texts(self, build: Rehearsal, end: Offsets, slicing: _Slicing) -> None:
-        """Raises LawBroken if a view differs from the rows of the query's text.
+        """Raises LawBroken if a view differs from the result of its declared query.
 
-        Each way rewrites the query, so a comparison of two ways proves nothing.
+        Each way of keeping a view rewrites the query, so comparing two ways would prove nothing.
         """
         if all(table.view is None for table in self._tables):
             return
@@ -259,10 +263,10 @@ class _Trial:
             )
 
     def unlike_queries(self, ends: Sequence[Offsets]) -> tuple[list[str], int]:
-        """Returns the first differences between views and their queries.
+        """Returns the first differences between views and their queries, and the number of slices.
 
-        Folds slice after slice up to the first end with a difference. The number counts the slices
-        up to that end.
+        Folds slice after slice up to the first end with a difference. The number counts the folded
+        slices.
         """
         build = self._begun(_ALL_HERE)
         try:
@@ -297,9 +301,9 @@ def _of_doubles(tables: Sequence[TableBirth]) -> str:
 
 
 def _upset(build: Rehearsal, end: Offsets, draw: random.Random, driver_rows: int) -> None:
-    """Begins a new job now and then.
+    """Begins a new job at random times.
 
-    In half of these cases the last job has died in the slice.
+    In half of these cases, the last job died while it folded the slice.
     """
     chance = draw.random()
     if chance < 0.2:
@@ -314,10 +318,10 @@ def _upset(build: Rehearsal, end: Offsets, draw: random.Random, driver_rows: int
 def _smallest(
     ends: list[Offsets], found: list[str], differing: Callable[[Sequence[Offsets]], list[str]]
 ) -> tuple[list[Offsets], list[str]]:
-    """Returns the cut with the fewest slices that still differs.
+    """Returns the cut with the fewest slices that still differs, and its differences.
 
-    Removes ends from the cut, half of the ends at first, then ever fewer (Zeller's ddmin). Once the
-    time is over, returns the smallest cut so far.
+    Removes ends from the cut: first half of the ends at once, then fewer and fewer (Zeller's
+    ddmin). When the time is over, returns the smallest cut found so far.
     """
     size = len(ends) - 1
     while size > 0:
@@ -338,9 +342,9 @@ def _smallest(
 
 
 def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
-    """Returns the ends of a slice per record, in the order of time.
+    """Returns the ends of one slice per record, in the order of time.
 
-    Returns at most `most` slices.
+    If these were more than `most` slices, each slice has several records.
     """
     order = sorted(log.records, key=lambda record: (record[3], record[0], record[1], record[2]))
     size = -(-len(order) // most) or 1
@@ -355,7 +359,7 @@ def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
 
 
 def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
-    """Reads the rows of a table for a comparison, without gone rows.
+    """Returns the rows of a table for a comparison, without rows that are gone.
 
     Raises Broken if a key occurs twice.
     """
@@ -383,7 +387,7 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value in a form that can be compared and counted."""
+    """Returns a value in a form that can be compared and hashed."""
     match value:
         case list():
             return tuple(map(_plain, value))
@@ -398,7 +402,7 @@ def _plain(value: Any) -> Any:
 def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iterator[str]:
     """Yields a sentence for each difference between two foldings of a table.
 
-    `whole` are the rows after a single slice, and `found` the rows after many slices.
+    `whole` contains the rows after a single slice, and `found` the rows after several slices.
     """
     name = f"{'table' if table.view is None else 'view'} {table.name}"
     # Appended rows can only be compared whole.

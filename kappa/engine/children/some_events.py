@@ -1,4 +1,4 @@
-"""Events of a pipeline's topics for tests: by hand, or at random. No broker is needed."""
+"""Events for a pipeline's topics in tests, written by hand or at random, without a broker."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _DISTINCT = {Scalar("string"), *map(Scalar, INTEGERS)}
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record of a topic: a mapping of its fields is sent in the topic's format.
+    """One record of a topic. A value that is a mapping of fields is sent in the topic's format.
 
-    Bytes are sent as they are, and None is a tombstone.
+    A value of bytes is sent unchanged. The value None makes the record a tombstone.
 
     An event has a `value`, a `key`, a `partition`, a `timestamp_ms` since 1970, and `headers`.
 
@@ -56,18 +56,18 @@ class Event:
 def some_events(
     pipeline: Pipeline, count: int, *, distinct: Sequence[str] = (), seed: int = 0
 ) -> dict[str, list[Event]]:
-    """Draws `count` random events of each topic that a pipeline reads, in the topic's order.
+    """Draws `count` random events for each topic that a pipeline reads, in the topic's order.
 
-    The events include nulls, extremes, invalid records and tombstones. There are few different
-    values, so that keys repeat. Fields with a default may be missing, and fields may have their
-    earlier names. A `pattern` is met only by chance: give such a property an `enum` or a `default`
-    too, or write its events by hand. If a topic declares lateness, some events are late. If a topic
-    declares an identity, some events are repeated within the horizon and after the horizon. If a
-    step is woken on time, hours and days pass between some events. The same `seed` draws the same
-    events.
+    The events include nulls, extreme values, invalid records and tombstones. There are few
+    different values, so that keys repeat. Fields with a default may be missing, and fields may have
+    their earlier names. The values match a `pattern` only by chance: give such a property an `enum`
+    or a `default` too, or write its events by hand. If a topic declares lateness, some events are
+    late. If a topic declares an identity, some events are repeated, both within the horizon and
+    after the horizon. If a step is woken on time, hours and days pass between some events. The same
+    `seed` draws the same events.
 
-    `distinct` names fields, as `TOPIC.FIELD`, whose values differ in all events: the ids that are a
-    view's keys. Raises UsageError if a field is neither text nor a whole number.
+    `distinct` names fields, as `TOPIC.FIELD`. The value of such a field is different in each event,
+    as a view's keys require. Raises UsageError if a field is neither text nor a whole number.
 
     Example:
         events = some_events(web, 20, distinct=("visits.visitor",), seed=7)
@@ -88,11 +88,12 @@ def some_events(
 
 
 def read_events(folder: Path) -> dict[str, list[Event | dict[str, Any]]]:
-    """Reads the sample events of a project's `folder`, per topic and in the order of the lines.
+    """Reads the sample events in a project's `folder`, per topic and in the order of the lines.
 
-    A file `TOPIC.ndjson` has an event's fields a line, and `TOPIC.envelopes.ndjson` an envelope, as
-    `kappa produce --envelope` reads it: key, value, timestamp. Raises UsageError, which names the
-    line, if a line is neither.
+    In a file `TOPIC.ndjson`, each line is a JSON object with an event's fields. In a file
+    `TOPIC.envelopes.ndjson`, each line is an envelope with key, value and timestamp, in the form
+    that `kappa produce --envelope` reads. Raises UsageError, which names the line, if a line does
+    not have this form.
 
     Example:
         events = read_events(Path("events"))
@@ -135,9 +136,9 @@ def _fields_of_line(line: bytes) -> dict[str, Any]:
 
 
 def event_of(topic: Topic, given: object) -> Event:
-    """Returns the event itself, or the event that a producer makes of this value.
+    """Returns `given` if it is an event, or the event that a producer makes from its fields.
 
-    Raises UsageError if the value is neither an event nor a mapping.
+    Raises UsageError if `given` is neither an event nor a mapping.
     """
     if isinstance(given, Event):
         return given
@@ -161,7 +162,7 @@ def sent(topic: Topic, event: Event) -> bytes | None:
 
 
 def encoded(value: Any) -> bytes | None:
-    """Encodes a value for sending: bytes and text unchanged, all else as JSON."""
+    """Encodes a value for sending. Bytes and text stay unchanged, other values become JSON."""
     match value:
         case None | bytes():
             return value
@@ -218,9 +219,9 @@ def _some_events(
 
 
 def _appended(topic: Topic, draw: random.Random, number: int, began: int, event: Event) -> Event:
-    """Gives an event a rising timestamp, a near event time, and a new identity.
+    """Gives an event a timestamp that rises, an event time near the timestamp, and a new identity.
 
-    The timestamps pass a horizon every few events.
+    Every few events, the timestamps advance by more than the horizon of the identities.
     """
     clock = began + number * topic.identity_horizon_ms // 6 + draw.choice([0, 1, -1000])
     if not isinstance(event.value, Mapping):
@@ -243,7 +244,10 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
 
 
 def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
-    """Draws a value that is not taken yet: a usual value, as long as usual values are left."""
+    """Draws a value that is not in `taken`, and adds it to `taken`.
+
+    It is one of the usual values as long as some of these are left.
+    """
     drawn = (some_value(kind, draw) for _ in range(20))
     some = chain(drawn, map(str if kind == Scalar("string") else int, numbers(1)))
     value = next(each for each in some if each not in taken)
@@ -252,7 +256,7 @@ def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
 
 
 def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
-    """Returns the same event at another event time, if the event has an event time."""
+    """Returns the event with another event time, or unchanged if it has no event time."""
     return (
         {**value, topic.event_time: event_time_ms}
         if isinstance(value, Mapping) and topic.event_time in value
@@ -261,7 +265,7 @@ def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
 
 
 def partition_of(key: bytes | None, topic: Topic) -> int:
-    """Returns the partition of a key, as a producer chooses it."""
+    """Returns the partition that a producer chooses for a key."""
     return sum(key or b"") % topic.partitions
 
 
@@ -323,7 +327,7 @@ def _some_event(
 
 
 def some_value(kind: Type, draw: random.Random) -> Any:
-    """Draws a value of a type, as JSON has the value."""
+    """Draws a value of a type, in the form in which JSON represents the value."""
     match kind:
         case Scalar("string"):
             return draw.choice(["a", "b", "", "Ä", "\U0001f600"])
@@ -349,7 +353,10 @@ def some_value(kind: Type, draw: random.Random) -> Any:
 
 
 def some_of_schema(place: SchemaPlace, draw: random.Random) -> Any:
-    """Draws a value that a JSON Schema allows; of the column's type alone if none is found."""
+    """Draws a value that a JSON Schema allows.
+
+    If no such value is found, the value only has the column's type.
+    """
     limits = {keyword: json.loads(value) for keyword, value in place.limits}
     if place.nullable and draw.random() < 0.1:
         return None

@@ -1,13 +1,13 @@
-"""A process with Python imported and Spark booted and warm, which waits for a task.
+"""A process that has imported Python modules, booted and warmed up Spark, and waits for a task.
 
     python -m kappa.engine.children.spare --project DIR --root ROOT --folder FOLDER --door yes|no
 
-FOLDER takes Spark's spills and leftovers, and belongs only to this process. The process is killed
-with the process that started it. A task comes on the input. If the task comes before Spark has
-booted, nothing is warmed up. With a door, a command may take the spare, too: by a socket in
-FOLDER's parent, named for this process (task.py), which goes when a command has come. A process
-runs only the tasks of a single command, one after the other, and only a single job: so a job never
-meets the leftovers of another build.
+FOLDER is for the files that Spark spills or leaves behind, and belongs only to this process. The
+process is killed when the process that started it exits. A task arrives on standard input. If the
+task arrives before Spark has booted, nothing is warmed up. With a door, a command may also take the
+spare. The door is a socket in FOLDER's parent, named after this process (task.py); it is removed
+when a command has connected. A process runs either the tasks of one command, one after the other,
+or a single job. So a job never meets the leftovers of another build.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 
 
 def run_tasks(tasks: Tasks) -> int:
-    """Runs each task, up to a job. Returns the exit code of this process."""
+    """Runs the tasks one after the other, up to and including a job. Returns the exit code."""
     for task in tasks:
         code = _run(task)
         if task.log:
@@ -55,7 +55,7 @@ def run_tasks(tasks: Tasks) -> int:
 
 
 def _run(task: Task) -> int:
-    """Runs a task's program in this process; returns its exit code."""
+    """Runs a task's program in this process, and returns its exit code."""
     if task.log:
         log = os.open(task.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.dup2(log, 1)
@@ -70,7 +70,7 @@ def _run(task: Task) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns its exit code."""
+    """Runs the program, and returns its exit code."""
 
     def work(given: argparse.Namespace) -> int:
         settings = load_settings(given.project, root=given.root)
@@ -93,13 +93,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class Tasks:
-    """The tasks of this process, all from the same side.
+    """The tasks of this process, which all come from one sender.
 
-    Tasks come from the process that started this process, or from a command that has come in.
+    The sender is the process that started this process, or a command that has connected to the
+    door.
     """
 
     def __init__(self, door_at: Path | None) -> None:
-        """Takes the path of the door's socket, or None for no door."""
+        """Opens the input. `door_at` is the path of the door's socket, or None for no door."""
         # A program that reads standard input finds an empty input.
         self._input = os.dup(0)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -110,18 +111,18 @@ class Tasks:
         self._door: socket.socket | None = None
 
     def is_there(self) -> bool:
-        """Returns True if a task waits, or if nobody is left to give a task."""
+        """Returns True if a task waits, or if the input is closed so that no task can follow."""
         return b"\n" in self._rest or bool(select.select([self._input], [], [], 0)[0])
 
     def open_door(self) -> None:
-        """Lets a command take this process from now on."""
+        """Opens the door, so that a command can take this process from now on."""
         if self._door_at is not None:
             self._door = _listening(self._door_at)
 
     def __iter__(self) -> Iterator[Task]:
-        """Yields each task, and ends when nobody can hand over another task.
+        """Yields each task, and ends when the sender has closed the connection.
 
-        While a task runs, this process ends as soon as nobody waits any more.
+        If the sender closes the connection while a task runs, this process exits at once.
         """
         if self._door is not None:
             select.select([self._input, self._door.fileno()], [], [])
@@ -134,9 +135,9 @@ class Tasks:
             yield Task.of_line(line)
 
     def _let_in(self, at: socket.socket) -> None:
-        """Closes the socket after one command.
+        """Accepts one command through the door's socket, and closes the socket.
 
-        If the process that started this process was first, no command comes in.
+        If the process that started this process has sent a task first, no command is accepted.
         """
         if self._door_at is not None:
             self._door_at.rename(taken_socket(self._door_at.parent, os.getpid()))

@@ -1,8 +1,8 @@
-"""The warm-up of a spare: runs the same code as tasks do.
+"""The warm-up of a spare, which runs the same code as tasks do.
 
-So the first task meets warm code. The warm-up folds a few records of a separate pipeline, streams a
-few rows and describes the pipeline. All steps use the warm-up's own session and folder, and no task
-sees any result.
+So this code is already compiled when the first task runs. The warm-up folds a few records with a
+pipeline of its own, streams a few rows, and describes the pipeline. All steps use a session and a
+folder of the warm-up, and no task sees the results.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EVENTS = Topic("warm_up", key="id", event="id string not null, kind string not 
     ],
 )
 def warm_up(events: DataFrame) -> dict[str, DataFrame]:
-    """Counts rows by key, and keeps other rows, as most pipelines do."""
+    """Counts events by key, and keeps single events, as most pipelines do."""
     known = events.where(F.col("n").isNotNull())
     return {
         "by_kind": known.withColumn("day", F.to_date(F.col("_timestamp"))),
@@ -54,8 +54,9 @@ def warm_up(events: DataFrame) -> dict[str, DataFrame]:
 def steps(spark: SparkSession, folder: Path) -> Iterator[Callable[[], object]]:
     """Yields the steps of the warm-up.
 
-    The steps are short, since a task that comes meanwhile waits for the step to end. The steps that
-    jobs need come first: a command that took the last spare is followed by a job.
+    The steps are short, since a task that arrives meanwhile waits until the current step has ended.
+    The steps that jobs need come first, because a job usually starts after a command took the last
+    spare.
     """
     yield partial(_fold, spark, folder / "warm-up")
     yield partial(_stream, spark, folder / "warm-up")
@@ -81,7 +82,7 @@ def _fold(spark: SparkSession, folder: Path) -> None:
 
 
 def _stream(spark: SparkSession, folder: Path) -> None:
-    """Streams a few rows as the tail does, for Spark's own planning of micro-batches."""
+    """Streams a few rows like a tail, so that Spark's planning of micro-batches is warm."""
     query = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", "1")

@@ -1,4 +1,4 @@
-"""A watch over a function's calls: notes lines, and refuses forbidden calls."""
+"""A watch over a function's calls, which records their lines and refuses forbidden calls."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ _LOOKING_PROPERTIES = ("rdd", "write", "writeStream")
 class Watch:
     """A context that watches the calls of a pipeline's function.
 
-    It notes the line of each significant call, and refuses calls that look at rows.
+    It records the line of each significant call. Raises DeclarationError if the function calls a
+    method that looks at rows.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,9 +1,9 @@
 """The fold of the rows of many keys at once, by a step over whole columns.
 
 The step gets a table with the states of the keys, and a table with the rows of these keys in the
-order of the log. Nothing here runs row by row. Two things are left to the loop over keys
-(step_loop.py): the keys that have a first row in one more partition, and the search for the
-records on which a step fails. That loop calls the same step with one key, by `OneKey`.
+order of the log. No code here runs row by row. The loop over keys (step_loop.py) does two things:
+it folds keys whose first row in a further partition is in this slice, and it searches for the
+records on which a step fails. For this the loop calls the same step with one key, by `OneKey`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _OFFSET = "_offset"
 
 @dataclass(frozen=True, slots=True)
 class FoldedColumns:
-    """The states and emitted rows of many keys, and the input of the keys that are left.
+    """The states and emitted rows of many keys, and the input of the keys that are not folded.
 
-    `left` has the rows and the stored states of these keys, or is None.
+    `left` contains the rows and the stored states of the keys that are not folded, or is None.
     """
 
     states: pa.Table
@@ -41,7 +41,7 @@ class FoldedColumns:
 
 
 class ColumnsStep:
-    """A step over the rows of many keys, whose results are checked."""
+    """A step over the rows of many keys, with the checks of its results."""
 
     def __init__(
         self, table: TableBirth, emitted: TableBirth | None, step: Callable[..., Any]
@@ -57,10 +57,11 @@ class ColumnsStep:
     def run(
         self, keys: pa.Table, held: pa.Table, rows: pa.Table, of: Numbers
     ) -> tuple[pa.Table, pa.Table]:
-        """Returns the states of keys after their rows, and the emitted rows.
+        """Returns the states of the keys after their rows, and the emitted rows.
 
-        `held` are the states before, a row for each of the `keys`. `of` has, for each of the
-        `rows`, the place of its key. Raises Broken if a result does not fit.
+        `held` contains the states before, one row for each of the `keys`. `of` contains, for each
+        row of `rows`, the index of its key in `keys`. Raises Broken if a result of the step does
+        not have the required rows, columns or types.
         """
         states = pa.Table.from_arrays(
             [*keys.columns, *held.columns], schema=pa.schema([*keys.schema, *held.schema])
@@ -104,7 +105,7 @@ class ColumnsStep:
         return self._fitting(self._into, table, self.emitted)
 
     def _fitting(self, name: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Returns a table's columns in the types of a stored table. A missing column is null."""
+        """Returns a table's columns, cast to the types of `schema`. A missing column is null."""
         columns = []
         for field in schema:
             if field.name not in table.column_names:
@@ -126,14 +127,14 @@ class ColumnsStep:
 
 
 class OneKey:
-    """A step over many keys, called with the rows of one key as a step over batches is."""
+    """An adapter that calls a step over many keys like a step over batches of one key."""
 
     def __init__(self, step: ColumnsStep) -> None:
         self._step = step
         self.declared_at = declared_at(step.call)
 
     def __call__(self, state: dict[str, Any], rows: pa.Table) -> list[dict[str, Any]]:
-        """Changes the state in place, and returns the emitted rows."""
+        """Updates `state` with the state after `rows`, and returns the emitted rows."""
         step = self._step
         held = pa.Table.from_pylist([state], schema=step.state)
         keys = rows.select(list(step.keys)).slice(0, 1)
@@ -144,7 +145,7 @@ class OneKey:
 
 
 class ColumnLoop:
-    """The fold of many keys by a step over columns."""
+    """Folds many keys at once by a step over columns."""
 
     def __init__(self, table: TableBirth, step: ColumnsStep) -> None:
         self._table = table
@@ -154,7 +155,8 @@ class ColumnLoop:
     def fold(self, rows: pa.Table, held: pa.Table) -> FoldedColumns:
         """Folds rows into the stored states of their keys, in the order of the log.
 
-        `held` are the table's rows of (at least) the keys of `rows`. The rows may be in any order.
+        `held` contains the table's rows for at least the keys of `rows`. The rows may be in any
+        order.
         """
         if rows.num_rows == 0:
             return FoldedColumns(self._schema.empty_table(), self._step.emitted.empty_table(), None)
@@ -202,7 +204,7 @@ class ColumnLoop:
         first: Numbers,
         last: Numbers,
     ) -> pa.Table:
-        """Returns whole rows of the table, with the place of each key's last row."""
+        """Returns complete rows of the table, with the place of each key's last row."""
         place = rows.select(list(PLACE)).take(pa.array(last))
         columns: dict[str, Any] = {
             **dict(zip(keys.column_names, keys.columns, strict=True)),
@@ -219,7 +221,10 @@ class ColumnLoop:
         )
 
     def _ensure_small(self, states: pa.Table) -> None:
-        """Raises Broken if a state may be too large; the loop over keys then finds which one."""
+        """Raises Broken if a state may be too large.
+
+        The loop over keys then finds out which state is too large.
+        """
         if not self._table.keeps_partitions or states.nbytes <= MOST_BYTES:
             return
         sizes = np.zeros(states.num_rows, np.int64)
@@ -234,7 +239,7 @@ class ColumnLoop:
 
 
 def _split_keys(key_of_state: Numbers, is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Returns a mask of the keys that have a new state, and states in several partitions."""
+    """Returns a mask of the keys with states in several partitions, of which one is new."""
     states_of_key = np.bincount(key_of_state)
     is_left = np.zeros(len(states_of_key), np.bool_)
     is_left[key_of_state[is_new & (states_of_key[key_of_state] > 1)]] = True
@@ -242,9 +247,9 @@ def _split_keys(key_of_state: Numbers, is_new: npt.NDArray[np.bool_]) -> npt.NDA
 
 
 def numbered(tables: Sequence[pa.Table], names: Iterable[str]) -> list[Numbers]:
-    """Numbers the distinct keys of several tables, from 0; nulls match.
+    """Numbers the distinct keys of several tables from 0, and returns an array for each table.
 
-    The tables have the key's columns with the same types.
+    Two nulls are the same key. The tables have the key columns `names` with the same types.
     """
     found: list[Numbers] | None = None
     for name in names:
@@ -282,7 +287,7 @@ def _numbers(table: pa.Table, name: str) -> Numbers:
 def _with_ordered_records(
     rows: pa.Table, order: Numbers, is_same_record: npt.NDArray[np.bool_]
 ) -> Numbers:
-    """Returns the order of rows, with the rows of one record in the order of their values."""
+    """Returns the order of the rows, with rows of the same record sorted by their values."""
     ends = np.flatnonzero(np.diff(np.r_[False, is_same_record, False].astype(np.int8)))
     order = order.copy()
     for begin, end in zip(ends[::2], ends[1::2] + 1, strict=True):
@@ -293,7 +298,10 @@ def _with_ordered_records(
 
 
 def _as_table(returned: Any) -> pa.Table | None:
-    """Returns a table of any library that speaks Arrow as Arrow's, or None for another value."""
+    """Returns the table of any library that supports Arrow as an Arrow table.
+
+    Returns None for any other value.
+    """
     if isinstance(returned, pa.Table):
         return returned
     if type(returned).__module__.partition(".")[0] == "pandas":

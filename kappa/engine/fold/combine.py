@@ -1,14 +1,14 @@
 """Contributions by key in SQL, and the combination of folds that no merge can express.
 
 Each key has a single contribution (law 9). A merge folds contributions into the table
-(kappa/tables/merge.py). The meaning of each kind of fold is in kappa/declare/folds.
+(kappa/tables/merge.py). kappa/declare/folds defines the meaning of each kind of fold.
 
-Folds that no merge can express are sets, top rows and sketches. The stored rows of the touched keys
-are read at the version of the slice before (engine/fold/touched.py) and put beside the slice's
-contributions. One aggregation per key, written once here in Spark's SQL, then gives the table's new
-rows, which are written whole. A small slice is combined by a plan that is made once
-(engine/fold/leaf.py), a large slice by a join. If a single fold of a table needs this, all folds of
-the table are combined; other tables are merged.
+No merge can express sets, top rows and sketches. For such folds, the stored rows of the touched
+keys are read as of the slice before (engine/fold/touched.py), and are joined with the slice's
+contributions. One aggregation per key, defined here in Spark's SQL, then gives the table's new
+rows, which replace the stored rows. A small slice is combined by a plan that is made once
+(engine/fold/leaf.py), a large slice by a join. If one fold of a table needs this, all folds of the
+table are combined. Other tables are merged.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Combiner:
     """The combination of a table's contributions with its stored rows."""
 
     def __init__(self, table: TableBirth, path: str, folder: str) -> None:
-        """Takes the path of the table, and a folder for rows.
+        """Stores the table, its `path`, and a `folder` for the rows of the current slice.
 
-        `folder` is for the rows of the slice that is being folded. Both are paths or URLs.
+        `path` and `folder` are paths or URLs.
         """
         self._table = table
         self._path = path
@@ -44,7 +44,7 @@ class Combiner:
         self._here: _Plan | None = None
 
     def here(self, contributions: pa.Table, version: int) -> pa.Table:
-        """Returns the new rows of a small slice's keys.
+        """Returns the new rows for the keys of a small slice.
 
         `version` is the table's version after the slice before.
         """
@@ -56,9 +56,9 @@ class Combiner:
         )
 
     def at_spark(self, contributions: DataFrame, version: int) -> DataFrame:
-        """Returns the new rows of a large slice's keys.
+        """Returns the new rows for the keys of a large slice.
 
-        The contributions are read twice, so the caller must keep them.
+        Spark reads the contributions twice, so the caller must store them.
         """
         keys = contributions.select(*map(spark_quote, self._table.keys))
         return _combined(
@@ -71,7 +71,7 @@ class Combiner:
 class _Plan:
     """The plan of the combination, made once over two leaves.
 
-    One leaf has the stored rows, and the other leaf has the contributions.
+    One leaf contains the stored rows, and the other leaf contains the contributions.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ def _combined(
 ) -> DataFrame:
     """Returns the table's new rows.
 
-    `stored` are the table's rows, and `contributed` the contributions of the same keys. In a single
-    partition the aggregation needs no exchange.
+    `stored` contains the table's rows, and `contributed` the contributions to the same keys. With
+    `one_partition`, all rows are in a single partition, so the aggregation needs no exchange.
     """
     carried = (
         f"cast({spark_quote(name)} as {kind}) as {spark_quote(name)}"
@@ -125,9 +125,9 @@ def _combined(
 
 
 def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists Spark's SQL that turns the rows of a key into a contribution (laws 4 and 9).
+    """Returns Spark SQL expressions that aggregate the rows of a key into a contribution.
 
-    The aggregation is over the rows of a key. `given` are the columns of these rows, with types.
+    Laws 4 and 9 apply. `given` contains the columns of these rows, with their types.
     """
     types, folds = dict(table.columns), table.folds
     # In the table's order: the order of `fold` depends on the birth certificate's JSON.
@@ -140,7 +140,7 @@ def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def combinations(table: TableBirth) -> tuple[str, ...]:
-    """Lists Spark's SQL that folds all rows of a key into a row.
+    """Returns Spark SQL expressions that fold all rows of a key into one row.
 
     The rows are the stored row and the contributions. Pure.
     """
@@ -154,9 +154,9 @@ def combinations(table: TableBirth) -> tuple[str, ...]:
 
 
 def combined_columns(table: TableBirth) -> tuple[str, ...]:
-    """Lists Spark's SQL for a table's columns, from folded values.
+    """Returns Spark SQL expressions for a table's columns, from the folded values.
 
-    Sums are cast to the stored type, and some columns follow from hidden columns. Pure.
+    Sums are cast to the stored type. Some columns are computed from hidden columns. Pure.
     """
     types = dict(table.columns)
     combined = {

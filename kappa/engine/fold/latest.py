@@ -1,10 +1,11 @@
 """The rows of a latest table: the newest decoded record per key, and truncations.
 
-The rows are found here or in files. A tombstone leaves a hidden row, so that an older record that
-arrives later does not replace the tombstone (law 4). A change that deletes a row also leaves a
-hidden row; the deleted row is not kept. A change that truncates the source's table leaves a hidden
-row of every key that was there before. Such a change must be in a topic of one partition. The
-table's columns are in kappa/tables/shape.py, the condition of the merge in merge.py.
+The records are in this process or in files. A tombstone leaves a hidden row, so that an older
+record that arrives later does not replace the tombstone (law 4). A change that deletes a row also
+leaves a hidden row; the values of the deleted row are not kept. A change that truncates the
+source's table leaves a hidden row for every key that was there before. Such a change must be in a
+topic of one partition. kappa/tables/shape.py defines the table's columns, and merge.py the
+condition of the merge.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _DELETES = frozenset({Fate.TOMBSTONE, Fate.DELETION})
 
 
 def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
-    """Finds the newest decoded record per key, by Arrow."""
+    """Finds the newest decoded record per key, with Arrow."""
     columns = [decoded.column(name).to_pylist() for name in (table.keys[0], *_ORDER, "_fate")]
     newest: dict[object, tuple[tuple[int, int, int], int]] = {}
     for place, (key, log_time, partition, offset, fate) in enumerate(zip(*columns, strict=True)):
@@ -64,11 +65,11 @@ def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
 
 
 def latest_sql(table: TableBirth, decoded: str) -> str:
-    """Returns DuckDB's query for the newest decoded record per key.
+    """Returns the DuckDB query for the newest decoded record per key.
 
-    `decoded` is a query for decoded records of one topic. The query finds a record's place by key,
-    and then the record by the place: so the other columns are read once, and only for the newest
-    record.
+    `decoded` is a query for the decoded records of one topic. The returned query first finds the
+    place of the newest record per key, and then finds the record at that place. So the other
+    columns are read once, and only for the newest record.
     """
     key, deleted = quoted(table.keys[0]), quoted(DELETED)
     kept = f"from ({decoded}) where _fate in ({_listed(_KEPT)}) and {key} is not null"
@@ -91,11 +92,11 @@ def latest_sql(table: TableBirth, decoded: str) -> str:
 def emptied_sql(
     table: TableBirth, latest: str, stored: str, truncated: tuple[int, int, int]
 ) -> str:
-    """Returns the query for a slice with a truncation.
+    """Returns the query for the latest rows of a slice in which the source's table was truncated.
 
-    The source's table was truncated in the slice. `latest` is the query for the latest rows without
-    the truncation, `stored` the query for the keys that the table has, and `truncated` the
-    truncation's log time, partition and offset.
+    `latest` is the query for the latest rows without the truncation. `stored` is the query for the
+    keys in the table. `truncated` contains the log time, the partition and the offset of the
+    truncation.
     """
     key, place = quoted(table.keys[0]), ", ".join(map(str, truncated))
     later = f"row({', '.join(_ORDER)}) > row({place})"
@@ -121,7 +122,7 @@ def _listed(fates: Iterable[Fate]) -> str:
 
 
 def latest_input(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Returns the columns of decoded records that the query reads."""
+    """Returns the columns of decoded records that the query of `latest_sql` reads."""
     of_events = (column for column in table.columns if column[0] != DELETED)
     return *of_events, ("_fate", "tinyint")
 
@@ -131,8 +132,8 @@ def refuse_truncations(
 ) -> None:
     """Rejects truncations that a table of latest rows cannot follow.
 
-    A truncation in a topic of several partitions cannot be followed: nobody knows which changes in
-    the other partitions were made before it. `end` is the end of the slice.
+    These are the truncations in a topic of several partitions: nobody knows which changes in the
+    other partitions were made before the truncation. `end` is the end of the slice.
     """
     latest = {t.latest.name: t.latest for t in pipeline.latest_tables if t.latest is not None}
     for topic in latest.values():
@@ -162,11 +163,12 @@ def refuse_truncations(
 def latest_rows(
     records: SliceRows, topic: Topic, writer: TableWriter, mark: Mark, spark: SparkSession
 ) -> LatestRows | None:
-    """Returns a slice's contributions to the table of a topic's latest rows.
+    """Returns a slice's contributions to the table with a topic's latest rows.
 
     A truncation hides each key that the table has before the slice, and each key that the slice has
-    before the truncation. The hidden keys may be many, so DuckDB finds the keys in files. Raises
-    Broken if nobody knows which changes were made before the truncation.
+    before the truncation. These keys may be many, so DuckDB reads them from files. Raises Broken if
+    the topic has several partitions, since then the order of the changes and the truncation is
+    unknown.
     """
     rows = records.latest(topic, writer.birth)
     truncated = newest_truncation(records.truncations(topic))

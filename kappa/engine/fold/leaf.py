@@ -1,9 +1,9 @@
-"""A file of rows as the leaf of a plan.
+"""A file of rows that is an input (a leaf) of a Spark plan.
 
-Each run of the plan reads the file's present rows. Spark plans an action again for every DataFrame.
-For a small slice, this costs many times as much as the slice's rows. A plan over leaves is made
-once and run for every slice. A plan remembers the length of its files, and a Parquet file is read
-from the end. So the file always has the same length, with a gap before the footer.
+Spark plans every action on a new DataFrame again. For a small slice, planning costs many times as
+much as processing the rows. A plan over leaves is made once and run for every slice; each run reads
+the current rows of the leaves' files. A plan stores the length of its files, and Parquet files are
+read from the end. So the file always has the same length, with a gap before the footer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _TRAILER = 8
 def session_of_leaves(spark: SparkSession) -> SparkSession:
     """Returns a session for plans over leaves.
 
-    The session has no adaptive execution, which would keep the stages that have run. Only the
-    sessions that write tables have adaptive execution. A leaf is read by one task, whatever the
-    length of its gap.
+    The session has no adaptive execution, which would reuse the results of stages that have run.
+    Only sessions that write tables have adaptive execution. A single task reads a leaf, however
+    long the gap in its file is.
     """
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")
@@ -41,12 +41,12 @@ def session_of_leaves(spark: SparkSession) -> SparkSession:
 
 
 class Leaf:
-    """An input of a plan, on a file of its own."""
+    """An input of a plan, stored in a file of its own."""
 
     def __init__(self, address: str, columns: Sequence[tuple[str, str]]) -> None:
-        """Makes a leaf without rows at a path or URL.
+        """Creates a leaf without rows at a path or URL.
 
-        `columns` are (name, Spark's type).
+        `columns` contains pairs of a name and a Spark type.
         """
         self._address = address
         self._columns = columns
@@ -57,15 +57,16 @@ class Leaf:
     def frame(self, spark: SparkSession) -> DataFrame:
         """Returns a frame of the leaf's rows.
 
-        An action over the frame reads the rows that were put last. The frame is valid for as long
-        as `put` returns True.
+        An action on the frame reads the rows that were put last. The frame is valid until a call of
+        `put` returns False.
         """
         return spark.read.schema(spark_ddl(self._columns)).parquet(spark_address(self._address))
 
     def put(self, rows: pa.Table | None) -> bool:
-        """Puts the leaf's rows; None means no rows.
+        """Replaces the leaf's rows; None means no rows.
 
-        Returns True if earlier frames can read the rows. No action may be running.
+        Returns True if earlier frames can read the new rows. No action may be running during the
+        call.
         """
         sink = pa.BufferOutputStream()
         pq.write_table(

@@ -1,11 +1,12 @@
-"""A fold by a step, in the order of the log.
+"""A fold by a step that gets the rows of each key in the order of the log.
 
-The step folds over the state of each key. Small slices are folded in the job itself, large slices
-in Spark's workers, by the same loops: over keys (step_loop.py), or over columns of many keys at
-once (column_loop.py), as the step is declared. The state is the table's row before the slice.
-Emitted rows are committed before the state (engine/slice.py). So a slice that was
-interrupted in between is computed again from the same state (law 1). A step that is woken on time
-folds keys without rows, too: the keys whose time the slice has reached.
+The step updates the state of each key. The job itself folds small slices, and Spark workers fold
+large slices. Both use the same loops: over single keys (step_loop.py), or over columns of many keys
+at once (column_loop.py), depending on the step's declaration. The state of a key is its row in the
+table before the slice. Emitted rows are committed before the states (engine/slice.py). So a slice
+that was interrupted between the two commits is computed again from the same states (law 1). A step
+that is woken at times is also called for keys without rows in the slice, if the slice has reached
+the time for which the step asked.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ _PART_ROWS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """The rows that a step makes of a slice, and the step's failures.
+    """The rows that a step makes from a slice, and the step's failures.
 
-    The `rows` are by table. `failed` are failing records. `noted` are records that are folded and
-    yet have a row in the rejects. `is_unsure` means that the step failed on some record of a batch.
-    If records have failed, the rows are not the rows of the slice.
+    `rows` are by table. `failed` contains the failing records. `noted` contains records that are
+    folded but also get a row in the rejects table. `is_unsure` means that the step failed on an
+    unknown record of a batch. If records have failed, `rows` are not the final rows of the slice.
     """
 
     rows: Mapping[str, ContributedRows]
@@ -74,7 +75,7 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class OrderedFold:
-    """A table that a step folds, and the table of emitted rows.
+    """A table that a step folds, with the table of the rows that the step emits.
 
     `emitted` is None if the step emits no rows.
     """
@@ -91,7 +92,7 @@ class OrderedFold:
     def of_pipeline(
         cls, pipeline: Pipeline, tables: Mapping[str, TableBirth]
     ) -> tuple[OrderedFold, ...]:
-        """Lists a pipeline's ordered folds, over a build's tables."""
+        """Returns the ordered folds of a pipeline, with the tables of a build."""
         steps = [
             (table.name, table.ordered) for table in pipeline.tables if table.ordered is not None
         ]
@@ -109,11 +110,11 @@ class OrderedFold:
 
     @property
     def made(self) -> tuple[TableBirth, ...]:
-        """Lists the tables that the fold makes, in the order of commits."""
+        """Returns the tables that get rows from the fold, in the order of their commits."""
         return (self.table,) if self.emitted is None else (self.emitted, self.table)
 
     def _loop(self, clocks: Clocks, judging: Judging) -> StepLoop:
-        """Returns a loop over keys that has folded no key yet."""
+        """Returns a new loop over keys."""
         step: Step | Sessions = self.step
         if self.over is Over.KEYS:
             step = OneKey(self._columns_step())
@@ -137,13 +138,14 @@ class OrderedFold:
         *,
         moved: Callable[[], None] = lambda: None,
     ) -> Stepped:
-        """Folds a small slice.
+        """Folds a small slice in this process.
 
-        Returns emitted rows and whole rows of states, by table. `held` are the table's rows of (at
-        least) the keys of `rows`, and of the keys that are due at the slice's end. `clocks` are the
-        log times there. `moved` is called at each key and row, or for all keys at once. A step over
-        many keys is called key by key if it fails, or where records are judged: the record on which
-        it fails is then known.
+        Returns the emitted rows and the complete rows of the states, by table. `held` contains at
+        least the table's rows for the keys of `rows`, and for the keys that are due at the slice's
+        end. `clocks` contains the log times at the slice's end. `moved` is called for each key and
+        row, or once for all keys. If a step over many keys fails, or if records are judged, the
+        step is called key by key, so that the failing record is known. Raises Broken if a step
+        fails with several keys but with no single key.
         """
         if self.over is not Over.KEYS or judging != _FAST:
             return self._by_key(rows, held, clocks, judging, moved)
@@ -175,7 +177,10 @@ class OrderedFold:
     def _by_columns(
         self, rows: pa.Table, held: pa.Table, clocks: Clocks, moved: Callable[[], None]
     ) -> Stepped:
-        """Folds the rows of all keys at once, but for the keys that the loop leaves."""
+        """Folds the rows of all keys at once.
+
+        The keys that ColumnLoop leaves out are folded key by key.
+        """
         found = ColumnLoop(self.table, self._columns_step()).fold(rows, held)
         made = {self.table.name: found.states}
         if self.emitted is not None:
@@ -222,9 +227,9 @@ class OrderedFold:
         folder: str,
         judging: Judging = _FAST,
     ) -> Stepped:
-        """Folds a large slice as `here` does, by Spark's workers.
+        """Folds a large slice on Spark workers. The result equals that of `here`.
 
-        The workers write files in `folder`. `held` are all rows of the table.
+        The workers write files in `folder`. `held` contains all rows of the table.
         """
         keys = [F.col(spark_quote(key)) for key in self.table.keys]
         states = held.select(
@@ -259,9 +264,9 @@ class OrderedFold:
     def parts(
         self, batches: Iterable[pa.RecordBatch], clocks: Clocks, judging: Judging
     ) -> Iterator[Stepped]:
-        """Folds batches of `at_spark`; yields the results in parts.
+        """Folds the batches of a task of `at_spark`, and yields the results in parts.
 
-        All rows of a key come together: its states first, then its rows in the order of the log.
+        All rows of a key are together: first its states, then its rows in the order of the log.
         """
         if self.over is Over.KEYS and judging == _FAST:
             yield from self._parts_by_columns(batches, clocks)
@@ -278,9 +283,10 @@ class OrderedFold:
     def _parts_by_columns(
         self, batches: Iterable[pa.RecordBatch], clocks: Clocks
     ) -> Iterator[Stepped]:
-        """Folds whole keys together, so many that a part has about _PART_ROWS rows.
+        """Folds the rows of many keys at once, in parts of about _PART_ROWS rows.
 
-        If a key has more rows, the states after its first rows are the states before the others.
+        A part contains whole keys. If a key has more rows than a part, the key is folded in several
+        parts: the states after one part are the states before the next part.
         """
         columns, names = arrow_schema(self.table.columns), (*self.table.keys, PARTITION)
         none = columns.empty_table()
@@ -305,7 +311,7 @@ class OrderedFold:
     def _read(
         spark: SparkSession, table: TableBirth, folder: str, names: Sequence[str]
     ) -> DataFrame:
-        """Returns a table's rows from the tasks' files of these names."""
+        """Returns a frame of a table's rows in the tasks' files with these names."""
         ddl = spark_ddl(table.columns)
         if not names:
             return spark.createDataFrame([], ddl)
@@ -322,10 +328,11 @@ def _fold_into(
     buckets: Sequence[tuple[str, StorageSettings]],
     judging: Judging,
 ) -> Iterator[pa.RecordBatch]:
-    """Folds a task's keys into a file per table.
+    """Folds the keys of a task into one file per table.
 
-    Each key's state comes before the key's rows. Yields the name of the files, and the failures. If
-    a task is taken for lost, its second attempt writes files of other names.
+    In `batches`, the states of a key come before its rows. Yields one row with the name of the
+    files and the failures. If a task is considered lost, its second attempt writes files with other
+    names.
     """
     open_buckets(buckets)
     name = f"{secrets.token_hex(8)}.parquet"
@@ -372,7 +379,8 @@ def _by_key(
 ) -> Iterator[tuple[Key, list[Row], Iterator[Row]]]:
     """Yields each key that has rows, with the key's states and rows.
 
-    The rows keep the given order. With `and_others`, also yields the keys that have only states.
+    The rows stay in the given order. With `and_others`, keys that have only states are also
+    yielded.
     """
     for key, found in groupby(
         (each for batch in batches for each in batch.to_pylist()),
@@ -393,9 +401,10 @@ def _by_key(
 def _in_parts(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str]
 ) -> Iterator[tuple[pa.Table, bool]]:
-    """Yields the rows of batches in parts, and False if the rows of a part's last key go on.
+    """Yields the rows of the batches in parts, each with True if the part ends at the end of a key.
 
-    Only a part of a single key goes on, and never within a record.
+    The second value is False if further rows of the part's last key follow in the next part. Then
+    the part has a single key, and it ends at the end of a record.
     """
     waiting = list[pa.RecordBatch]()
     for batch in batches:
@@ -412,9 +421,10 @@ def _in_parts(
 
 
 def _last_border(rows: pa.Table, keys: Sequence[str]) -> tuple[int, bool]:
-    """Returns the number of rows before the last key, and True; of a single key, before a record.
+    """Returns the number of rows before the last key, and True.
 
-    Returns 0 if all rows are of one record.
+    If all rows have the same key, returns the number of rows before the last record, and False.
+    This number is 0 if all rows belong to one record.
     """
     if end := _last_begins(rows, keys):
         return end, True
@@ -429,14 +439,14 @@ def _last_begins(rows: pa.Table, names: Sequence[str]) -> int:
 
 
 def _structs(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
-    """Returns the structs of a column that are not null, as a table."""
+    """Returns the structs in a column as a table, without nulls."""
     column = rows.column(name)
     found = column.filter(pc.is_valid(column)).combine_chunks()
     return pa.Table.from_arrays(found.flatten(), names=schema.names).cast(schema)
 
 
 def _others(states: pa.Table, newer: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Returns the states without a newer state of the same key and partition."""
+    """Returns the states for which `newer` has no state with the same key and partition."""
     numbers, newer_numbers = numbered([states, newer], names)
     return states.filter(pa.array(~np.isin(numbers, newer_numbers)))
 

@@ -1,9 +1,9 @@
 """Kappa's own step for sessions, over the columns of many keys at once.
 
-The stored session of a key is taken for a row before the key's rows. Then a session is a run of
-rows, and begins where the time is more than the gap after the greatest time so far. So each value
-of a session is one aggregation over its run. Sums add in the order of the log, so sums of doubles
-do not depend on the slices either.
+The stored session of a key is handled as a row before the key's rows. A session is a run of rows. A
+new run begins where the time is more than the gap after the greatest time so far. So each value of
+a session is one aggregation over its run. Sums are added in the order of the log, so sums of
+doubles do not depend on the slices either.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _RUN = "run"
 
 
 class SessionStep:
-    """The step of `sessions`."""
+    """Kappa's own step, which computes the sessions of a `sessions` declaration."""
 
     def __init__(self, declared: Sessions, keys: tuple[str, ...], emitted: tuple[str, ...]) -> None:
-        """Takes the declaration, the table's keys, and the columns of the emitted table."""
+        """Stores the declaration, the table's keys, and the columns of the emitted table."""
         self._declared = declared
         self._gap = min(1000 * declared.gap_ms, _LONGEST_MICROS)
         self._keys = keys
@@ -51,7 +51,7 @@ class SessionStep:
         return Path(self._declared.source.file), self._declared.source.line
 
     def __call__(self, states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """Returns the open session of each key after its rows, and the sessions that ended."""
+        """Returns the open session of each key after its rows, and the sessions that have ended."""
         rows = rows.filter(pc.is_valid(rows.column(self._declared.at)))
         has_session = pc.is_valid(states.column(SINCE)).to_numpy()
         runs = _Runs(
@@ -91,7 +91,7 @@ class SessionStep:
     def _folded(
         self, name: str, fold: Fold, stored: pa.Table, rows: pa.Table, runs: _Runs
     ) -> pa.Array:
-        """Returns a folded column's value in each session."""
+        """Returns the value of a folded column for each session."""
         kept = stored.column(name)
         if isinstance(fold, Count):
             counted = (
@@ -115,9 +115,10 @@ class SessionStep:
 
 
 def _ensure_sums_fit(name: str, values: Numbers, runs: _Runs) -> None:
-    """Raises Broken if a sum of whole numbers leaves its type after any row of a session.
+    """Raises Broken if a sum of integers overflows its type after any row of a session.
 
-    A slice may end after any row. The runs whose values are too small for that are most of them.
+    All rows are checked, since a slice may end after any row. Most runs have values so small that
+    no sum can overflow; these runs are not checked row by row.
     """
     if not len(values):
         return
@@ -129,12 +130,13 @@ def _ensure_sums_fit(name: str, values: Numbers, runs: _Runs) -> None:
 
 
 class _Runs:
-    """The runs of rows that are a session each: the order of the rows, and where runs begin."""
+    """The runs of rows, one run per session: the order of the rows, and the begins of the runs."""
 
     def __init__(self, keys: Numbers, times: Numbers, gap: int) -> None:
-        """Takes the place of the key and the time of each row, in microseconds.
+        """Finds the runs. `keys` has the index of each row's key, `times` its time in microseconds.
 
-        The rows of a key are in the order of the log, its stored session first.
+        The rows of a key are in the order of the log, after the key's stored session. A time more
+        than `gap` after the greatest time so far begins a new run.
         """
         self.order = np.argsort(keys, kind="stable")
         self.key = keys[self.order]
@@ -149,7 +151,10 @@ class _Runs:
         self._number = np.cumsum(begins) - 1
 
     def aggregated(self, values: pa.ChunkedArray, how: str) -> pa.ChunkedArray:
-        """Returns an aggregate of each run's values, in the runs' order."""
+        """Returns an aggregate of each run's values, in the order of the runs.
+
+        `how` is the name of Arrow's aggregate function.
+        """
         table = pa.table({_RUN: self._number, "value": values})
         return (
             table.group_by(_RUN, use_threads=False)
@@ -158,7 +163,10 @@ class _Runs:
         )
 
     def picked(self, is_there: npt.NDArray[np.bool_], *, is_first: bool) -> pa.Array:
-        """Returns the place of each run's first or last value that is there; null if none is."""
+        """Returns the index of each run's first or last value for which `is_there` is True.
+
+        The index is null if the run has no such value.
+        """
         places = np.arange(len(is_there))
         if not len(places):
             return pa.array(places)
@@ -170,7 +178,7 @@ class _Runs:
 
 
 def _greatest_so_far(keys: Numbers, times: Numbers) -> Numbers:
-    """Returns the greatest time so far within each key; the keys are in order."""
+    """Returns the greatest time so far within each key. The keys must be sorted."""
     is_same_key = keys[1:] == keys[:-1]
     if not (is_same_key & (times[1:] < times[:-1])).any():
         return times
@@ -182,7 +190,7 @@ def _greatest_so_far(keys: Numbers, times: Numbers) -> Numbers:
 
 
 def _one_spelling(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns values with null for NaN and 0.0 for -0.0, as all folds take them."""
+    """Returns the values with NaN as null and -0.0 as 0.0, as all folds treat them."""
     if not pa.types.is_floating(values.type):
         return values
     zero = pa.scalar(0, values.type)

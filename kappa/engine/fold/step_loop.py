@@ -1,15 +1,15 @@
 """The loop that calls a step key by key, and checks the results.
 
-A step takes the rows of a key singly or in batches, in the order of the log. A step over many keys
-is called here only for some keys, with one key each (column_loop.py). A step that asks to be
-woken at a time is called between two records, as soon as the log of the key's partition has reached
-that time. The log alone decides the place of the call: the key's next record, or the end of the
-slice, which gives the state that the next record would have met.
+A step gets the rows of a key singly or in batches, in the order of the log. A step over many keys
+is called here only for some keys, and gets one key at a time (column_loop.py). If a step asks to be
+woken at a time, it is called as soon as the log of the key's partition has reached that time. The
+log alone decides when the call is made: before the key's next record, or at the end of the slice.
+In both cases the state afterwards is the state with which the next record is folded.
 
-Records of different partitions have no order between them, and slices decide which arrive first. So
-a key that has records in several partitions has a state for each, and the records of the other
-partitions change nothing in it. Readers see the state of the least partition, which is the same for
-any slicing. The rejects table has a row for each of the other states.
+Records of different partitions have no order between them, and slices decide which records arrive
+first. So a key with records in several partitions has a separate state for each partition. Readers
+see the state of the lowest partition, so the slicing does not matter. The rejects table has a row
+for each of the other states.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class FailedStep(NamedTuple):
-    """A record that a step fails on, the line of code, and the error.
+    """A record on which a step fails, with the line of the user's code and the error.
 
-    The line is of the user's code. If the step fails when woken, the record is the last record of
-    the key, and `woken_at` is the time that the step had asked for, in microseconds since 1970. If
-    readers do not see a state, the record is the first record of the state, and there is no line.
+    If the step fails when it is woken, the record is the last record of the key, and `woken_at` is
+    the time for which the step had asked, in microseconds since 1970. If readers do not see a
+    state, the record is the first record of the state, and the line is empty.
     """
 
     topic: str
@@ -85,12 +85,12 @@ class FailedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """The treatment of the records on which a step fails.
+    """The treatment of records on which a step fails.
 
-    With `notes`, failures are noted and not raised. With `one_by_one`, a batch has one row.
-    `without` are the places of records that are to have no effect: each record is then tried alone,
-    and undone if the step fails on the record or if `without` has its place. If it is None, nothing
-    is undone.
+    With `notes`, failures are collected instead of raised. With `one_by_one`, a batch has one row.
+    `without` contains the places of records that must have no effect. If it is not None, each
+    record is tried separately, and its effect is undone if the step fails on the record or if
+    `without` contains its place. If it is None, nothing is undone.
     """
 
     notes: bool = False
@@ -99,16 +99,17 @@ class Judging:
 
 
 class StepLoop:
-    """The loop over keys, which keeps the resulting rows until they are taken.
+    """The loop over keys. It stores the resulting rows until `take` is called.
 
-    If failures are noted, a key ends at the first record that the step fails on: the slice must be
-    folded again without that record. In a batch the failing record is not known: `is_unsure` is
-    set. Where records are tried alone, a key continues after a failing record, as if that record
-    did not exist.
+    If failures are collected, the fold of a key ends at the first record on which the step fails:
+    the slice must be folded again without that record. If the step fails on a batch of several
+    records, the failing record is unknown, and `is_unsure` becomes True. If records are tried
+    separately, the fold of a key continues after a failing record, as if that record did not exist.
 
-    `noted` has records that are folded. A failure of a step that is woken is noted there. The key's
-    state is then the state before, and asks for no time. So that state does not depend on where a
-    slice ends. The first record of each state that readers do not see is noted there, too.
+    `noted` contains records that are folded nevertheless. If a step fails when it is woken, the
+    key's last record is added to `noted`, and the key gets the state before the call, without a
+    time to be woken. So the state does not depend on where a slice ends. The first record of each
+    state that readers do not see is also added to `noted`.
     """
 
     def __init__(
@@ -121,10 +122,10 @@ class StepLoop:
         clocks: Clocks,
         judging: Judging = Judging(),  # a frozen value
     ) -> None:
-        """Takes the tables, the step, and the form of its input.
+        """Stores the tables, the step, and the form of the step's input.
 
         `emitted` is the table of emitted rows, or None. `on_time` is the column with the time at
-        which the step asks to be woken, and `clocks` are the log times at the end of the slice.
+        which the step asks to be woken. `clocks` contains the log times at the end of the slice.
         """
         self.failed: list[FailedStep] = []
         self.noted: list[FailedStep] = []
@@ -165,8 +166,8 @@ class StepLoop:
     def fold(self, key: Key, held: Iterable[Row], rows: Iterable[Row]) -> None:
         """Folds the rows of one key into its states.
 
-        The rows are in the order of the log. `held` are the table's rows of the key: if `rows` has
-        any row, `held` has all rows of the key. There may be no rows if the step can be woken.
+        The rows are in the order of the log. `held` contains the table's rows for the key; all of
+        them if `rows` is not empty. `rows` may be empty if the step can be woken.
         """
         states = {row[PARTITION]: row for row in held}
         made: dict[int, Row | None] = {}
@@ -185,10 +186,12 @@ class StepLoop:
     def _hide_states(
         self, key: Key, states: Mapping[int, Row], changed: Mapping[int, Row]
     ) -> dict[int, Row]:
-        """Hides all states of a key but that of the least partition, and notes hidden states.
+        """Hides all states of a key except the state of the lowest partition.
 
-        `states` are all states before, and `changed` the states after, some of which are new.
-        Returns the states to write.
+        The first record of each newly hidden state is added to `noted`.
+
+        `states` contains all states before the slice. `changed` contains the states after the
+        slice, some of which are new. Returns the states that must be written.
         """
         after = {**states, **changed}
         shown, before = min(after), min(states, default=None)
@@ -203,9 +206,9 @@ class StepLoop:
         return written
 
     def _fold_partition(self, key: Key, held: Row | None, rows: Iterable[Row]) -> Row | None:
-        """Folds the rows of a key in one partition into their state; None means no state yet.
+        """Folds the rows of a key in one partition into the state `held`; None means no state yet.
 
-        Returns the table's row, or None if the state stays as it is.
+        Returns the new row of the table, or None if the state does not change.
         """
         state = (
             dict.fromkeys(self._state)
@@ -257,8 +260,8 @@ class StepLoop:
     ) -> tuple[int | None, Key | None]:
         """Folds the rows of a key record by record.
 
-        Undoes the records that fail or are left out. Returns the offset of the first record that
-        has an effect, and the place of the last one.
+        Undoes the records on which the step fails, and the records in `without`. Returns the offset
+        of the first record that has an effect, and the place of the last record that has an effect.
         """
         first: int | None = None
         for place, found in groupby(rows, key=place_of):
@@ -288,14 +291,14 @@ class StepLoop:
     def _ensure_emitted_fit(self, since: int) -> None:
         """Raises Broken if an emitted row does not fit its table.
 
-        The rows from the number `since` on are checked.
+        The emitted rows from the index `since` on are checked.
         """
         if self._emitted_table is not None and self._count_emitted() > since:
             table = self._emitted_table
             self._as_table(table, arrow_schema(table.columns), self._rows[self._into][since:])
 
     def _undo(self, state: dict[str, Any], before: Mapping[str, Any], emitted: int) -> None:
-        """Restores the state before, and forgets rows emitted since then."""
+        """Restores the state `before`, and deletes the rows that were emitted since then."""
         state.clear()
         state.update(before)
         if self._into:
@@ -310,7 +313,7 @@ class StepLoop:
         self.failed.append(FailedStep(topic, partition, offset, *self._failure(error)))
 
     def _failure(self, error: Exception, where: str = "") -> tuple[str, str]:
-        """Returns the line of the user's code and the error, for people."""
+        """Returns the line of the user's code and the text of the error, for display."""
         file, declared_line = self._declared_at
         # As in a project: its modules are beside or below the folder of its pipelines.
         project = file.parent.parent
@@ -330,11 +333,11 @@ class StepLoop:
         return f"{raised_in.relative_to(project)}:{line}", said[:_LONGEST]
 
     def _wake(self, state: dict[str, Any], key: Key, at: Key | None, log_time: int) -> bool:
-        """Calls the step for each time it asked for up to this log time.
+        """Calls the step for each time up to `log_time` for which the step asked.
 
         Returns True if the step was called. `at` is the place of the key's last record. If failures
-        are not noted, raises the step's own error, and Broken if the step asks for the same time
-        again, or for an earlier time.
+        are not collected, raises the step's own error, or Broken if the step asks again for the
+        same or an earlier time.
         """
         assert self._on_time is not None
         is_woken = False
@@ -375,7 +378,7 @@ class StepLoop:
         return self._notes and self._table.keeps_partitions
 
     def _ensure_one_partition(self, key: Key, known: Iterable[int], partition: int) -> None:
-        """Raises Broken if a key has rows in another partition, too."""
+        """Raises Broken if a key has rows or states in a partition other than `partition`."""
         other = next((each for each in known if each != partition), None)
         if other is not None:
             raise Broken(
@@ -396,13 +399,14 @@ class StepLoop:
         )
 
     def is_full(self, table: TableBirth) -> bool:
-        """Returns True if so many rows are waiting that they should be taken."""
+        """Returns True if so many rows are stored that `take` should be called."""
         return len(self._rows[table.name]) >= _BATCH_ROWS
 
     def take(self, table: TableBirth) -> pa.Table:
-        """Returns a table's rows made since the last call.
+        """Returns the rows of a table that were made since the last call, and deletes them here.
 
-        Forgets the rows. Raises Broken if a value does not fit its column.
+        Raises Broken if a value does not fit its column. If failures are collected, an emitted row
+        that does not fit is left out, and the failure of its record is collected.
         """
         rows, self._rows[table.name] = self._rows[table.name], []
         schema, places = arrow_schema(table.columns), []
@@ -422,7 +426,7 @@ class StepLoop:
         )
 
     def _fitting(self, table: TableBirth, rows: list[Row], places: list[Place]) -> list[Row]:
-        """Returns the emitted rows that fit, and notes the other records."""
+        """Returns the emitted rows that fit the table, and collects the other rows as failures."""
         schema, fitting = arrow_schema(table.columns), []
         for row, place in zip(rows, places, strict=True):
             try:
@@ -442,7 +446,10 @@ class StepLoop:
             raise self._unfit(table, field, error) from error
 
     def _returned(self, field: pa.Field, value: Any) -> tuple[Any, int]:
-        """Returns a value of the state as the table would return it, and its bytes."""
+        """Returns a value of the state as the table would return it, and its size in bytes.
+
+        Raises Broken if the value does not fit the column.
+        """
         found = self._array(self._table, field, [value])
         try:
             return found.to_pylist()[0], found.nbytes
@@ -458,7 +465,10 @@ class StepLoop:
         )
 
     def _step(self, state: dict[str, Any], batch: Sequence[Row], key: Key) -> None:
-        """Calls the step with rows, or None to wake it; checks the result."""
+        """Calls the step with rows, or with None to wake the step, and checks the result.
+
+        Raises the step's own error. Raises Broken if the emitted rows or the state do not fit.
+        """
         # A step that is woken has no row to take its key from; the step's changes to the key are
         # not kept.
         known = () if self._on_time is None else self._table.keys
@@ -539,9 +549,9 @@ class StepLoop:
 
 
 def _ordered_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yields the rows of a partition, in its order.
+    """Yields the rows of a partition in their order in the log.
 
-    The order of a record's rows does not depend on the order of arrival.
+    The order of rows of the same record does not depend on the order in which they arrive.
     """
     for _, found in groupby(rows, key=place_of):
         same = list(found)
@@ -549,12 +559,12 @@ def _ordered_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def row_order(row: Row) -> str:
-    """Returns the place of a row among the rows of one record, as a text that can be compared."""
+    """Returns a text by which the rows of the same record are sorted."""
     return repr(sorted(row.items()))
 
 
 def declared_at(step: Any) -> tuple[Path, int]:
-    """Returns the file and the line of a step: the user's function, or a step of Kappa's."""
+    """Returns the file and the line of a step, which is the user's function or Kappa's own."""
     if isinstance(step, FunctionType):
         return Path(step.__code__.co_filename), step.__code__.co_firstlineno
     found: tuple[Path, int] = step.declared_at
@@ -562,9 +572,9 @@ def declared_at(step: Any) -> tuple[Path, int]:
 
 
 def _micros(time: datetime) -> int:
-    """Returns microseconds since 1970.
+    """Returns a time as microseconds since 1970.
 
-    Log times may be beyond the range of a datetime.
+    Log times are compared as integers, since they may be beyond the range of a datetime.
     """
     return (time - EPOCH) // MICROSECOND
 

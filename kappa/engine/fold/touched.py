@@ -1,8 +1,9 @@
 """The rows of a table that a slice touches, at one version.
 
 A slice touches the rows of its keys, and the rows that are due. A slice reads tables at the
-versions of the slice before, never at the newest versions (law 1). The caller gives the version,
-and must not call for a table that has the slice already. Keys match null-safely (law 9).
+versions of the slice before, never at the newest versions (law 1). The caller passes the version,
+and must not call these functions for a table to which the slice is already committed. Null keys
+match null keys (law 9).
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _BOUNDED = (pa.types.is_integer, pa.types.is_date, pa.types.is_string)
 
 
 def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> pa.Table:
-    """Returns the rows at a version that have a wanted key.
+    """Returns the rows of a version with a wanted key.
 
     `columns` are the columns to return. `keys` has exactly the table's key columns, with the same
     types; a null is a key like any other. Row groups whose bounds exclude every key are not read.
-    For other row groups, the keys are read first: memory is needed only for the rows found, and for
-    some thousand more.
+    In the other row groups, the key columns are read first. So only the rows found, and some
+    thousand other rows, are in memory.
     """
     schema = arrow_schema(columns)
     among = _Among(keys)
@@ -62,10 +63,11 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
 def due_rows(
     path: str, version: int, columns: Columns, on_time: str, clocks: Clocks, *, at_most: int
 ) -> pa.Table | None:
-    """Returns the rows whose time their partition has reached.
+    """Returns the rows whose time in column `on_time` their partition's log time has reached.
 
-    `columns` are the columns to return. The time is in column `on_time`. Returns None if more than
-    `at_most` rows are due. Usually no row is due, and the row groups' bounds show that.
+    `columns` are the columns to return. `clocks` contains the log times. Returns None if more than
+    `at_most` rows are due. Usually no row is due, and the bounds of the row groups suffice to know
+    this.
     """
     schema, due = arrow_schema(columns), _Due(on_time, clocks)
     found: list[pa.RecordBatch] = []
@@ -83,8 +85,8 @@ def touched_frame(
 ) -> DataFrame:
     """Returns a frame of the rows that `touched_rows` finds.
 
-    The keys are a frame of Spark's and may be repeated. The frame reads exactly the files of that
-    version.
+    `keys` is a Spark frame and may contain duplicates. The returned frame reads exactly the files
+    of that version.
     """
     stored = stored_frame(spark, path, version, columns)
     match = reduce(
@@ -95,7 +97,10 @@ def touched_frame(
 
 
 def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns) -> DataFrame:
-    """Returns a frame of all rows at a version, by exactly its files."""
+    """Returns a frame of all rows of a version.
+
+    The frame reads exactly the files of that version.
+    """
     read = files(path, version, None)
     return (
         spark.read.schema(spark_ddl(columns)).parquet(*map(spark_address, read))
@@ -128,11 +133,12 @@ def _matching_batches(
 
 
 class _Among:
-    """A set of wanted keys, which finds the rows that have a wanted key.
+    """A set of wanted keys that finds the rows with a wanted key.
 
-    A row's key becomes a number, column by column. The number is the place of the column's value
-    among the wanted values, and then the place of that pair among the wanted pairs. So nulls match,
-    and the numbers stay below the square of the number of keys.
+    The key of a row is turned into a number, column by column. For the first column, the number is
+    the index of the value among the wanted values. For each further column, the number is the index
+    of the pair (number so far, value) among the wanted pairs. So nulls match nulls, and the numbers
+    stay below the square of the number of keys.
     """
 
     def __init__(self, keys: pa.Table) -> None:
@@ -147,9 +153,10 @@ class _Among:
             places = pc.index_in(paired, self._pairs[-1])
 
     def may_be_in(self, group: Any) -> bool:
-        """Returns False if a row group's bounds exclude every key.
+        """Returns False if the bounds of a row group exclude every key.
 
-        The bounds of any column are enough. `group` is the row group's Parquet metadata.
+        It is enough if the bounds of one column exclude all keys. `group` is the Parquet metadata
+        of the row group.
         """
         columns = {
             group.column(number).path_in_schema: group.column(number)
@@ -161,7 +168,7 @@ class _Among:
         )
 
     def of(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """Returns a mask of the rows that have a wanted key."""
+        """Returns a mask of the rows with a wanted key."""
         rows = rows.select(self.names).cast(self._schema)
         places = pc.index_in(rows.column(0), self._values[0])
         for name, values, pairs in zip(self.names[1:], self._values[1:], self._pairs, strict=True):
@@ -171,7 +178,7 @@ class _Among:
 
 
 class _Due:
-    """The condition that a row's time is not after its partition's log time."""
+    """A condition for rows that are due: the row's time is not after its partition's log time."""
 
     def __init__(self, on_time: str, clocks: Clocks) -> None:
         self._schema = arrow_schema([(on_time, "timestamp"), *PLACE_COLUMNS[:2]])
@@ -184,7 +191,7 @@ class _Due:
         self._last = max((pc.max(micros).as_py() for _, _, micros in self._reached), default=None)
 
     def may_be_in(self, group: Any) -> bool:
-        """Returns False if a row group's bounds exclude due rows."""
+        """Returns False if the bounds of a row group exclude due rows."""
         found = [group.column(number) for number in range(group.num_columns)]
         statistics = next(
             column.statistics for column in found if column.path_in_schema == self.names[0]

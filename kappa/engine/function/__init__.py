@@ -1,17 +1,17 @@
-"""The user's function over a decoded slice.
+"""The user's function, applied to a decoded slice.
 
-Results are contributions, and the records that the function fails on. This package commits nothing
-and publishes nothing. Read in this order:
+The results are contributions, and the records on which the function fails. This package commits and
+publishes nothing. Read the modules in this order:
 
-- `decoded_rows.py`: rows of decoded records, picked and rejected.
-- `contribution.py`: the function, checked against the tables of a build, and its contributions; the
-  function as a plan that is run for every small slice.
-- `function_rows.py`: the function of a build, run on slice after slice, and its judgement.
-- `refused.py`, `expired.py`: records that become rejects, and records that come too late for rows
-  that are gone.
-- `redriven.py`: the redriven records that are folded.
-- `culprits.py`: the records that the function fails on, found by ever fewer.
-- `trial.py`: the function over few rows at a time, in the session's own JVM, without a job.
-- `failure.py`: the line and the error of a function that failed.
-- `trouble.py`: Spark's errors in our words.
+- decoded_rows.py: selecting and rejecting decoded records
+- contribution.py: the function, its check against a build's tables, its contributions, and the
+  plan that runs the function for every small slice
+- function_rows.py: the function of a build on successive slices, and the records it rejects
+- refused.py, expired.py: records that become rejects, and records that come too late since their
+  rows have expired
+- redriven.py: the redriven records that are folded
+- culprits.py: the search for the records on which the function fails
+- trial.py: the function on a few rows at a time, in the session's own JVM, without a job
+- failure.py: the line and the error of a function that failed
+- trouble.py: Spark's errors in Kappa's words
 """

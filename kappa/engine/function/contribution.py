@@ -1,15 +1,15 @@
 """The contributions of a slice: the function's rows, folded by key.
 
-The user's function runs on decoded rows and is checked against the build's tables. If the function
-raises, or returns other columns than the build was born with, the job stops with the user's line.
-The same slice would fail again.
+The user's function runs on decoded rows, and its result is checked against the build's tables. If
+the function raises an error, or returns other columns than at the build's birth, the job stops with
+an error that names the user's line, since the same slice would fail again.
 
 Small slices run through a plan that is made once. Spark takes some 200 ms to call the function, to
 analyse and to plan, and some 30 ms to run the plan. Freshness depends on these times. The same plan
-gives other rows each time because of its leaves (engine/fold/leaf.py). Spark keeps nothing from one
-run to the next, since the plan has no exchange and no cache, which a row-by-row function does not
-need. If a function reads a clock or uses random numbers, and was let through, the function is
-planned again for each slice: Spark computes that part when planning.
+computes new rows in each run because its leaves read other rows (engine/fold/leaf.py). Spark stores
+nothing between the runs: a row-by-row function needs no exchange and no cache, and the plan has
+none. A function that reads a clock or uses random numbers, and was accepted nevertheless, is
+planned again for each slice, since Spark computes such values when it plans.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _KEEPING = ("Exchange", "InMemoryTableScan", "AdaptiveSparkPlan")
 
 
 class Function:
-    """A pipeline's function, checked against a build's tables."""
+    """A pipeline's function, with the check of its result against a build's tables."""
 
     def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth]) -> None:
         self._pipeline = pipeline
@@ -61,11 +61,11 @@ class Function:
     ) -> dict[str, DataFrame]:
         """Returns a frame for each table of the function.
 
-        If rows expire, another frame has the expired rows. Nothing is computed yet. A frame has
-        rows to append unchanged, one row per key to fold in, or the rows that a step folds. The
-        expired rows are EXPIRED's (expired.py). `inputs` has a frame per parameter; with
-        `one_partition` each result is computed in a single partition. Raises Broken with the user's
-        line.
+        If rows expire, another frame, named EXPIRED, contains the expired rows (expired.py).
+        Nothing is computed yet. A frame contains rows to append unchanged, one row per key to fold
+        in, or the rows that a step folds. `inputs` contains a frame per parameter. With
+        `one_partition`, each result is computed in a single partition. Raises Broken, which names
+        the user's line, if the function fails or returns other tables or columns.
         """
         returned = self._called(inputs)
         given = {
@@ -140,9 +140,9 @@ class Function:
 
 
 def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Returns the columns that a frame has and uses of each file.
+    """Returns the columns that a frame has and uses, for each file that it reads.
 
-    Each pair has the names of the file's columns, and the names of the used columns.
+    Each pair contains the names of the file's columns, and the names of the used columns.
     """
     # The plan is of another frame than the frame that runs: a plan that was made before `persist`
     # would never read the persisted rows.
@@ -157,7 +157,8 @@ def _selected(rows: DataFrame, columns: tuple[tuple[str, str], ...]) -> DataFram
 def _for_step(rows: DataFrame, table: TableBirth) -> DataFrame:
     """Returns the rows that a step takes.
 
-    Computing a row fails if the row has a time that Python lacks.
+    The computation of a row fails if the row has a time outside the years 1 to 9999, which Python's
+    types do not have.
     """
     return rows.select(
         *(F.expr(_pythons(name, parse_type(kind), table.name)) for name, kind in table.steps_over)
@@ -165,7 +166,7 @@ def _for_step(rows: DataFrame, table: TableBirth) -> DataFrame:
 
 
 def _pythons(column: str, kind: Type, table: str) -> str:
-    """Returns a column in Spark's SQL that fails on a time Python lacks."""
+    """Returns Spark SQL for a column that fails on a time that Python cannot represent."""
     sql = spark_quote(column)
     beyond = _beyond(sql, kind)
     if not beyond:
@@ -178,7 +179,7 @@ def _pythons(column: str, kind: Type, table: str) -> str:
 
 
 def _beyond(sql: str, kind: Type, depth: int = 0) -> str:
-    """Returns the condition for a value with a time that Python lacks.
+    """Returns the SQL condition for a value with a time that Python cannot represent.
 
     Returns "" if the type has no times.
     """
@@ -206,9 +207,9 @@ def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> Dat
 
 
 def _as_born(made: TableBirth, born: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Returns a table's columns as its folds had them at birth.
+    """Returns a table's columns as they were at the build's birth.
 
-    The folds had fewer columns then, or narrower sums.
+    An older version of Kappa may have given the folds fewer columns, or narrower sums.
     """
     kinds, folds = dict(born.columns), born.folds.items()
     narrow = {each for name, fold in folds for each in fold.narrow_sums(name, kinds)}
@@ -238,7 +239,7 @@ def _columns_text(table: TableBirth) -> str:
 
 
 def united(frames: Iterable[DataFrame]) -> DataFrame:
-    """Returns the rows of a parameter's topics as one frame.
+    """Returns one frame with the rows of all topics of a parameter.
 
     The topics have the same columns.
     """
@@ -248,10 +249,11 @@ def united(frames: Iterable[DataFrame]) -> DataFrame:
 def used_columns(
     plan: Iterable[Mapping[str, Any]], output: str
 ) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Returns all columns and the used columns of each file that a plan reads, by name.
+    """Returns the names of all columns and of the used columns, for each file that a plan reads.
 
-    Any part of the plan, or its output (`List(a#0, b#1L)`), may use columns. If the plan reads
-    parts of structs, Spark has already left unused columns out of the first names.
+    A column is used if any part of the plan, or its output (`List(a#0, b#1L)`), refers to it. If
+    the plan reads parts of structs, Spark has already removed unused columns from the first set of
+    names.
     """
     nodes = list(plan)
     used = {
@@ -268,7 +270,10 @@ def used_columns(
 
 
 def _attributes(part: Any) -> list[tuple[str, int]]:
-    """Lists the references to columns in a part of a plan: name, and number within the plan."""
+    """Returns the references to columns in a part of a plan.
+
+    A reference is a name, and the column's number within the plan.
+    """
     return [
         (str(each["name"]), int(each["exprId"]["id"]))
         for each in nested(part)
@@ -277,7 +282,7 @@ def _attributes(part: Any) -> list[tuple[str, int]]:
 
 
 class Prepared:
-    """The contributions of small slices to all tables of a function."""
+    """The plan that computes the contributions of small slices to all tables of a function."""
 
     def __init__(
         self,
@@ -287,9 +292,10 @@ class Prepared:
         tables: Mapping[str, TableBirth],
         folder: str,
     ) -> None:
-        """Makes the plan, and raises Broken as `Function` does.
+        """Makes the plan.
 
-        `folder`, a path or URL, takes the rows of the slice that is being folded.
+        `folder` is a path or URL for the rows of the current slice. Raises Broken as `Function`
+        does, and if the plan keeps or moves rows between runs.
         """
         self._pipeline = pipeline
         self._function = function
@@ -312,8 +318,8 @@ class Prepared:
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """Returns the contributions of a slice to each table.
 
-        `rows` are the slice's valid records, per topic. If rows expire, the expired rows are in the
-        result, too.
+        `rows` contains the slice's valid records per topic. If rows expire, the result also
+        contains the expired rows.
         """
         self._put(rows)
         together: pa.Table = self._plan.toArrow()
@@ -323,9 +329,9 @@ class Prepared:
         }
 
     def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
-        """Computes one table after the other.
+        """Computes the tables one after the other, and discards the rows.
 
-        So if there are several errors, the same error is always raised.
+        So if there are several errors, the same error is raised each time.
         """
         self._put(rows)
         for frame in self._frames.values():
@@ -355,9 +361,9 @@ class Prepared:
         return plan
 
     def _together(self, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """Packs all tables' contributions into one frame.
+        """Combines the contributions to all tables into one frame, which one action computes.
 
-        So one action computes all contributions. The frame has a column per table, a struct.
+        The frame has a struct column per table.
         """
         packed = [
             frames[name].selectExpr(

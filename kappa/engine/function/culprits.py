@@ -1,13 +1,13 @@
-"""The records that a function fails on, found by ever smaller runs.
+"""The search for the records on which a function fails, by trying fewer and fewer records.
 
-Rows are computed row by row: a function fails on many records exactly if it fails on some record
-alone. On a single record the function does the same whatever the slice. A function that fails
-without any record has an error of its own. If the function fails on many records together, and on
-no record alone, no record is to blame.
+A function works row by row: it fails on a set of records exactly if it fails on at least one of
+them alone. For a single record, the function does the same in every slice. If a function fails
+without any record, the error is the function's own. If the function fails on many records together
+but on none of them alone, no record is rejected.
 
-The search continues, however many records fail: the search takes time, but no record of a producer
-ends the search. A slice with very many of them is split (law 12), since all that are found are in
-memory.
+The number of failing records is not limited here. The search takes time, but a producer's records
+cannot stop the job. A slice with very many failing records is split (law 12), because the records
+found are kept in memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Error = TypeVar("_Error")
 
 
 class TooManyFail(Exception):
-    """A signal that a slice must be split, since very many of its records fail."""
+    """A signal that a slice must be split because very many of its records fail."""
 
 
 class Valid(Protocol):
@@ -57,16 +57,16 @@ class Valid(Protocol):
     def chunks(
         self, topic: Topic, columns: Sequence[tuple[str, str]], at_most: int
     ) -> Iterator[pa.Table]:
-        """Yields these columns of a topic's valid records, in parts.
+        """Yields the given columns of a topic's valid records.
 
-        A part has at most `at_most` records.
+        Each table has at most `at_most` records.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """A record that the function fails on, its place, and the failure."""
+    """A record on which the function fails, with its place and the failure."""
 
     topic: str
     partition: int
@@ -75,25 +75,26 @@ class Culprit:
 
 
 class Culprits:
-    """The search for the records of a slice that a function fails on."""
+    """The search for the records of a slice on which a function fails."""
 
     def __init__(
         self, pipeline: Pipeline, tries: Callable[[], Iterable[Tries]], decoded: Valid
     ) -> None:
-        """Takes the slice's valid records.
+        """Stores the pipeline and the slice's valid records.
 
-        `tries` gives the ways to run the function, and is called only if the function is to blame.
-        Each way but the first is for records that no way before has found.
+        `tries` returns the ways to run the function, and is called only if the function has failed.
+        Each further way is used only if the earlier ways have found no record.
         """
         self._pipeline = pipeline
         self._tries = tries
         self._decoded = decoded
 
     def first(self, error: Exception, read: Callable[[Slice], pa.Table]) -> KappaError:
-        """Returns the error with which a job stops.
+        """Returns the error with which the job stops.
 
-        `error` is the function's error on the slice. `read` gives raw records; their key and value
-        are shown.
+        `error` is the function's error on the slice. `read` reads raw records. If the function
+        fails on a record alone, the returned error contains the key and value of the first such
+        record.
         """
         if failure_of(error, self._pipeline) is None:
             return translated(error, self._pipeline)
@@ -108,10 +109,10 @@ class Culprits:
         return self._blamed(culprit, read)
 
     def all(self, error: Exception) -> list[Culprit]:
-        """Returns all records of the slice that the function fails on.
+        """Returns all records of the slice on which the function fails.
 
-        Raises the error with which a job stops if no record is to blame, and TooManyFail if the
-        records are more than MOST_FAILING.
+        Raises TooManyFail if these are more than MOST_FAILING records. If no record alone fails,
+        raises the error with which the job stops.
         """
         if failure_of(error, self._pipeline) is None:
             raise translated(error, self._pipeline) from error
@@ -188,7 +189,7 @@ class Culprits:
 
 
 def only(culprit: Culprit) -> Slice:
-    """Returns the slice of only this record."""
+    """Returns the slice that contains only this record."""
     start, end = (
         Offsets({culprit.topic: {culprit.partition: culprit.offset + step}}) for step in (0, 1)
     )
@@ -196,9 +197,9 @@ def only(culprit: Culprit) -> Slice:
 
 
 def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: LogSource) -> Refused:
-    """Returns the rejects that these records become.
+    """Returns the rejects for these failing records.
 
-    Records that only an archive still has are rejected without their bytes.
+    A record that only an archive has is rejected without its bytes.
     """
     found = [
         {
@@ -214,9 +215,9 @@ def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: Lo
 
 
 def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
-    """Returns a failure as rejects keep it, the same in each build.
+    """Returns the text of a failure for the rejects table. The text is the same in each build.
 
-    Files are named below the project's folder, and objects are named without an address.
+    Paths are relative to the project's folder, and the addresses of objects are removed.
     """
     project = Path(pipeline.source.file).parent.parent
     file = Path(culprit.failure.line)
@@ -225,10 +226,7 @@ def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
 
 
 def without_addresses(error: str) -> str:
-    """Drops the addresses of objects from an error.
-
-    Addresses differ between processes.
-    """
+    """Removes the addresses of objects from an error, since they differ between processes."""
     return _ADDRESS.sub("", error)
 
 
@@ -250,12 +248,12 @@ class Together(Exception):
 
 
 def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[tuple[int, _Error]]:
-    """Yields the places of items that fail alone, with the errors.
+    """Yields the indexes of the items that fail alone, each with its error.
 
-    All `count` items are known to fail together. `tried(start, end)` tries the items of that
-    half-open range, and returns an error or None. Nothing is tried before it is needed: the first
-    place costs log2(count) tries, each further place at most about twice as many. Raises Together
-    if no item fails alone.
+    All `count` items must be known to fail together. `tried(start, end)` tries the items of that
+    half-open range, and returns an error or None. Items are tried only when the next result is
+    needed. The first index costs log2(count) tries, each further index at most about twice as many.
+    Raises Together if no item fails alone.
     """
     return _within(0, count, None, tried)
 
@@ -263,10 +261,9 @@ def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[
 def _within(
     start: int, end: int, error: _Error | None, tried: Callable[[int, int], _Error | None]
 ) -> Iterator[tuple[int, _Error]]:
-    """Yields the failing places of a range that is known to fail.
+    """Yields the indexes of the failing items in the range `[start, end)`, which is known to fail.
 
-    The range is `[start, end)`. `error` is the error of trying just this range, or None if the
-    range was not tried yet.
+    `error` is the error of trying exactly this range, or None if the range was not tried yet.
     """
     if end - start == 1:
         error = error or tried(start, end)

@@ -1,6 +1,6 @@
-"""The rows of decoded records, picked and rejected.
+"""Functions that select decoded records, and turn records into rejects.
 
-Both ways of decoding use these functions.
+Both ways of decoding a slice, in this process and in Spark, use these functions.
 """
 
 from __future__ import annotations
@@ -41,22 +41,19 @@ NO_TRUNCATIONS = arrow_schema([("_fate", "tinyint"), *ORDER_COLUMNS]).empty_tabl
 
 
 def with_fate(table: pa.Table, *fates: Fate) -> pa.Table:
-    """Selects the records of these fates."""
+    """Returns the records that have one of these fates."""
     wanted = pa.array(sorted(map(int, fates)), pa.int8())
     return table.filter(pc.is_in(table.column("_fate"), value_set=wanted))
 
 
 def newest_truncation(truncations: pa.Table) -> tuple[int, int, int] | None:
-    """Returns the place of the newest truncation, or None.
-
-    The place is log time, partition and offset.
-    """
+    """Returns the log time, partition and offset of the newest truncation, or None."""
     places = (truncations.column(name).to_pylist() for name, _ in ORDER_COLUMNS)
     return max(zip(*places, strict=True), default=None)
 
 
 def without_places(rows: pa.Table, topic: str, places: Collection[Position]) -> pa.Table:
-    """Drops the records of a topic that are at these places."""
+    """Returns the rows of a topic without the records at these places."""
     if not places:
         return rows
     records = zip(
@@ -68,17 +65,17 @@ def without_places(rows: pa.Table, topic: str, places: Collection[Position]) -> 
 
 
 def topics_of(places: Iterable[Position]) -> set[str]:
-    """Returns the topics of places."""
+    """Returns the topics of the places."""
     return {place.topic for place in places}
 
 
 def topics_with_attempts(seen: CountsOf) -> Iterable[str]:
-    """Yields the topics with redriven records. Nearly always there are no such topics."""
+    """Yields the topics with redriven records. Usually there are none."""
     return (name for name, parts in seen.items() if any(one.redriven for one in parts.values()))
 
 
 def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
-    """Yields a topic's redriven records among rows of place and fate."""
+    """Yields the redriven records of a topic. `rows` has the columns PLACE_AND_FATE."""
     return (
         Attempt(
             Position(topic, row["_partition"], row["_offset"]),
@@ -94,7 +91,8 @@ def rejects_at(
 ) -> Iterable[tuple[Position, int | None]]:
     """Yields the rejects of a topic at these places.
 
-    Each reject comes with the offset that the reject names.
+    Each reject has the offset of the record that it redrives, or None if it is not a redriven
+    record.
     """
     for row in rows.filter(pc.field("_fate") == int(Fate.REJECTED)).to_pylist():
         place = Position(topic, row["_partition"], row["_offset"])
@@ -103,9 +101,9 @@ def rejects_at(
 
 
 def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
-    """Returns the hidden rows of folded redriven records.
+    """Returns a hidden row of the rejects table for each redriven record that is folded.
 
-    The rejects table remembers the records by these rows.
+    By these rows, later slices know which rejects were redriven.
     """
     rows = [
         {
@@ -121,7 +119,7 @@ def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
 
 
 def with_rejects_counted(seen: CountsOf, refused: Refused) -> CountsOf:
-    """Counts records as rejected instead of valid."""
+    """Returns the counts with the refused records counted as rejected instead of decoded."""
     moved = Counter({part: rows.num_rows for part, rows in refused.items()})
     return _recounted(
         seen,
@@ -132,7 +130,7 @@ def with_rejects_counted(seen: CountsOf, refused: Refused) -> CountsOf:
 
 
 def with_duplicates_counted(seen: CountsOf, duplicates: Iterable[Position]) -> CountsOf:
-    """Counts records as duplicate instead of valid."""
+    """Returns the counts with these records counted as duplicate instead of decoded."""
     moved = Counter((place.topic, place.partition) for place in duplicates)
     return _recounted(
         seen,

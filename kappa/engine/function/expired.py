@@ -1,9 +1,10 @@
 """Expired rows: contributions to rows that are already gone.
 
-A row is expired if its time and the span of its table are before the log time of the row's record.
-The record is then a reject, as a whole. So the log alone decides, per record, and each replay
-decides the same. Any other row reaches no row that is gone (kappa/state/log_clock.py). If a record
-has several expired rows, the detail names the row of the first table, with the least time.
+A row is expired if its time plus the span of its table is before the log time of the row's record.
+The whole record is then a reject. So the log alone decides about each record, and each replay
+decides the same. A row that is not expired cannot contribute to a row that is gone
+(kappa/state/log_clock.py). If a record has several expired rows, the detail names the row of the
+first table; among the rows of that table, it names the row with the least time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ EXPIRED_COLUMNS = (("table", "int"), ("behind", "bigint"), *_PLACE)
 def expired_rows(
     tables: Sequence[TableBirth], returned: Mapping[str, DataFrame]
 ) -> DataFrame | None:
-    """Returns the expired rows of a function, or None if no rows expire."""
+    """Returns the expired rows of a function's tables, or None if no table has an expiry."""
     found = [
         _expired(returned[table.name], number, table.expiry)
         for number, table in enumerate(tables)
@@ -46,10 +47,10 @@ def expired_rows(
 
 
 def refused_for(expired: pa.Table, tables: Sequence[TableBirth], source: LogSource) -> Refused:
-    """Returns the rejects that the records of expired rows become.
+    """Returns the rejects for the records of expired rows.
 
-    Raw records are read from the log again. If the log has lost them, since an archive gave the
-    records, the rejects have no key, value and headers.
+    The raw records are read from the log again. If the records came from an archive and the log no
+    longer has them, the rejects have no key, value and headers.
     """
     places = _places(expired, tables)
     return refused_of(places, Reason.EXPIRED, raw_records(places, source))
@@ -64,10 +65,7 @@ def _expired(rows: DataFrame, number: int, expiry: Expiry) -> DataFrame:
 
 
 def _places(expired: pa.Table, tables: Sequence[TableBirth]) -> pa.Table:
-    """Returns each record of expired rows once, with the detail.
-
-    The records are in the order of the log.
-    """
+    """Returns each record of expired rows once, with its detail, in the order of the log."""
     place = [name for name, _ in _PLACE]
     first = (
         expired.sort_by([("table", "ascending"), ("behind", "descending")])
@@ -87,9 +85,9 @@ def _places(expired: pa.Table, tables: Sequence[TableBirth]) -> pa.Table:
 
 
 def _detail(table: TableBirth) -> tuple[str, str]:
-    """Returns the texts around a row's milliseconds.
+    """Returns the texts before and after the number of milliseconds in a detail.
 
-    The milliseconds are the time that the row lies before the log time.
+    The milliseconds say how far the row's time is before the log time.
     """
     if table.expiry is None:
         return "", ""

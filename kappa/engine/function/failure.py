@@ -1,4 +1,4 @@
-"""The failures of a user's function, from an exception of Python or Spark."""
+"""The failures of a user's function, found in exceptions of Python or Spark."""
 
 from __future__ import annotations
 
@@ -30,18 +30,15 @@ _LONGEST = 400
 
 
 class Hoarded(KappaError):
-    """The error that a function took more memory than it may take.
+    """The error that a function exceeded the memory limit of a worker.
 
-    The limit is the memory that a worker may have. The job's error names the slice.
+    The job's error names the slice.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure of a function: the line, the error and a hint.
-
-    The line is `file:line`; the hint is for the user.
-    """
+    """A failure of a function: the line (`file:line`), the error, and a hint for the user."""
 
     line: str
     # The error with its verb: `raised ZeroDivisionError: division by zero`.
@@ -50,10 +47,10 @@ class Failure:
 
 
 def user_line(error: BaseException, pipeline: Pipeline) -> str:
-    """Returns the last line of the user's code that an error passed.
+    """Returns the last line of the user's code in an error's traceback, as `file:line`.
 
-    The line is `file:line`. Returns the line of the pipeline's declaration if the error passed no
-    line of the user's code.
+    If the traceback contains no line of the user's code, returns the line of the pipeline's
+    declaration.
     """
     source = Path(pipeline.source.file)
     # A project's modules are beside or below the folder of its pipelines (kappa/code/project.py).
@@ -69,7 +66,7 @@ def user_line(error: BaseException, pipeline: Pipeline) -> str:
 def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
     """Wraps an error that the user's code raised in this process.
 
-    The result has the user's line and the error's notes.
+    The returned error contains the user's line and the notes of the original error.
     """
     noted = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     return Broken(
@@ -80,19 +77,20 @@ def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
 
 
 def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
-    """Finds the function's failure in an error of Spark.
+    """Finds the function's failure in a Spark error.
 
-    The error is of an action over the user's rows. Returns None if the function is not to blame. A
-    worker that died, or had no memory left, proves nothing: the worker may do with fewer rows. A
-    step of an ordered fold proves nothing either, since a step depends on earlier rows.
+    The error is from an action on the user's rows. Returns None if the function did not cause the
+    error. If a worker died or had no memory left, that proves nothing, since the worker may succeed
+    with fewer rows. A failing step of an ordered fold proves nothing either, since a step depends
+    on earlier rows.
     """
     return failure_in(str(error), _called_at(error), pipeline)
 
 
 def failure_in(text: str, line: str, pipeline: Pipeline) -> Failure | None:
-    """Finds the function's failure in the text of an error of Spark, as `failure_of` does.
+    """Finds the function's failure in the text of a Spark error, like `failure_of`.
 
-    `line` is the line that made the failing part of a plan, or "".
+    `line` is the line of code that made the failing part of a plan, or "".
     """
     raised = _RAISED.search(text)
     if _of_step(raised, pipeline) is not None:
@@ -122,9 +120,9 @@ def failure_in(text: str, line: str, pipeline: Pipeline) -> Failure | None:
 
 
 def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
-    """Returns an error over the user's rows as a sentence in our words.
+    """Returns an error on the user's rows in Kappa's words.
 
-    Returns None if the rows are not to blame.
+    Returns None if the rows did not cause the error.
     """
     failure = failure_of(error, pipeline)
     if failure is None:
@@ -133,9 +131,9 @@ def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
 
 
 def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
-    """Returns a worker's error of a step, or None.
+    """Returns the error that a step raised on a worker, or None if the error is not from a step.
 
-    The step's loop has named the record in the error. Returns None if the error is not a step's.
+    The loop that called the step has added the record to the error.
     """
     if raised is None or not (raised[2] or raised[1].startswith(_OURS)):
         return None
@@ -150,10 +148,10 @@ def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
 
 
 def hoarded(error: Exception, pipeline: Pipeline) -> Hoarded | None:
-    """Returns the error of a function that took too much memory.
+    """Returns the error that the function exceeded a worker's memory limit.
 
-    The limit is a worker's memory. Returns None for any other error. With fewer rows the function
-    may take less: the slice is folded in parts after two jobs ended in it.
+    Returns None for any other error. With fewer rows the function may need less memory: after two
+    jobs have ended in the slice, the slice is folded in parts.
     """
     raised = _RAISED.search(str(error))
     if raised is None or not raised[1].startswith("MemoryError"):
@@ -168,10 +166,7 @@ def hoarded(error: Exception, pipeline: Pipeline) -> Hoarded | None:
 
 
 def unfit_in(text: str) -> str | None:
-    """Returns Spark's sentence about a value that does not fit.
-
-    Returns None if the error has no such sentence.
-    """
+    """Returns Spark's sentence about a value that does not fit, or None if there is none."""
     unfit = _UNFIT.search(text)
     return None if unfit is None else unfit[1]
 
@@ -187,7 +182,7 @@ def _called_at(error: Exception) -> str:
 
 
 def line_of_site(site: str) -> str:
-    """Returns the place of a call in a plan as `file:line`, or "" if it has no line."""
+    """Returns the call site in a plan as `file:line`, or "" if the site has no line."""
     file, separator, line = site.strip().rpartition(":")
     return f"{file}:{line.strip()}" if separator and line.strip().isdigit() else ""
 

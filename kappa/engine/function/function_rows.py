@@ -1,10 +1,12 @@
-"""The rows that a pipeline's function makes of a decoded slice.
+"""The rows that a pipeline's function makes from a decoded slice.
 
-The function makes rows for each of its tables. A small slice runs through a plan that is made once;
-a large slice through a plan of its own. Unless `on_error="stop"` is declared, marks and rejects
-count the records that the function fails on. So the function runs over a small slice before
-anything is committed. Over a large slice the function does so only after a first failure on a
-slice, which is then folded again (slice.py): until then, the function's rows are kept in files.
+The function makes rows for each of its tables. All small slices run through a plan that is made
+once. Each large slice runs through a plan of its own.
+
+Unless `on_error="stop"` is declared, marks and rejects count the records on which the function
+fails. So the function runs on a small slice before anything is committed. On a large slice, it does
+so only after it has failed for the first time; the slice of this first failure is folded again
+(slice.py). From then on, the function's rows are stored in files before the commits.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ from kappa.state.table import TableBirth
 
 
 class FunctionRows:
-    """The user's function of a build, run on slice after slice."""
+    """The user's function of a build, which runs on one slice after the other."""
 
     def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth], scratch: str) -> None:
-        """Takes the pipeline, the build's tables and a folder.
+        """Stores the pipeline and the build's tables.
 
-        `scratch` is the folder, by path or URL, of the slice that is folded.
+        `scratch` is the path or URL of a folder for files of the current slice.
         """
         self._pipeline = pipeline
         self._tables = tables
@@ -62,14 +64,14 @@ class FunctionRows:
         self._has_failed = False
 
     def prepare(self, session: Callable[[], SparkSession]) -> None:
-        """Plans the function in a thread, and runs the plan over no rows.
+        """Plans the function in a thread, and runs the plan without rows.
 
-        Without this first run the first small slice would wait two seconds for the plan.
+        Without this first run, the first small slice would take two seconds longer.
         """
         threading.Thread(target=self._prepare, args=(session,), name="prepare", daemon=True).start()
 
     def unused(self) -> dict[str, frozenset[str]]:
-        """Returns the columns known to be unused by the function, by topic."""
+        """Returns the columns that the function is known not to use, by topic."""
         return dict(self._unused)
 
     def inputs(self) -> Iterator[tuple[Topic, Columns]]:
@@ -78,24 +80,24 @@ class FunctionRows:
             yield topic, self._pipeline.columns_of(topic)
 
     def of(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Returns the rows of a slice, by table.
+        """Returns the function's rows for a slice, by table.
 
-        Returns no table if the slice has no input for the function.
+        Returns an empty mapping if the slice has no input for the function.
         """
         rows = dict(self._whole(records, spark))
         rows.pop(EXPIRED, None)
         return rows
 
     def judges(self, records: SliceRows) -> bool:
-        """Returns True if a slice's records are judged before any commit."""
+        """Returns True if the function must run on this slice before any commit."""
         return self._refuses_expired or (
             self._rejects and (self._has_failed or records.is_judged_first)
         )
 
     def is_to_judge(self, error: Exception) -> bool:
-        """Returns True if unjudged records of a slice fail.
+        """Returns True if the function fails on records of a slice that was not judged.
 
-        The error shows the failure. From now on all slices are judged before any commit.
+        `error` is the error of the slice. After True, all slices are judged before any commit.
         """
         if not self._rejects or self._has_failed or failure_of(error, self._pipeline) is None:
             return False
@@ -105,11 +107,11 @@ class FunctionRows:
     def judged(
         self, records: SliceRows, spark: SparkSession, source: LogSource
     ) -> Mapping[str, ContributedRows]:
-        """Returns the rows, after rejecting records.
+        """Returns the function's rows, after rejecting records.
 
-        Unless `on_error="stop"` is declared, records that the function fails on are rejected.
-        Records that contribute to rows that are gone are rejected, too. Raises TooManyFail if the
-        slice must be split.
+        Unless `on_error="stop"` is declared, records on which the function fails are rejected.
+        Records that contribute to rows that are gone are also rejected. Raises TooManyFail if so
+        many records fail that the slice must be split.
         """
         computed = self._computed if self._has_failed else self._whole
         try:
@@ -130,7 +132,7 @@ class FunctionRows:
     def _without_culprits(
         self, records: SliceRows, spark: SparkSession, source: LogSource, error: Exception
     ) -> dict[str, ContributedRows]:
-        """Rejects the records that the function fails on, and returns the rows of the others."""
+        """Rejects the records on which the function fails, and returns the remaining rows."""
         computed = self._computed if self._has_failed else self._whole
         while True:
             # Each round rejects some record, or raises.
@@ -146,10 +148,7 @@ class FunctionRows:
         return self._pipeline.on_error is OnError.REJECT
 
     def _whole(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Returns the rows by table.
-
-        If rows expire, the expired rows are in the result, too.
-        """
+        """Returns the function's rows by table, with the expired rows if rows expire."""
         if not self._pipeline.function_tables:
             return {}
         seen = records.counts()
@@ -161,9 +160,9 @@ class FunctionRows:
         return records.apply(self, spark) if fed else {}
 
     def _computed(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Returns the same rows as `_whole`, with Spark's rows in files.
+        """Returns the same rows as `_whole`, after writing rows in Spark to files.
 
-        The function has then had each record, and is not run again for the commits.
+        So the function has run on each record, and does not run again for the commits.
         """
         return {
             name: own.kept_in(f"{self._computed_folder}/{name}")
@@ -171,22 +170,25 @@ class FunctionRows:
         }
 
     def culprits(self, records: SliceRows, spark: SparkSession) -> Culprits:
-        """Returns the search for records that the function fails on."""
+        """Returns the search for the records on which the function fails."""
         return Culprits(self._pipeline, lambda: self._tries(spark), records)
 
     @property
     def runs(self) -> int:
-        """Returns how often the function was tried on few records: each time is progress."""
+        """Returns how often the function was tried on a few records.
+
+        A higher number shows that the slice makes progress.
+        """
         return 0 if self._trial is None else self._trial.runs
 
     def clear(self) -> None:
-        """Deletes the files of the slice that is over."""
+        """Deletes the files of the slice, which is no longer folded."""
         delete_scratch(self._computed_folder)
 
     def frames(self, topics: Mapping[str, DataFrame], seen: CountsOf) -> dict[str, DataFrame]:
-        """Returns the function's frames over frames of the topics of a large slice.
+        """Returns the function's frames for a large slice.
 
-        `seen` are the counts of the slice.
+        `topics` contains a frame per topic. `seen` contains the counts of the slice.
         """
         inputs = self._pipeline.inputs.items()
         # A user's function is called by one thread at a time.
@@ -198,7 +200,7 @@ class FunctionRows:
         return rows
 
     def _note_unused(self, seen: CountsOf, rows: Iterable[DataFrame]) -> None:
-        """Notes, once per topic, the columns that large slices can omit."""
+        """Finds, once per topic, the columns that decoding can leave out of large slices."""
         topics = [
             topic
             for topic in self._pipeline.input_topics
@@ -237,7 +239,7 @@ class FunctionRows:
                 self.plan(spark).run({})
 
     def _tries(self, spark: SparkSession) -> Iterator[Tries]:
-        """Yields the ways to try the function on few records, the quickest first."""
+        """Yields the ways to try the function on a few records, the fastest way first."""
         # Python's workers may be elsewhere alone.
         if (spark.sparkContext.master or "").startswith("local"):
             with self._planning:
@@ -247,7 +249,7 @@ class FunctionRows:
         yield TriesByJobs(self.plan(spark), self._pipeline)
 
     def plan(self, spark: SparkSession) -> Prepared:
-        """Returns the plan of small slices, which is made once for a context of Spark."""
+        """Returns the plan for small slices, which is made once per Spark context."""
         with self._planning:
             if self._prepared is None or self._context is not spark.sparkContext:
                 self._context = spark.sparkContext

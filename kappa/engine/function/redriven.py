@@ -1,10 +1,11 @@
-"""The settling of redriven records: each is folded, or is a duplicate (law 7).
+"""The settlement of redriven records: each is folded or is a duplicate (law 7).
 
-kappa/records/redrive.py decides. The rejects table has the results of earlier slices: the rejects,
-and a hidden row for each redriven record that was folded. Only rows of offsets before the slice
-count. So a slice that is folded again after a crash is settled as before, whatever the table
-contains by then (law 1). A build born before redriven records existed cannot remember redriven
-records, and takes them as any other records.
+kappa/records/redrive.py makes the decisions. The rejects table contains the results of earlier
+slices: the rejects, and a hidden row for each redriven record that was folded. Only rows with
+offsets before the slice are used. So a slice that is folded again after a crash gets the same
+result, even if the table contains later rows by then (law 1). A build that was born before redriven
+records existed cannot store which records were redriven. It handles redriven records like any other
+records.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ def settle_redriven(
     rejects: TableBirth,
     files_now: Callable[[], Sequence[str]],
 ) -> None:
-    """Settles the redriven records of a decoded slice.
+    """Decides for each redriven record of a decoded slice whether it is folded or is a duplicate.
 
-    `files_now` returns the files of the rejects table, and is called only if a record is redriven.
+    `files_now` returns the files of the rejects table. It is called only if the slice has redriven
+    records.
     """
     if not remembers(rejects):
         return
@@ -62,7 +64,7 @@ def settle_redriven(
 
 
 def remembers(rejects: TableBirth) -> bool:
-    """Returns True if a build can remember redriven records."""
+    """Returns True if the build's rejects table can store which records were redriven."""
     return "_redrives" in dict(rejects.columns)
 
 
@@ -72,11 +74,11 @@ def _rejected(
     piece: Slice,
     files: Sequence[str],
 ) -> dict[Position, int | None]:
-    """Finds the rejects that attempts name, and follows the chains.
+    """Finds the rejects that the redriven records name, and follows their chains.
 
-    A reject may name another reject in turn. However long a chain is, two readings are enough. The
-    first reading finds all redriven rejects, which are few, with the rejects that attempts name.
-    The second reading finds the beginnings of the chains.
+    A reject may itself be a redriven record that names another reject. Two reads are enough,
+    however long a chain is. The first read finds all rejects that are redriven records, which are
+    few, and the rejects that `attempts` name. The second read finds the beginnings of the chains.
     """
     named = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
     links = pc.field("_redrives").is_valid()
@@ -89,7 +91,7 @@ def _rejected(
 def _followed(
     named: Collection[Position], rejected: Mapping[Position, int | None]
 ) -> set[Position]:
-    """Returns the named places, and all places that rejects name in turn."""
+    """Returns the places in `named`, and all places that rejects there name in turn."""
     reached: set[Position] = set()
     left = list(named)
     while left:
@@ -111,7 +113,7 @@ def _rejects_at(
 ) -> dict[Position, int | None]:
     """Reads the rejects at these places.
 
-    Reads also the rejects before the slice that meet the condition `or_if`.
+    Also reads the rejects before the slice that meet the condition `or_if`.
     """
     found = records.rejected(places)
     for topic, partition in {(place.topic, place.partition) for place in places}:
@@ -130,7 +132,7 @@ def _rejects_at(
 def _before(
     files: Sequence[str], piece: Slice, topic: str, partition: int, where: pc.Expression
 ) -> list[dict[str, int]]:
-    """Reads a partition's rows of the rejects table before the slice."""
+    """Reads a partition's rows of the rejects table with offsets before the slice."""
     if not files:
         return []
     of_part = (

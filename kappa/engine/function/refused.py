@@ -1,7 +1,7 @@
-"""Valid records that become rejects, in Arrow.
+"""Valid records that become rejects, as Arrow tables.
 
-The tables have the columns in which these records differ then. A slice may have millions of refused
-records, so nothing here takes the records singly.
+The tables contain only the columns that change when a record becomes a reject. A slice may have
+millions of refused records, so no code here handles the records one by one.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ Refused = Mapping[tuple[str, int], pa.Table]
 
 
 def refused_of(places: pa.Table, reason: Reason, raw: pa.Table) -> Refused:
-    """Returns the columns of records that become rejects.
+    """Returns the changed columns of records that become rejects, by topic and partition.
 
-    The result is by topic and partition. `places` has REFUSED_COLUMNS, and each place once. `raw`
-    has the records as the log has them. A record that `raw` lacks becomes a reject without key,
-    value and headers.
+    `places` has the columns REFUSED_COLUMNS, and each place once. `raw` contains the records as
+    they are in the log. If `raw` lacks a record, its reject has no key, value and headers.
     """
     refused: dict[tuple[str, int], pa.Table] = {}
     for part in places.group_by(["topic", "partition"]).aggregate([]).to_pylist():
@@ -60,8 +59,8 @@ def refused_of(places: pa.Table, reason: Reason, raw: pa.Table) -> Refused:
 def raw_records(places: pa.Table, source: LogSource) -> pa.Table:
     """Reads the records at these places from the log again.
 
-    The places are in the order of the log. A record that the log has lost, since an archive gave
-    the record, is left out.
+    The places must be in the order of the log. A record that came from an archive and that the log
+    no longer has is left out.
     """
     raw = [RAW_SCHEMA.empty_table()]
     for piece in _ranges(places):
@@ -72,7 +71,7 @@ def raw_records(places: pa.Table, source: LogSource) -> pa.Table:
 
 
 def rejected_rows(decoded: pa.Table, topic: str, refused: Refused) -> pa.Table:
-    """Replaces the columns of a topic's records that become rejects."""
+    """Returns `decoded` with the changed columns of the topic's refused records."""
     for (name, partition), rows in refused.items():
         if name != topic:
             continue
@@ -99,7 +98,7 @@ def _of_part(rows: pa.Table, topic: str, partition: int) -> pa.Table:
 def _ranges(places: pa.Table) -> Iterator[Slice]:
     """Yields small slices that together contain these places.
 
-    The places are in the order of the log.
+    The places must be in the order of the log.
     """
     first: tuple[str, int, int] | None = None
     last = 0

@@ -1,9 +1,9 @@
-"""A function's plan, run over few rows at a time in the session's own JVM.
+"""A function's plan, run on a few rows at a time in the session's own JVM.
 
-The search for failing records (culprits.py) needs a run for each of them. As a job of Spark's, a
-run takes tens of milliseconds, and a producer may send hundreds of thousands of such records.
-Without a job a run takes about one millisecond (RowTrial.java). A Python worker ends when it
-raises, so with such workers a run takes a hundred milliseconds.
+The search for failing records (culprits.py) needs at least one run for each of them, and a producer
+may send hundreds of thousands of such records. As a Spark job, a run takes tens of milliseconds.
+Without a job, a run takes about one millisecond (RowTrial.java). If the function uses Python
+workers, a run takes a hundred milliseconds, since a Python worker exits when it raises an error.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _SOURCE = Path(__file__).with_name("RowTrial.java")
 
 
 class Tries(Protocol):
-    """The runs of a function over ranges of rows."""
+    """A way to run a function on ranges of rows."""
 
     def put(self, topic: str, rows: pa.Table) -> None:
-        """Puts the rows; the function is then tried on ranges of them."""
+        """Stores the rows. `failure` then tries the function on ranges of these rows."""
         ...
 
     def failure(self, start: int, end: int) -> Failure | None:
         """Returns the failure of the function on a range of the rows, or None.
 
-        Tables are computed one after the other. So if a record has several errors, the same error
-        is returned each time.
+        Tables are computed one after the other. So if a record causes several errors, each call
+        returns the same error.
         """
         ...
 
 
 class TriesByJobs:
-    """Runs of a function as jobs of Spark, for a session whose workers are elsewhere."""
+    """Runs of a function as Spark jobs, for a session whose workers are on other machines."""
 
     def __init__(self, prepared: Prepared, pipeline: Pipeline) -> None:
         self._prepared = prepared
@@ -51,11 +51,11 @@ class TriesByJobs:
         self._topic, self._rows = "", pa.table({})
 
     def put(self, topic: str, rows: pa.Table) -> None:
-        """Keeps the rows here."""
+        """Stores the rows in this process."""
         self._topic, self._rows = topic, rows
 
     def failure(self, start: int, end: int) -> Failure | None:
-        """Runs the plan of small slices."""
+        """Runs the plan for small slices on the range."""
         try:
             self._prepared.run_apart({self._topic: self._rows.slice(start, end - start)})
         except SPARK_ERRORS as error:
@@ -67,14 +67,14 @@ class TriesByJobs:
 
 
 class Trial:
-    """Runs of a function in this session's JVM, without a job."""
+    """Runs of a function in the session's own JVM, without a Spark job."""
 
     def __init__(
         self, spark: SparkSession, pipeline: Pipeline, function: Function, folder: str
     ) -> None:
-        """Plans the function over inputs that `put` fills.
+        """Plans the function on inputs that `put` fills.
 
-        `folder`, a path or URL, takes the rows that are tried.
+        `folder` is a path or URL for the rows on which the function is tried.
         """
         self._pipeline = pipeline
         self.context = spark.sparkContext
@@ -112,7 +112,7 @@ class Trial:
             self._java.addPlan(frame._jdf.queryExecution().executedPlan().execute())  # noqa: SLF001  # as above
 
     def put(self, topic: str, rows: pa.Table) -> None:
-        """Lets the JVM read the rows, once."""
+        """Writes the rows to a file, and makes the JVM read the file once."""
         if not self._leaves[topic].put(rows):
             self._rows = {**self._rows, topic: self._leaves[topic].frame(self._session)}
         plan = self._rows[topic]._jdf.queryExecution().executedPlan()  # noqa: SLF001  # as above
@@ -120,7 +120,10 @@ class Trial:
         self._topic = topic
 
     def failure(self, start: int, end: int) -> Failure | None:
-        """Runs the plans in this thread. Raises Py4JError if the function is not to blame."""
+        """Runs the plans in this thread.
+
+        Raises Py4JError if the function did not cause the error.
+        """
         self.runs += 1
         found = self._java.tried(self._inputs[self._topic], start, end)
         if found is None:

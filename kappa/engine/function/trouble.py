@@ -1,7 +1,8 @@
-"""Spark's errors in our words.
+"""Spark's errors in Kappa's words.
 
-An error is the user's mistake, lost data, a broker away, or other. The first two stop a job for
-good, since the same slice would fail again. After any other error the job is started again.
+An error is one of four kinds: the user's mistake, lost data, an unreachable broker, or any other
+error. The first two kinds stop a job for good, since the same slice would fail again. After any
+other error, the supervisor starts the job again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _OURS = re.compile(rf"(?m)^ *{re.escape(KappaError.__module__)}\.(\w+): (.+) \((
 
 
 def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> KappaError:
-    """Returns the error with which a job ends."""
+    """Returns the error with which the job ends, for a Spark error."""
     text = str(error)
     ours = _raised_by_worker(text) or explained(error, pipeline) or hoarded(error, pipeline)
     if ours is not None:
@@ -78,7 +79,7 @@ def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> Kappa
 def raised_at_spark(error: KappaError) -> str:
     """Returns the argument for SQL's `raise_error`.
 
-    `translated` makes this error from the raised text.
+    `translated` turns the text of the raised error into `error` again.
     """
     return f"\n{KappaError.__module__}.{type(error).__name__}: {error}\n"
 

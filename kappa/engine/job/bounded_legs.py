@@ -72,9 +72,9 @@ _LOOKS = 20
 
 
 def live_beside(store: Store, birth: Birth) -> str | None:
-    """Returns the build that serves the pipeline of a build.
+    """Returns the build that serves the pipeline of the build `birth`.
 
-    Returns None if no other build serves: none at all, or a build with the tables of this build.
+    Returns None if no build serves, or if the serving build has the tables of the build `birth`.
     """
     _, record = Journal(store).last_served()
     build = (
@@ -86,7 +86,7 @@ def live_beside(store: Store, birth: Birth) -> str | None:
 
 
 class Aligner:
-    """The aligner of a candidate with the live build of the pipeline."""
+    """An object that aligns a candidate with the live build of its pipeline."""
 
     def __init__(
         self,
@@ -96,9 +96,9 @@ class Aligner:
         lease_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Opens the alignments.
+        """Opens the alignments of the build.
 
-        `clock` gives seconds since 1970, as leases do.
+        `clock` returns seconds since 1970, as leases do.
         """
         self._store = store
         self._birth = birth
@@ -107,7 +107,7 @@ class Aligner:
         self._alignments = Alignments(store, birth.build)
 
     def live_frontier(self) -> tuple[Frontier, frozenset[str]] | None:
-        """Returns the live build's newest frontier, and common topics.
+        """Returns the live build's newest frontier, and the topics that can be compared.
 
         Both builds read these topics. Returns None if there is nothing to align with.
         """
@@ -119,7 +119,11 @@ class Aligner:
         return None if frontier is None or not topics else (frontier, topics)
 
     def take_aim(self) -> Aim | None:
-        """Pins the newest frontier of the live build, or returns None."""
+        """Pins the newest frontier of the live build by a lease, and returns it as the aim.
+
+        Returns None if there is nothing to align with. Raises KappaError if no frontier could be
+        pinned.
+        """
         for _ in range(_LOOKS):
             found = self.live_frontier()
             if found is None:
@@ -143,21 +147,22 @@ class Aligner:
     def renew_lease(self, aim: Aim) -> bool:
         """Renews the lease on the aim.
 
-        Returns False if the aim may be gone already.
+        Returns False if the aim's frontier may have been deleted already.
         """
         return ensure_renewed(
             self._store, aim.lease, now=self._clock(), seconds=self._lease_seconds
         )
 
     def aligned_with(self, aim: Aim) -> bool:
-        """Returns True if the alignment with this aim is put."""
+        """Returns True if the alignment with this aim is recorded."""
         last = self._alignments.last()
         return last is not None and last.lease == aim.lease
 
     def put_alignment(self, aim: Aim, candidate: Frontier) -> bool:
-        """Puts the alignment of a candidate that has reached the aim.
+        """Records the alignment of a candidate that has reached the aim.
 
-        Pins the candidate too. Returns False if the aim is gone: a new aim must be taken.
+        The lease then pins the candidate's frontier too. Returns False if the lease on the aim has
+        ended: a new aim must be taken.
         """
         lease = read_lease(self._store, aim.lease)
         if lease is None or self._clock() >= lease.expires_at:
@@ -180,7 +185,7 @@ class Aligner:
 
 
 def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
-    """Returns the candidate's offsets where it is past the live build. Pure."""
+    """Returns the candidate's offsets in the partitions where it is past the live build. Pure."""
     return Offsets.of_partitions(
         {
             (topic, partition): offset
@@ -191,7 +196,7 @@ def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
 
 
 class CatchUp:
-    """The bounded legs of a build."""
+    """The bounded legs of a build's job: the catch-up, the base of a branch, and the alignment."""
 
     def __init__(
         self,
@@ -216,13 +221,13 @@ class CatchUp:
     def run(
         self, *, at_hand: Callable[[], SparkSession] | None = None, is_warm: bool = False
     ) -> None:
-        """Folds until little is left, or until asked to stop.
+        """Folds until few offsets remain, or until the job is asked to stop.
 
-        At most `engine.tail_records` offsets are little if nothing was folded here: so few offsets
-        are no reason to start a JVM. A running JVM continues until a tiny rest is left: the JVM is
-        warm, and more offsets arrive while the tail's process starts. `at_hand` gives the session
-        for tiny slices. `is_warm` means that this session is warm and not the leg's own: then a
-        first, small slice costs nothing.
+        If nothing was folded here yet, at most `engine.tail_records` offsets count as few: for so
+        few offsets it is not worth starting a JVM. If the JVM runs already, it continues until
+        fewer offsets remain, since the JVM is warm and more offsets arrive while the tail's process
+        starts. `at_hand` returns the session for tiny slices. `is_warm` means that this session is
+        warm and is not the leg's own session; then a first, small slice costs nothing.
         """
         engine = self._job.engine
         tiny = min(engine.driver_rows // 2, engine.tail_records)
@@ -235,9 +240,9 @@ class CatchUp:
             little = tiny
 
     def run_to_base(self) -> None:
-        """Folds exactly up to the offsets where a branch's own code begins.
+        """Folds exactly up to the offsets at which the branch's own code begins.
 
-        Stops early if asked to stop.
+        Returns early if the job is asked to stop.
         """
         job, end, slice_records = self._job, self._job.birth.begins, self._job.engine.slice_records
         while not job.stop.is_set() and (
@@ -260,9 +265,9 @@ class CatchUp:
     def align(self, *, again: bool) -> Leg | None:
         """Aligns the build with the live build, if there is a live build.
 
-        Returns the build's tail, written down. With `again`, the tail is already written down, and
-        the build is aligned once more before the tail continues. Returns None if the job was asked
-        to stop.
+        Returns the build's tail, which is written down. With `again`, the tail was written down
+        before, and the build is aligned once more before the tail continues. Returns None if the
+        job was asked to stop.
         """
         while not self._job.stop.is_set():
             begun = None if again and self._legs.has_tail() else self._begun()
@@ -294,9 +299,9 @@ class CatchUp:
             job.maintenance.run_if_due()
 
     def _begun(self) -> Leg | None:
-        """Returns the last leg if it is not at its end yet.
+        """Returns the last leg if the build has not reached its end yet, otherwise None.
 
-        A tail is never at its end.
+        A tail has no end.
         """
         last = self._legs.last()
         done = self._job.publisher.newest.offsets
@@ -307,10 +312,10 @@ class CatchUp:
         )
 
     def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
-        """Returns the furthest end of bounded slices now.
+        """Returns the furthest end that bounded slices may have now.
 
-        The end is the log's end. On the comparable topics the end is not past the offsets that the
-        live build has published.
+        The end is the log's end. In the topics `comparable`, the end is not past `live`, the
+        offsets that the live build has published.
         """
         done = self._job.publisher.newest.offsets
         topics = tuple(topic.name for topic in self._job.birth.topics)
@@ -326,8 +331,9 @@ class CatchUp:
     def _catch_up_leg(self, *, small: int, first: int = 0, is_warm: bool = False) -> Leg | None:
         """Writes the next leg of large slices down.
 
-        Returns None if little is left. The build's very first slice is of about `first` offsets, if
-        the leg is long: in a JVM that is not warm that slice costs as much as a million offsets.
+        Returns None if at most `small` offsets remain. If the leg is long, the build's very first
+        slice has about `first` offsets. In a JVM that is not warm, this slice takes as long as a
+        million offsets, so the leg must be longer then.
         """
         done = self._job.publisher.newest.offsets
         found = self._aligner.live_frontier()
@@ -357,7 +363,7 @@ class CatchUp:
         )
 
     def _slice_size(self, end: Offsets, distance: int) -> int:
-        """Returns the most offsets in a slice of a leg of this distance up to `end`."""
+        """Returns the most offsets per slice, for a leg of `distance` offsets up to `end`."""
         engine = self._job.engine
         at_most = slice_size(distance, engine.slice_records)
         return (
@@ -365,7 +371,7 @@ class CatchUp:
         )
 
     def _next_leg(self) -> Leg | None:
-        """Writes the next leg down.
+        """Writes the next leg down and returns it.
 
         Returns None if the job was asked to stop meanwhile.
         """

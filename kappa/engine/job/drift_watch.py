@@ -1,9 +1,9 @@
-"""The watch for drift: samples of small slices, and the counts of all slices.
+"""The watch for drift: samples from small slices, and the counts of all slices.
 
-Of each topic at most 20 records a minute, the first of small slices, are looked at for fields that
-the topic does not declare. Rejects are known from decoding: the first reject of each reason is
-kept, and once a minute their share is compared with the share before. Nested fields are not looked
-at. Large slices, which Spark decodes, show their counts alone.
+At most 20 records per topic and minute, the first records of small slices, are searched for fields
+that the topic does not declare. Nested fields are not searched. Decoding reports rejects: the first
+reject of each reason is kept, and once a minute the share of rejects is compared with the share
+before. For large slices, which Spark decodes, only the counts are used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _LEAST_SHARE, _TIMES, _LEAST_REJECTS, _LEAST_BEFORE = 0.01, 5.0, 10, 100
 
 @dataclass
 class _Window:
-    """The records of a topic since a time; `before` are the read and rejected records up to it."""
+    """The records of a topic since `began`.
+
+    `before` holds the number of records read, and the number rejected, before that time.
+    """
 
     began: float
     before: tuple[int, int]
@@ -48,7 +51,7 @@ class _Window:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads the names of an event's fields, and knows the declared names."""
+    """A function that reads the field names of an event, and the names that the topic declares."""
 
     fields: Callable[[bytes], Mapping[str, object]]
     declared: frozenset[str]
@@ -56,13 +59,13 @@ class _Reader:
 
 @dataclass
 class _Sampling:
-    """The number of records of a topic that may be looked at, as of a time."""
+    """The number of records of a topic that may be sampled, as of the time `at`."""
 
     at: float
     room: float = _SAMPLED_RECORDS
 
     def room_at(self, now: float) -> int:
-        """Returns how many records may be looked at now."""
+        """Returns the number of records that may be sampled at the time `now`."""
         grown = (now - self.at) * _SAMPLED_RECORDS / _EVERY_SECONDS
         self.at, self.room = now, min(_SAMPLED_RECORDS, self.room + grown)
         return int(self.room)
@@ -81,11 +84,11 @@ class DriftWatch:
         only_known: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Goes on with the drift that earlier jobs of the build have found.
+        """Continues with the drift that earlier jobs of the build have found.
 
-        `serving` is the drift of the build that serves the pipeline: it is no news here. With
-        `only_known` nothing else is drift: a candidate that replays meets the records of the past,
-        and its rejects are compared when it is verified.
+        `serving` is the drift of the build that serves the pipeline; such drift is not reported as
+        new. With `only_known`, no other drift is reported: a candidate that replays reads old
+        records, and its rejects are compared when it is verified.
         """
         self._store = store
         self._build = build
@@ -106,7 +109,10 @@ class DriftWatch:
         self._add(each for each in self._serving.values() if self._is_undeclared(each))
 
     def sample(self, topic: str, raw: pa.Table) -> None:
-        """Looks at the first raw records of a topic, as far as few were looked at lately."""
+        """Searches the first raw records of a topic for undeclared fields.
+
+        The number of records is limited per minute.
+        """
         at, reader = self._clock(), self._readers.get(topic)
         sampling = self._samplings.setdefault(topic, _Sampling(at))
         count = min(sampling.room_at(at), raw.num_rows)
@@ -133,10 +139,10 @@ class DriftWatch:
         examples: Callable[[], Iterable[RejectExample]],
         before: Mapping[str, Mapping[int, Tally]],
     ) -> None:
-        """Looks at the counts of a slice that is folded.
+        """Takes the counts of a slice that was folded, and records new drift.
 
-        `examples` returns a reject of each topic and reason, as far as rejects are at hand; it is
-        called only if the slice has rejects. `before` counts the records of all slices before.
+        `examples` returns a reject for each topic and reason if rejects are in this process. It is
+        called only if the slice has rejects. `before` counts the records of all earlier slices.
         """
         at, found = self._clock(), list[Drift]()
         rejected = any(each.rejected for parts in counts.values() for each in parts.values())
@@ -185,7 +191,7 @@ class DriftWatch:
 
 
 def _jumps(window: _Window) -> bool:
-    """Returns True if the share of rejects in a window is far above the share before."""
+    """Returns True if the share of rejects in a window is far above the share before the window."""
     read, rejected = window.before
     if read < _LEAST_BEFORE or window.rejected < _LEAST_REJECTS:
         return False

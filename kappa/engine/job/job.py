@@ -3,17 +3,18 @@
     python -m kappa.engine.job.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD
         --leg base|catch-up|alignment|tail --nice NICE
 
-Exit code 0: asked to stop (SIGTERM), or at the end of a catch-up or of a branch's base. That base
-is folded by the code of the build that the branch begins with. An `alignment` continues with the
-tail, in the same process. A short catch-up does the same: it takes less time than the start of
-another JVM and of Spark's workers. A longer catch-up leaves the machine to others first, by NICE (0
-to 19). Any other end is an error, printed to stderr. An error that a restart would not help (a law,
-a user's mistake) is also left in the build's `stopped.json`. After any other error the supervisor
-starts the job again.
+The exit code is 0 if the job was asked to stop (SIGTERM), or if it reached the end of a catch-up or
+of a branch's base. The base is folded by the code of the build that the branch begins with. An
+`alignment` continues with the tail in the same process. So does a short catch-up, since it takes
+less time than starting another JVM and other Spark workers. A longer catch-up runs with the
+niceness NICE (0 to 19), so that other processes come first. Any other end is an error, which is
+printed to stderr. If a restart would not help (a law is broken, or the user made a mistake), the
+error is also written to the build's `stopped.json`. After any other error the supervisor starts the
+job again.
 
 This file has few imports. The program reads arguments and settings, takes the build's lock and
-estimates the amount to fold. Then the program starts Spark's JVM, which takes two seconds to boot.
-Meanwhile the work itself is imported: engine/job/legwork.py.
+estimates how many offsets it must fold. Then it starts Spark's JVM, which takes two seconds to
+boot. Meanwhile the program imports the work itself: engine/job/legwork.py.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def run(
 ) -> None:
     """Runs a leg of a build under the build's lock.
 
-    `stop` asks to end after the current slice. A leg that may take long has the niceness `nice`.
-    Raises Conflict if another process holds the lock.
+    If `stop` is set, the leg ends after the current slice. A leg that may take long runs with the
+    niceness `nice`. Raises Conflict if another process holds the lock.
     """
     store = open_store(settings)
     open_registry(settings, store)
@@ -95,7 +96,7 @@ def run(
 def _left_to_fold(
     store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind
 ) -> int:
-    """Estimates a bounded leg's offsets, before anything is opened."""
+    """Estimates the number of offsets of a bounded leg, before tables and sessions are opened."""
     # A tail, whose session begins at once, does not wait for these imports.
     from kappa.kafka.client import Log  # noqa: PLC0415
     from kappa.state.frontier import Frontiers  # noqa: PLC0415

@@ -1,8 +1,8 @@
 """The legs of a build: the stretches of its job.
 
-Each leg is put if absent before the leg begins. Catch-ups and alignments are bounded. Their slices
-are planned in the leg's record, so that the slices are the same after a crash. The tail is
-unbounded, and its slices are the micro-batches of its stream.
+A leg is written down before it begins, unless it is written down already. Catch-ups and alignments
+are bounded. The record of a bounded leg contains its planned slices, so that the slices are the
+same after a crash. The tail is unbounded, and its slices are the micro-batches of its stream.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _NO_BOUNDS: BoundsOf = {}
 class LegKind(StrEnum):
     """The kind of a leg.
 
-    A `base` brings a branch to the offsets at which the branch's own code begins, by the code of
-    the build that the branch begins with.
+    A `base` brings a branch to the offsets at which the branch's own code begins. The records up to
+    there are folded by the code of the build that the branch begins with.
     """
 
     BASE = "base"
@@ -46,7 +46,7 @@ class LegKind(StrEnum):
 
 
 class Aim(Struct, frozen=True):
-    """The aim of an alignment: the leased live frontier and the common topics."""
+    """The aim of an alignment: a leased frontier of the live build, and the common topics."""
 
     live: Frontier
     comparable: tuple[str, ...]
@@ -54,7 +54,7 @@ class Aim(Struct, frozen=True):
 
 
 class Leg(Struct, frozen=True):
-    """A leg: start, ends of the planned slices, and an alignment's aim."""
+    """A leg: its start, the ends of its planned slices, and the aim if it is an alignment."""
 
     number: int
     kind: LegKind
@@ -65,13 +65,13 @@ class Leg(Struct, frozen=True):
 
     @property
     def end(self) -> Offsets:
-        """Returns the end of the last planned slice."""
+        """Returns the end of the last planned slice, or the start if no slice is planned."""
         return self.ends[-1] if self.ends else self.start
 
     def slices_after(self, committed: Offsets) -> Iterator[Slice]:
-        """Yields the planned slices after `committed`.
+        """Yields the planned slices after the offsets `committed`.
 
-        If a slice was cut short, the first slice is the rest of that slice.
+        If these offsets are within a slice, the first slice is the rest of that slice.
         """
         start = self.start
         for number, end in enumerate(self.ends):
@@ -98,7 +98,10 @@ class Legs:
         self._records = leg_records(store, build)
 
     def last(self) -> Leg | None:
-        """Returns the newest leg, or None if no leg has begun. Raises Damaged."""
+        """Returns the newest leg, or None if no leg has begun.
+
+        Raises Damaged if the record of the leg is damaged.
+        """
         found = self._records.last()
         return None if found is None else found[1]
 
@@ -108,22 +111,22 @@ class Legs:
         return last is not None and last.kind is LegKind.TAIL
 
     def has_tailed(self) -> bool:
-        """Returns True if the build has had a tail: the build may serve."""
+        """Returns True if any leg of the build was a tail; then the build may be serving."""
         found = (self._records.get(number) for number in self._records.numbers())
         return any(leg is not None and leg.kind is LegKind.TAIL for leg in found)
 
     def is_within(self, done: Offsets) -> bool:
-        """Returns True within a bounded leg of a build without a tail.
+        """Returns True if a build without a tail is within a bounded leg.
 
-        `done` are the offsets that the build has reached.
+        `done` contains the offsets that the build has reached.
         """
         last = self.last()
         return last is not None and not self.has_tailed() and not done.covers(last.end)
 
     def begin(self, leg: Leg) -> Leg:
-        """Writes a leg down.
+        """Writes a leg down and returns it.
 
-        Raises NumberTaken if another process has begun a leg of that number.
+        Raises NumberTaken if a leg of that number is written down already, by another process.
         """
         failpoint("leg.before_put")
         put = self._records.put(leg.number, leg)
@@ -134,19 +137,20 @@ class Legs:
 
 
 def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -> int:
-    """Returns the most offsets in a slice of a catch-up.
+    """Returns the most offsets per slice for a catch-up of `distance` offsets.
 
-    `distance` is the distance of the catch-up. There are several slices, so that progress shows,
-    and no slice is so small that Spark's own time is felt. Pure.
+    A catch-up has several slices, so that people see its progress. No slice is so small that the
+    time that Spark takes for each slice matters. Pure.
     """
     return min(slice_records, max(small, -(-distance // _STEPS)))
 
 
 def short_slice_size(at_most: int, end: Offsets, engine: EngineSettings) -> int:
-    """Returns the most offsets in a slice of a short catch-up up to `end`.
+    """Returns the most offsets per slice for a short catch-up up to `end`.
 
-    Cuts are rounded: a slice has up to one more offset for each partition. Spark's workers would
-    get a slice of more than `driver_rows` offsets. Pure.
+    The result is at most `at_most`, and so small that no slice has more than `driver_rows` offsets:
+    Spark workers would fold a larger slice. The ends of slices are rounded, so a slice may have one
+    more offset for each partition. Pure.
     """
     partitions = sum(1 for _ in end.items())
     return max(1, min(at_most, engine.driver_rows - partitions))
@@ -166,10 +170,11 @@ def catch_up(
 ) -> Leg:
     """Plans a bounded leg from `start` to `end`.
 
-    Slices have about `at_most` offsets, and about `slice_records` up to the offsets before which
-    all is `archived`. Slices end where the archive's files end (`bounds`) if these ends are near,
-    since whole files need no filter. The first slice of a long leg has about `first` offsets, if
-    `first` is given: people see soon that the code works. Pure.
+    Slices have about `at_most` offsets. All records before the offsets `archived` are in an
+    archive; the slices up to there have about `slice_records` offsets. `bounds` contains the ends
+    of the archive's files. A slice ends at such an end if one is near, since whole files need no
+    filter. If `first` is given and the leg is long, its first slice has about `first` offsets, so
+    that people soon see that the code works. Pure.
     """
     distance = end.distance(start)
     is_long = first > 0 and distance >= _LONG_STEPS * first
@@ -207,8 +212,8 @@ def tail(number: int, start: Offsets) -> Leg:
 
 
 def has_tail(store: Store, build: str) -> bool:
-    """Returns True if the build's tail is written down.
+    """Returns True if the build's newest leg is the tail.
 
-    The build has caught up then, and only the tail is started.
+    Then the build has caught up, and only its tail needs to be started.
     """
     return Legs(store, build).has_tail()

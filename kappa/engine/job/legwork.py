@@ -1,7 +1,7 @@
-"""The work of a job on a leg, from the code to the last slice.
+"""The work of a job on a leg, from loading the code to the last slice.
 
-The code is the build's own. This module imports everything that takes long to import, so job.py
-imports the module while Spark's JVM boots.
+The code is the code snapshot of the build. This module imports everything that takes long to
+import. job.py imports this module while Spark's JVM boots.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The parts of a build's job that its legs share.
+    """The objects of a build's job that its legs share.
 
-    `session` gives the session of the leg; `stop` asks to end after the current slice.
+    `session` returns the leg's Spark session. If `stop` is set, the job ends after the current
+    slice.
     """
 
     store: Store
@@ -69,7 +70,7 @@ class Job:
 
 
 class Legwork:
-    """The work of a build's job."""
+    """The work of a build's job on a leg."""
 
     def __init__(
         self,
@@ -82,7 +83,10 @@ class Legwork:
         *,
         nice: int = 0,
     ) -> None:
-        """Takes the parts that a job's process has made; `nice` is the niceness of bounded legs."""
+        """Stores the objects that the job's process has made.
+
+        `nice` is the niceness of bounded legs.
+        """
         self._nice = nice
         self._store = store
         self._settings = settings
@@ -92,7 +96,7 @@ class Legwork:
         self._stop = stop
 
     def run(self, kind: LegKind) -> None:
-        """Runs a leg to its end, or until asked to stop."""
+        """Runs a leg to its end, or until the job is asked to stop."""
         try:
             self._run(kind)
         except Stopping:
@@ -224,7 +228,7 @@ class Legwork:
         return self._prepared_session(self._leg_session())
 
     def _at_hand(self) -> SparkSession:
-        """Returns a session for a long catch-up's first few records."""
+        """Returns a session for the first few records of a long catch-up."""
         return self._prepared_session(self._leg_session.at_hand())
 
     def _prepared_session(self, spark: SparkSession) -> SparkSession:

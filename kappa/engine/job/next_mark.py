@@ -1,4 +1,4 @@
-"""The mark of the next slice, with log times and tallies carried on. Pure."""
+"""The mark of the next slice, with the log times and tallies up to its end. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _NONE: Witnesses = MappingProxyType({})
 def next_mark(
     birth: Birth, last: Frontier, piece: Slice, seen: CountsOf, witnesses: Witnesses = _NONE
 ) -> Mark:
-    """Returns the mark of a slice.
+    """Returns the mark of the slice `piece`.
 
-    The mark adds the slice's counts to the counts of the frontier before. `witnesses` are the last
-    records that were found in this slice.
+    The mark's tallies are the sums of the counts in `seen` and the tallies of the frontier `last`.
+    `witnesses` contains the last records that were found in this slice.
 
-    Offsets without a record are counted as absent: compacted away, aborted, or a marker of a
-    transaction. So the tally adds up to the distance (I6). Raises Broken if there are more records
-    than offsets, or if the log's clock, which decides which rows are gone, would go back.
+    An offset without a record is counted as absent: its record was compacted away or aborted, or it
+    is a transaction marker. So the tally equals the distance (I6). Raises Broken if a partition has
+    more records than offsets. Raises Broken if the log's clock would go back, since the clock
+    decides which rows have expired.
     """
     log_time = {topic: dict(parts) for topic, parts in last.log_time.items()}
     tally = {topic: dict(parts) for topic, parts in last.tally.items()}
@@ -70,9 +71,9 @@ def next_mark(
 
 
 def _ensure_clock_rises(birth: Birth, before: LogTimes, after: LogTimes) -> None:
-    """Raises Broken if rows that are gone could be reached again.
+    """Raises Broken if the log's clock would go back, so that expired rows could be changed again.
 
-    Only the first record of a partition that was added later can have so low a time.
+    Only the first record of a partition that was added to the topic can have so early a time.
     """
     clock, now = log_clock(birth, before), log_clock(birth, after)
     if clock is None or now is None or now >= clock or not any(t.expiry for t in birth.tables):

@@ -28,11 +28,11 @@ _MOST_TRIES = 10
 
 
 class StepFails(Exception):
-    """The failure of steps on records of a slice.
+    """The failure of steps on records of a slice, after which the slice is folded again.
 
-    The slice must be folded again. `failed` are the records. `noted` are the records that are
-    folded and yet have a row in the rejects (`StepLoop`); None means that these are not known yet.
-    `is_unsure` means that a step over batches fails on some record of a batch.
+    `failed` contains the records on which steps fail. `noted` contains records that are folded but
+    also get a row in the rejects table (`StepLoop`); None means that these records are not known
+    yet. `is_unsure` means that a step over batches fails on an unknown record of a batch.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class StepFails(Exception):
 
 
 class OrderedSteps:
-    """The user's steps of a pipeline."""
+    """The user's ordered steps for the tables of a pipeline."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class OrderedSteps:
         *,
         wakes_here: int,
     ) -> None:
-        """Takes the pipeline, the build's tables and a folder.
+        """Reads the ordered folds of the pipeline.
 
-        `scratch` is the folder, by path or URL, for the results of large slices. A small slice that
-        wakes more than `wakes_here` keys is folded as a large slice.
+        `scratch` is the path or URL of a folder for the results of large slices. A small slice that
+        wakes more than `wakes_here` keys is folded like a large slice.
         """
         self.pipeline = pipeline
         self._folds = OrderedFold.of_pipeline(pipeline, tables)
@@ -83,13 +83,13 @@ class OrderedSteps:
     ) -> Mapping[str, ContributedRows]:
         """Returns the rows of all tables, with the results of steps.
 
-        The results take the place of the steps' input. States are read as they were before the
-        slice. `clocks` are the log times at the slice's end. With `one_by_one`, a batch has a
-        single row.
+        The results of a step replace the rows that the step got. The steps begin with the states
+        before the slice. `clocks` contains the log times at the slice's end. With `one_by_one`, a
+        batch has a single row.
 
-        Raises StepFails, for all steps, if records on which steps fail are to be rejects, or if
-        records are to be noted and `noted` is None. Raises Broken if `noted` names other records
-        than the records found.
+        Raises StepFails, for all steps together, if steps fail on records that must become rejects,
+        or if records are to be noted and `noted` is None. Raises Broken if the records to be noted
+        differ from `noted`.
         """
 
         def fold(judging: Judging) -> Stepped:
@@ -139,17 +139,17 @@ class OrderedSteps:
         )
 
     def clear(self) -> None:
-        """Deletes the results of the slice that is over."""
+        """Deletes the results of the slice, which is no longer folded."""
         delete_scratch(self.scratch)
 
     def note_given(self) -> None:
-        """Counts a key or a row that a step in this process is given."""
+        """Counts a key or a row that is passed to a step in this process."""
         self.given += 1
 
 
 @dataclass(frozen=True, slots=True)
 class TableSteps:
-    """The steps of a table on the rows of a slice, wherever the rows are."""
+    """The step of one table for the rows of one slice, in this process or in Spark."""
 
     steps: OrderedSteps
     fold: OrderedFold
@@ -160,7 +160,10 @@ class TableSteps:
     judging: Judging
 
     def here(self, rows: pa.Table) -> Stepped:
-        """Folds rows of this process, or lets Spark fold them if very many keys are woken."""
+        """Folds rows in this process, or in Spark if the slice wakes very many keys.
+
+        Raises Broken, which names the user's line, if the step raises an error.
+        """
         fold, columns = self.fold, self.fold.table.columns
         due: pa.Table | None = None
         if fold.on_time is not None:
@@ -189,7 +192,7 @@ class TableSteps:
             raise raised_here(error, self.steps.pipeline) from error
 
     def at_spark(self, rows: DataFrame) -> Stepped:
-        """Folds rows of Spark, in Spark's workers."""
+        """Folds the rows of a Spark frame on Spark workers."""
         fold = self.fold
         folder = f"{self.steps.scratch}/{fold.table.name}"
         held = stored_frame(self.spark, self.path, self.version, fold.table.columns)
@@ -197,10 +200,11 @@ class TableSteps:
 
 
 def noted_rejects(noted: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
-    """Returns the rejects for records that are folded.
+    """Returns rows of the rejects table for records that are folded nevertheless.
 
-    A step that failed when it was woken has the place of the key's last record, and the time that
-    was asked for. A state that readers do not see has the place of its first record.
+    If a step failed when it was woken, the row has the place of the key's last record, and the time
+    for which the step asked. If readers do not see a state because the key is in several
+    partitions, the row has the place of the state's first record.
     """
     columns = dict(rejects.columns)
     rows = [
@@ -222,11 +226,11 @@ def judged_records(
 ) -> tuple[Sequence[FailedStep], Sequence[FailedStep] | None]:
     """Returns the records on which steps fail, and the noted records.
 
-    Records are judged singly: a record is rejected if a step fails on the record after the earlier
-    records that are not rejected. As a rule a record reaches a single key: the first try finds all
-    failing records, and the second try confirms the result. Where a record reaches several keys,
-    each try has at least one more record right, from the beginning of the log. If that takes too
-    many tries, only the certain records are returned, and None.
+    A record is rejected if a step fails on this record after all earlier records that are not
+    rejected. Usually a record reaches a single key. Then the first try finds all failing records,
+    and the second try confirms the result. If a record reaches several keys, each try decides at
+    least one more record correctly, in the order of the log. If this takes too many tries, only the
+    records that are certain are returned, and None instead of the noted records.
     """
     before: frozenset[tuple[Any, ...]] = frozenset()
     failed: dict[tuple[Any, ...], FailedStep] = {}

@@ -1,7 +1,7 @@
-"""A build's rejects in a sentence, and the limit of a candidate.
+"""A summary of a build's rejects, and the limit of rejects for a candidate.
 
-A candidate with too many rejects is stopped. Rejects are read without a query engine, since the job
-reads them too. kappa/declare/breaker.py decides the limit.
+A candidate with too many rejects is stopped. The job also reads the rejects, so they are read
+without a query engine. kappa/declare/breaker.py decides the limit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHOWN_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class RejectCounts:
-    """Counts of a rejects table by reason, and an example reject."""
+    """The number of rejects per reason, and an example reject as text."""
 
     reasons: Mapping[str, int]
     example: str
@@ -55,7 +55,7 @@ class RejectCounts:
 
     @property
     def text(self) -> str:
-        """Returns the reasons, most frequent first, and the example."""
+        """Returns a text with the most frequent reasons, and the example."""
         frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
         reasons = ", ".join(
             f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]
@@ -66,10 +66,10 @@ class RejectCounts:
 def ensure_rejects_within_limit(
     store: Store, birth: Birth, frontier: Frontier, end: Offsets
 ) -> None:
-    """Raises Broken if the build has too many rejects.
+    """Raises Broken if the build has more rejects than its limit allows.
 
-    The build must stay beyond its limit even if all records up to `end` were valid. So the answer
-    does not depend on how the log is cut into slices.
+    The build is stopped only if it would exceed its limit even if all records up to `end` were
+    valid. So the decision does not depend on how the log is cut into slices.
     """
     rejected, records = rejected_of(frontier.tally)
     if is_beyond(birth.max_rejects, rejected, records + end.distance(frontier.offsets)):

@@ -1,6 +1,6 @@
 """The limit of the time that a slice may take without progress.
 
-The error names the function and the slice.
+The message of the limit names the function and the slice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _end_process() -> None:
 
 
 class SliceLimit:
-    """The limit for a job's slices, in seconds without progress."""
+    """A limit of the time that a job's slices may take without progress, in seconds."""
 
     def __init__(
         self,
@@ -40,10 +40,11 @@ class SliceLimit:
         give_up: Callable[[Slice], None] = lambda _piece: None,
         end: Callable[[], None] = _end_process,
     ) -> None:
-        """Takes the limit and the place of the pipeline's function.
+        """Stores the limit of `seconds`, and the callbacks.
 
-        The place is for the message. A slice progresses when `signs` gives another value than
-        before. `give_up` notes that the slice must be split, and `end` ends this process.
+        `where` is the place of the pipeline's function in the code, for the message. A slice makes
+        progress when `signs` returns another value than before. `give_up` records that the slice
+        must be split. `end` ends this process.
         """
         self._seconds = seconds
         self._where = where
@@ -55,8 +56,8 @@ class SliceLimit:
     def over(self, piece: Slice) -> Iterator[None]:
         """Ends the process if the block makes no progress for too long.
 
-        The block folds a slice. The next job folds the slice in parts. If a function took too much
-        memory, raises that error again, with the slice.
+        The block folds the slice `piece`. After an end, the next job folds the slice in parts.
+        Raises KappaError, which names the slice, if a function took too much memory.
         """
         try:
             with self._watched(piece):
@@ -79,10 +80,10 @@ class SliceLimit:
             done.set()
 
     def _watch(self, piece: Slice, done: threading.Event) -> None:
-        """Counts the seconds since the last sign of progress.
+        """Measures the time since the last sign of progress, and ends the process at the limit.
 
-        A machine that slept, or had no time for this thread, had no time for the slice either. So
-        such a time counts as two pauses.
+        If the machine slept, or did not run this thread, the slice did not run either. So the time
+        between two looks counts as at most two pauses.
         """
         pause = min(self._seconds / _LOOKS, _LONGEST_PAUSE_SECONDS)
         moved = threading.Event()

@@ -1,10 +1,11 @@
 """The splits of slices that are too large for the machine (law 12).
 
-Jobs die in slices that are too large. Each slice is recorded as begun before it is folded, on the
-host whose memory may be too small. A slice that two jobs have begun and no job has ended is split.
-A slice that a job has given up, because the slice made no progress, is split as well. A record has
-the offsets at which the slice is cut. A part can be split further. Each part is folded as a
-separate slice with a frontier, so the next job continues after the part.
+A slice that is too large may kill its jobs. So each slice is recorded as begun before it is folded.
+This record is local to the host, since the host's memory may be too small. A slice is split if two
+jobs have begun it and no job has finished it, or if a job has given it up because it made no
+progress. The record of a split contains the offsets at which the slice is cut. A part can be split
+further. Each part is folded as a separate slice with its own frontier, so the next job continues
+after the last finished part.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _PARTS = 8
 
 
 class Begun(Struct, frozen=True):
-    """The slice or part that was begun last.
+    """The slice, or part of a slice, that was begun last.
 
-    `times` is the number of jobs in a row that have begun the slice. A slice that is `given_up`
-    made no progress in the last of these jobs.
+    `times` is the number of consecutive jobs that have begun the slice. `given_up` means that the
+    slice made no progress in the last of these jobs.
     """
 
     start: Offsets
@@ -43,20 +44,17 @@ class Begun(Struct, frozen=True):
     def is_of(self, piece: Slice) -> bool:
         """Returns True if `piece` is the slice that was begun.
 
-        A tail's slice may have grown since.
+        The slice of a tail may have grown since it was begun.
         """
         return self.start.equals(piece.start) and piece.end.covers(self.end)
 
     def is_reason_to_split(self) -> bool:
-        """Returns True if no further job should fold the slice whole."""
+        """Returns True if the next job must not fold the slice as a whole."""
         return self.given_up or self.times >= _TRIES
 
 
 class Split(Struct, frozen=True):
-    """The ends of a slice's parts.
-
-    Each part begins where the part before ends.
-    """
+    """The ends of a slice's parts. Each part begins where the part before it ends."""
 
     ends: tuple[Offsets, ...]
     format: int = 1
@@ -67,7 +65,7 @@ _SPLIT = Documents[Split](Split, derived=True)
 
 
 class Splits:
-    """The splits of a build's slices, for the lock's holder only."""
+    """The splits of a build's slices. Only the holder of the build's lock uses this class."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store
@@ -79,10 +77,10 @@ class Splits:
         self._split = _SPLIT.get(store, self._split_name, what)
 
     def parts(self, piece: Slice) -> tuple[Slice, ...]:
-        """Lists the parts in which a slice is folded, in order.
+        """Returns the parts in which a slice is folded, in order.
 
-        A slice that is not split is its only part. The slice is split, or its first part is, if the
-        slice or part killed too many jobs or was given up.
+        If the slice is not split, it is returned as its only part. If the next part was begun by
+        too many jobs or was given up, this call first splits that part.
         """
         parts = self._cut(piece)
         begun, first = self._begun, parts[0]
@@ -104,13 +102,13 @@ class Splits:
         return self._cut(piece)
 
     def begin(self, part: Slice) -> None:
-        """Records that a slice or part is begun, or begun once more."""
+        """Records that a slice or part is begun, and how often it was begun."""
         before = self._begun
         times = before.times + 1 if before is not None and before.is_of(part) else 1
         self._put_begun(Begun(part.start, part.end, times))
 
     def give_up(self, part: Slice) -> None:
-        """Records that the part, which is begun, made no progress.
+        """Records that the part, which was begun, made no progress.
 
         The next job splits the part.
         """
@@ -147,8 +145,8 @@ class Splits:
 def _parted(piece: Slice) -> list[Slice]:
     """Cuts a slice or part into at most `_PARTS` parts.
 
-    The cuts go through one partition after the other. So a slice of two offsets has two parts, in
-    whichever partitions the offsets are. Pure.
+    The parts cover one partition after the other. So a slice of two offsets always has two parts,
+    whether or not the offsets are in the same partition. Pure.
     """
     size = -(-piece.distance // _PARTS)
     ends = [
@@ -162,9 +160,9 @@ def _parted(piece: Slice) -> list[Slice]:
 
 
 def _filled(piece: Slice, count: int) -> Offsets:
-    """Returns the end of a slice's first `count` offsets.
+    """Returns the end of the first `count` offsets of a slice.
 
-    The offsets are counted by partition. Pure.
+    The offsets are counted one partition after the other. Pure.
     """
     ends: dict[str, dict[int, int]] = {}
     for topic, partition, end in piece.end.items():

@@ -1,7 +1,7 @@
-"""The tail: a slice for each micro-batch of Spark's stream.
+"""The tail, which folds one slice for each micro-batch of a Spark stream.
 
-Spark's structured stream plans the micro-batches. There are two threads. Spark's callback folds;
-the job's main thread reads the journal and, between slices, does the upkeep of the tables.
+Spark Structured Streaming plans the micro-batches. The job uses two threads: Spark's callback folds
+the slices; the main thread reads the journal and maintains the tables between slices.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _STEP_NAMES = {
 
 
 class Tail:
-    """The unbounded leg of a build."""
+    """The unbounded leg of a build, which folds micro-batches until the job is asked to stop."""
 
     def __init__(self, job: Job, leg: Leg) -> None:
         self._job = job
@@ -81,7 +81,7 @@ class Tail:
         self._began = time.time()
 
     def run(self, kafka: KafkaAccess) -> None:
-        """Folds micro-batches until asked to stop.
+        """Folds micro-batches until the job is asked to stop.
 
         Raises the error that ended the stream.
         """
@@ -134,7 +134,7 @@ class Tail:
     def _fold(self, frame: DataFrame, batch: int) -> tuple[Slice, float]:
         """Folds a micro-batch.
 
-        Returns the batch's slice, and the seconds that the fold took.
+        Returns the micro-batch's slice, and the seconds that the fold took.
         """
         with self._turn:
             if self._ended:
@@ -169,10 +169,10 @@ class Tail:
             return piece, watch.total
 
     def _wait_for_more(self, end: Offsets, topics: Sequence[str]) -> None:
-        """Waits until the log has more than `end`.
+        """Waits until the log has records after `end`.
 
         During the wait Spark plans nothing. Otherwise Spark would ask the broker a hundred times a
-        second, which would cost each of the two a tenth of a core.
+        second, at the cost of a tenth of a core for Spark and a tenth for the broker.
         """
         asked, stop = time.monotonic(), self._job.stop
         while not stop.is_set():
@@ -192,10 +192,10 @@ class Tail:
                 return
 
     def _check_end(self) -> None:
-        """Raises LogCutError if the log has lost its end.
+        """Raises LogCutError if the log has lost its end, and stores it as the tail's failure.
 
-        The error becomes this tail's failure. Spark's stream knows no epochs, and would continue
-        when the log has grown past the end.
+        Spark's stream does not check leader epochs. It would continue as soon as the log has grown
+        past the old end.
         """
         try:
             self._job.slices.guard.check_end(self._job.publisher.newest)
@@ -216,9 +216,9 @@ class Tail:
                 self._turn.release()
 
     def _hear(self) -> None:
-        """Publishes now and then that the build has read all deletions.
+        """Publishes from time to time that the build has read all deletions up to a time.
 
-        A build without new records needs this.
+        A build that gets no new records needs this.
         """
         if self._job.publisher.is_held():
             return
@@ -231,7 +231,7 @@ class Tail:
                 self._job.publisher.publish_heard_at(heard_at)
 
     def _end(self, query: StreamingQuery) -> None:
-        """Lets the current slice end, and ends the stream."""
+        """Waits for the current slice to end, and stops the stream."""
         with self._turn:
             self._ended = True
         try:
@@ -251,9 +251,9 @@ class Tail:
 
 
 def _end_of(query: StreamingQuery) -> threading.Event:
-    """Returns an event that is set once the stream has ended.
+    """Returns an event that is set after the stream has ended.
 
-    Asking the stream again and again would cost more.
+    It would cost more to ask the stream repeatedly.
     """
     ended = threading.Event()
 
@@ -270,12 +270,13 @@ def _end_of(query: StreamingQuery) -> threading.Event:
 def _waited_seconds(
     newest: Frontier, start: Offsets, folding: float, *, since: float
 ) -> float | None:
-    """Returns the seconds from a slice's newest record to the beginning of the slice.
+    """Returns how many seconds a slice's newest record waited before the slice began.
 
-    `newest` is the slice's frontier, and `folding` the seconds since the beginning. None without a
-    record, and for records of the past, which were written with their own old times. None, too, for
-    a record older than `since`, the tail's beginning: that record has waited for a replay or a
-    stop, and would be shown as long as the topics rest.
+    `newest` is the slice's frontier, and `folding` is the number of seconds since the slice began.
+    Returns None if the slice has no record, or if the newest record was written with a time long
+    ago. Also returns None if the record is older than `since`, the time at which the tail began:
+    such a record has waited for a replay or a stop, and its time would be displayed until new
+    records arrive.
     """
     last = max(
         (
@@ -290,14 +291,17 @@ def _waited_seconds(
 
 
 class _Report:
-    """The tail's report: lines that count slices and offsets, and the times of the steps.
+    """The report of the number of slices and offsets in log lines, and of the steps' times.
 
-    The first line is for the first slice. Every ten seconds a further line is for all slices since
-    the last line.
+    The first line covers the first slice. Every ten seconds, another line covers all slices since
+    the line before.
     """
 
     def __init__(self, put_times: Callable[[StepTimes], None]) -> None:
-        """`put_times` gets the times of the slices of each line that had a record."""
+        """Stores `put_times`, which is called with the mean times of a line's slices.
+
+        It is called only if a slice of the line has a known waiting time.
+        """
         self._put_times = put_times
         self._waited: list[float] = []
         self._due = 0.0
@@ -305,9 +309,9 @@ class _Report:
         self._seconds: dict[str, float] = {}
 
     def add(self, piece: Slice, watch: Stopwatch, waited: float | None) -> None:
-        """Counts a slice, and prints the line if it is due.
+        """Counts a slice, and prints a line if one is due.
 
-        The newest record has `waited` so many seconds for the slice, if that is known.
+        `waited` is the number of seconds that the slice's newest record waited, or None if unknown.
         """
         self._slices += 1
         self._waited += [] if waited is None else [waited]

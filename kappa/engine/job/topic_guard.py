@@ -1,9 +1,10 @@
-"""A guard over a build's topics.
+"""A guard that checks a build's topics.
 
-The topics must be the same, without lost records, and the build must not have missed a deletion.
-Topic ids are compared with the ids at birth, and the log's end with the folded offsets (law 2). A
-compacted topic keeps a tombstone for a limited time only. So a build that was away for longer may
-have missed that a key was deleted (law 5).
+The topics must be the same topics and must not have lost records, and the build must not have
+missed a deletion. The ids of the topics are compared with the ids at the build's birth, and the
+log's end is compared with the folded offsets (law 2). A compacted topic keeps a tombstone for a
+limited time only. So a build that was stopped for longer may have missed the deletion of a key (law
+5).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _HEARD_SECONDS = 60.0
 
 
 class TopicGuard:
-    """A guard over the topics of a build."""
+    """A guard that checks the topics of a build."""
 
     def __init__(
         self,
@@ -42,9 +43,9 @@ class TopicGuard:
         *,
         heard_seconds: float = _HEARD_SECONDS,
     ) -> None:
-        """Takes the build, the log and the archives.
+        """Stores the build, the log and the archives.
 
-        `heard_seconds` is the least time between two looks at the ends of compacted topics.
+        The ends of compacted topics are requested at most once in `heard_seconds` seconds.
         """
         self._birth = birth
         self._log = log
@@ -59,7 +60,7 @@ class TopicGuard:
         self._asked_at = -math.inf
 
     def check_topics(self) -> None:
-        """Raises Broken if a topic is not the topic of the build's birth.
+        """Raises Broken if a topic is gone, or is not the same topic as at the build's birth.
 
         A topic that was created again has another id.
         """
@@ -77,8 +78,8 @@ class TopicGuard:
     def check_kept(self, start: Offsets) -> None:
         """Raises Broken if records after `start` are lost.
 
-        A record is lost if topics and archives together lack the record. Retention has then deleted
-        the records that were to be read next.
+        A record is lost if neither the topic nor an archive has it: retention has deleted records
+        that the build would read next.
         """
         lost = self.lost_by_topics(start) and lost_ranges(
             start, one_log(self._beginning(), self._archives.marks())
@@ -94,51 +95,48 @@ class TopicGuard:
     def check_end(self, last: Frontier) -> None:
         """Raises LogCutError if the log has lost its end.
 
-        The log is then no longer the log that is folded up to this frontier, and may have used
-        offsets again for other records (law 2).
+        Then the log is no longer the log that was folded up to the frontier `last`, and other
+        records may have the same offsets (law 2).
         """
         lost = self._log.lost_ends(last.offsets, last.witnesses)
         if lost:
             raise log_cut(self._birth, last.offsets, lost)
 
     def witnessed(self, last: Frontier, found: Witnesses) -> Witnesses:
-        """Returns the witnesses found in the slice after `last`.
+        """Returns `found`, the witnesses in the slice after the frontier `last`.
 
-        Raises LogCutError as `check_end` does. The log is read only if the slice has records of
-        other leaders: a log loses its end only if the leader changes.
+        Raises LogCutError if the log has lost its end. The log is read for this check only if the
+        slice has records of another leader, since a log loses its end only when the leader changes.
         """
         if leader_changed(last.witnesses, found):
             self.check_end(last)
         return found
 
     def explain(self, last: Frontier) -> None:
-        """Raises the cause of a reader's error if the log is cut.
-
-        The log has then lost its end or beginning.
-        """
+        """Raises the cause of a reader's error if the log has lost its end or its beginning."""
         if last.witnesses:
             self.check_end(last)
         self.check_kept(last.offsets)
 
     def lost_by_topics(self, start: Offsets) -> tuple[str, ...]:
-        """Lists the offsets that the topics have lost after `start`.
+        """Returns a text for each partition that has lost offsets after `start`.
 
-        The list has a text per partition. The offsets may be archived or not.
+        The offsets may be in an archive or not.
         """
         return lost_ranges(start, self._beginning())
 
     def wants_archive(self, start: Offsets) -> bool:
-        """Returns True if only archives have the offsets after `start`.
+        """Returns True if only archives have the next records after `start`.
 
-        No tail can read these offsets.
+        A tail cannot read these records.
         """
         return bool(self._archives.marks() and self.lost_by_topics(start))
 
     def check_heard(self, last: Frontier | None, now: datetime) -> None:
-        """Raises Broken if the build may have missed deletions (law 5).
+        """Raises Broken if the build may have missed deletions in a compacted topic (law 5).
 
-        The deletions are of a compacted topic. The build was away for too long then, or reads too
-        slowly. Without anything to read nothing was missed.
+        This happens if the build was stopped for too long, or reads too slowly. If a topic has
+        nothing left to read, no deletion in it was missed.
         """
         if last is None:
             return
@@ -157,20 +155,20 @@ class TopicGuard:
                 )
 
     def check_still_heard(self, last: Frontier, now: datetime) -> None:
-        """Checks as `check_heard` does, before a batch of a tail.
+        """Makes the check of `check_heard` before a micro-batch of a tail.
 
-        The broker may have delayed the batch. The broker is asked nothing while the last hearing is
-        recent.
+        The broker may have delayed the micro-batch. No request is sent to the broker if all
+        deletions were read up to a recent time.
         """
         behind = (now - parse_moment(last.heard_time)).total_seconds()
         if self._compacted and behind >= 2 * self._heard_seconds:
             self.check_heard(last, now)
 
     def heard_with(self, last: Frontier, read: Offsets) -> str | None:
-        """Returns a time up to which compacted topics are read.
+        """Returns a time up to which all records of the compacted topics are read.
 
-        The offsets `read` cover the topics completely up to that time. Returns None if no later
-        time than the last frontier's is known.
+        The offsets `read` cover all records that were in these topics at that time. Returns None if
+        no time after the time of the frontier `last` is known.
         """
         heard: str | None = None
         if (
@@ -192,9 +190,9 @@ class TopicGuard:
 
 
 def log_cut(birth: Birth, end: Offsets, lost: Sequence[LostEnd]) -> LogCutError:
-    """Returns the error that the log has lost its end.
+    """Returns the error for a log that has lost its end.
 
-    The build has folded the log up to `end`.
+    The build has folded the log up to `end`. `lost` contains the lost ends.
     """
     same = offsets_before_cut(end, lost)
     branch = (

@@ -1,11 +1,11 @@
-"""Reading: from offsets to a slice's records.
+"""Reading the records of a slice, from the log or from an archive.
 
-The records are of the log or of an archive. This package decides nothing about records: decoding is
-`kappa/records/decode`. Read in this order:
+This package makes no decisions about records; `kappa/records/decode` decodes them. Read the modules
+in this order:
 
-- `source.py`: exact ranges of the log, and the stream of the tail with its bounds.
-- `archived.py`: a slice's records from the archive of their topic.
-- `identities.py`: the memory of identities that a slice is decoded with.
+- source.py: exact ranges of the log, and the tail's stream with its bounds
+- archived.py: a slice's records from the archive of their topic
+- identities.py: the memory of identities with which a slice is decoded
 """
 
 __all__ = ["archived", "source"]

@@ -1,11 +1,11 @@
-"""A slice's records from the archive of their topic.
+"""The records of a slice from the archive of their topic.
 
-The archive's files take the place of decoded files, and are linked into the slice's folder. So a
-file that the archive drops stays until the slice is folded, and no lease is needed. The files give
-the rows that decoding the log would give, since an archive is a decoded copy of the log. The rows
-are equal only if the log time at the slice's start is the archive's own: a build that has another
-origin reads the log. The writer of the files is engine/archive/archiver.py. A file's
-statistics have the counts of its records if all are valid, which is nearly always so.
+The archive's files are used instead of decoded files, and are linked into the slice's folder. So a
+file that the archive deletes remains until the slice is folded, and no lease is needed. An archive
+is a decoded copy of the log, so the files give the same rows as decoding the log. This is true only
+if the log time at the slice's start is the archive's own; a build with another origin reads the log
+instead. engine/archive/archiver.py writes the files. If all records of a file are valid, which is
+usual, the file's statistics give the counts of its records.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ Ranges = Mapping[int, tuple[int, int]]
 class ArchivedRange:
     """The part of a partition's range that an archive has.
 
-    The archive has all of the range up to `end`. `seen` are the counts there, or None if the part
-    has no record. `is_whole` means that the files have no record outside the range.
+    The archive has the whole range up to `end`. `seen` contains the counts of the records up to
+    there, or None if there are no records. `is_whole` means that the files have no record outside
+    the range.
     """
 
     end: int
@@ -65,9 +66,9 @@ class ArchivedRange:
 
 
 def archive_fingerprint(topic: Topic) -> str:
-    """Returns a fingerprint of how a topic is decoded.
+    """Returns a fingerprint of everything that decides how a topic is decoded.
 
-    Another fingerprint means another archive.
+    There is a separate archive for each fingerprint.
     """
     late = [topic.event_time, topic.lateness_ms] if topic.lateness_ms is not None else []
     schema = [] if topic.schema is None else [*topic.schema.place_lines()]
@@ -89,9 +90,9 @@ def archive_fingerprint(topic: Topic) -> str:
 
 
 class Archives:
-    """The archives of a build's topics, decoded as the build decodes.
+    """The archives of a build's topics that are decoded in the same way as the build decodes.
 
-    The topics' ids are compared, too.
+    An archive is used only if its topic has the same id as the build's topic.
     """
 
     def __init__(
@@ -101,9 +102,9 @@ class Archives:
         topic_ids: Mapping[str, str],
         log: LogEnds | None = None,
     ) -> None:
-        """Takes the topics of a build, and the topics' ids at birth.
+        """Takes the topics of a build, and the topics' ids at the build's birth.
 
-        With a `log`, an archive whose topic has lost its end is not taken for a slice.
+        With a `log`, an archive is not used for a slice if its topic has lost its end.
         """
         self._store = store
         self._log = log
@@ -120,7 +121,7 @@ class Archives:
         self._reported: dict[str, str] = {}
 
     def marks(self) -> tuple[ArchiveMark, ...]:
-        """Returns the archives' marks, which name the present content."""
+        """Returns the archives' marks, which describe the current content."""
         return tuple(
             found
             for topic in self._paths
@@ -128,11 +129,11 @@ class Archives:
         )
 
     def end(self) -> Offsets:
-        """Returns the end of each partition in the archives."""
+        """Returns the archives' end in each partition."""
         return Offsets({mark.topic: dict(mark.end) for mark in self.marks()})
 
     def bounds(self) -> BoundsOf:
-        """Returns the offsets at which the files of each partition begin."""
+        """Returns the first offset of each archive file, per topic and partition."""
         found: dict[str, dict[int, list[int]]] = {}
         for topic in self._paths:
             opened = self._looked(topic, partial(self._open, topic))
@@ -143,10 +144,11 @@ class Archives:
     def take(
         self, topic: Topic, ranges: Ranges, clock: Clock, into: Path
     ) -> dict[int, ArchivedRange]:
-        """Links the files with the beginnings of these ranges.
+        """Links the files that contain the beginnings of these ranges into the folder `into`.
 
-        The links in folder `into` are numbered from 0. The files may contain records beside the
-        ranges. A partition that the archive lacks, or whose log time differs, is left out.
+        The links are numbered from 0. The files may also contain records outside the ranges.
+        Returns the part of each range that the archive has. A partition is left out if the archive
+        lacks it, or if the log time at its start differs.
         """
         path = self._paths.get(topic.name)
         if path is None or not ranges:
@@ -211,10 +213,11 @@ class Archives:
         return None if found is None else found[1]
 
     def _looked(self, topic: str, look: Callable[[], _Answer]) -> _Answer | None:
-        """Returns the result of a look at an archive.
+        """Returns the result of `look`, which reads an archive.
 
-        Looks again if the archiver has dropped a file. Returns None if the archive cannot be read:
-        an archive is a copy, and the topic itself shows whether data are lost.
+        Repeats the call after an error, since the archiver may have deleted a file meanwhile.
+        Returns None if the archive cannot be read: an archive is only a copy, and reading the topic
+        itself shows whether data are lost.
         """
         for _ in range(_LOOKS - 1):
             try:
@@ -235,10 +238,7 @@ class Archives:
 
 
 def _needed(blocks: Sequence[Block], ranges: Ranges) -> Iterator[Block]:
-    """Yields the blocks of ranges, and the block before each range.
-
-    The block before a range has the log time there.
-    """
+    """Yields the blocks of each range, and the block before it, which has the log time there."""
     for partition, (start, end) in ranges.items():
         own = [block for block in blocks if block.partition == partition and block.least < end]
         before = [block for block in own if block.least < start]
@@ -257,7 +257,7 @@ _COLUMNS = ["_partition", "_offset", "_fate", "_reason", "_redrives", "_log_time
 
 
 def counts_of(block: Block, start: int, end: int) -> Counts | None:
-    """Returns the counts of a block's records of `[start, end)`, or None."""
+    """Returns the counts of a block's records in `[start, end)`, or None without records."""
     seen = _by_statistics(block) if start <= block.least and block.greatest < end else None
     return seen or counts_in(rows_of(block, _COLUMNS, start, end)).get(block.partition)
 
@@ -265,7 +265,8 @@ def counts_of(block: Block, start: int, end: int) -> Counts | None:
 def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
     """Returns a partition's log time at an offset.
 
-    `blocks` are the partition's blocks in order. Returns None at the first block.
+    `blocks` contains the partition's blocks in order. Returns None if no block has an earlier
+    record.
     """
     before = [block for block in blocks if block.least < offset]
     if not before:
@@ -280,7 +281,7 @@ def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
 
 
 def _by_statistics(block: Block) -> Counts | None:
-    """Returns the counts of a block, by its statistics.
+    """Returns the counts of a block, computed from the statistics of its file.
 
     Returns None if the statistics do not show that all records are valid.
     """
@@ -312,7 +313,7 @@ def _has_bounds(statistics: Any) -> bool:
 
 
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
-    """Reads a block's rows of `[start, end)`, only from their row groups."""
+    """Reads a block's rows with offsets in `[start, end)`. Other row groups are not read."""
     return pq.read_table(
         arrow_source(block.path),
         columns=columns,

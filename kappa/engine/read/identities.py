@@ -1,14 +1,16 @@
 """The identities that a build remembers at the beginning of a slice (law 6).
 
-The memory is the same, whichever process folds the slice, and at any time. While each slice follows
-the last the memory is carried along. Otherwise (a job has begun, an interrupted slice is folded
-again, Spark's tasks have folded the last slice), the memory is made again. The log is read back up
-to the slice by the same decoding. Reading back begins with the newest memory that was put for an
-offset (decode/remembered.py), or at the build's origin if no memory was put. A memory is put
-whenever the horizon has passed since the last memory, by the log's time or the wall's. So about one
-horizon of the log is read back. Nothing of a resting partition is read back, since retention may
-empty the partition. Reading just the horizon before the slice would be wrong: the identities
-accepted there depend on the identities accepted before, and so on.
+The memory is the same whichever process folds the slice, and whenever. As long as each slice
+follows the last slice in this process, decoding updates the memory. In all other cases the memory
+is built again: after the start of a job, after an interrupted slice, and after a slice that Spark's
+tasks have folded. Then the log up to the slice is read and decoded again. Reading begins at the
+newest memory that was stored for an offset (decode/remembered.py), or at the build's origin if no
+memory was stored. A memory is stored whenever the horizon has passed since the last one, by log
+time or by wall time. So about one horizon of the log is read again. In a partition without new
+records nothing is read again, since retention may have emptied the partition.
+
+It would be wrong to read just the horizon before the slice: which identities are accepted there
+depends on the identities accepted before, and so on.
 """
 
 from __future__ import annotations
@@ -37,16 +39,13 @@ _LOOK_SECONDS = 1.0
 
 
 class Readable(Protocol):
-    """The part of a source that reading the log back needs."""
+    """The method of a source that is needed to read the log again."""
 
     def read_records(self, piece: Slice) -> pa.Table: ...  # noqa: D102  # as in LogSource
 
 
 class Identities:
-    """The memories of a build, per topic and partition.
-
-    Only topics that declare an identity have memories.
-    """
+    """The memories of a build per topic and partition, for topics that declare an identity."""
 
     def __init__(
         self,
@@ -56,10 +55,10 @@ class Identities:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the topics that declare an identity.
+        """Keeps the topics that declare an identity.
 
-        `folder`, a path or URL, keeps the memories that are put; `origin` is the start of the
-        build's first slice; `clock` gives monotonic seconds.
+        `folder` is a path or URL where memories are stored. `origin` is the start of the build's
+        first slice. `clock` returns monotonic seconds.
         """
         self._topics = {topic.name: topic for topic in topics if topic.identity}
         self._folder = folder
@@ -76,19 +75,16 @@ class Identities:
         self._put = True
 
     def take(self, start: Offsets, source: Readable) -> Mapping[str, Memories]:
-        """Returns the memories for a slice decoded in this process.
+        """Returns the memories for a slice that begins at `start` and is decoded in this process.
 
-        The slice begins at `start`. Decoding carries the memories along; `folded` notes how far.
+        Decoding updates the memories. `folded` must be called with the slice's mark afterwards.
         """
         self._go_to(start, source)
         self._at = None
         return self._memories
 
     def folders(self, start: Offsets, source: Readable) -> Mapping[str, str]:
-        """Returns the memories' folders for a slice that Spark decodes.
-
-        The folders are by topic. The slice begins at `start`.
-        """
+        """Returns the folders of memories, by topic, for a slice at `start` that Spark decodes."""
         folders = {name: self._folder_of(name) for name in self._topics}
         for name, partition, offset in start.only(set(self._topics)).items():
             if offset > self._origin.at(name, partition) and offset not in memory_offsets(
@@ -103,9 +99,9 @@ class Identities:
         return folders
 
     def folded(self, mark: Mark) -> None:
-        """Advances the memories to the end of this slice.
+        """Records that the memories are at the end of this slice, and stores those that are due.
 
-        Puts the memories that are due. The slice is decoded, and not committed yet.
+        The slice is decoded, but not committed yet.
         """
         if not self._topics:
             return
@@ -115,16 +111,17 @@ class Identities:
         self._put_all(self._at, self._is_due)
 
     def rest(self, *, ends: bool = False) -> None:
-        """Puts the memories that became due while no slice arrived.
+        """Stores the memories that became due while no slice arrived.
 
-        If the job `ends`, puts all memories that the next job would have to read back.
+        If `ends` is True because the job ends, stores all memories that the next job would
+        otherwise have to build again.
         """
         if self._topics and self._at is not None and (ends or self._clock() >= self._look_at):
             self._look_at = self._clock() + _LOOK_SECONDS
             self._put_all(self._at, self._has_moved if ends else self._is_due)
 
     def committed(self, end: Offsets) -> None:
-        """Drops the memories that no slice needs any more.
+        """Deletes the stored memories that no slice needs any more.
 
         All tables are folded up to `end`.
         """

@@ -1,10 +1,10 @@
-"""The log as slices are read: exact ranges, and the tail's stream.
+"""The log as the source of slices: exact ranges, and the tail's stream.
 
-librdkafka reads records, in a large slice in the Python worker that decodes the records. Spark's
-own source would first turn each record into a row of the JVM. That costs more than all other work
-on the record (docs/performance.md). The bounds of a slice never follow from its rows: compaction
-and transactions leave holes, and offsets without a record count too. Options:
-https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
+librdkafka reads the records. For a large slice, it runs in the Python worker that decodes the
+records. Spark's own source would first turn each record into a row of the JVM, which costs more
+than all other work on the record (docs/performance.md). The bounds of a slice are never computed
+from its rows: compaction and transactions leave gaps, and offsets without a record count too.
+Options: https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 """
 
 from __future__ import annotations
@@ -43,10 +43,7 @@ _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
 
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """The address of the log, and the options of its clients.
-
-    The function `client_options` gives the options.
-    """
+    """The address of the log, and the options of its clients, which `client_options` returns."""
 
     bootstrap_servers: str
     # Secrets are among the options.
@@ -54,7 +51,7 @@ class KafkaAccess:
 
 
 class LogSource:
-    """The source of slices, for this process or Spark's tasks.
+    """A reader of the records of slices, in this process or in Spark's tasks.
 
     A slice has exactly the records between its bounds.
     """
@@ -67,9 +64,9 @@ class LogSource:
         self._last: dict[tuple[str, int], Witness] = {}
 
     def read_records(self, piece: Slice) -> pa.Table:
-        """Reads the raw records of a small slice, of all its topics.
+        """Reads the raw records of all topics of a small slice.
 
-        The reading needs no Spark job, which would cost more than reading the records.
+        This needs no Spark job, which would take longer than reading the records.
         """
         last: dict[tuple[str, int], Record] = {}
         table = raw_table(_noted(self._reader.read(piece.start, piece.end), last))
@@ -77,11 +74,10 @@ class LogSource:
         return table
 
     def witnesses(self) -> Witnesses:
-        """Returns the last record of each partition of the last slice.
+        """Returns the last record of each partition in the slice that was read last.
 
-        The last slice is the slice that was read last. For a large slice the witnesses are read
-        before the slice itself. So if the witnesses are still in the log later on, the slice was
-        read from the same log.
+        For a large slice, these witnesses are read before the slice itself. So if the log still has
+        the witnesses later, the slice was read from the same log.
         """
         found: dict[str, dict[int, Witness]] = {}
         for (topic, partition), witness in self._last.items():
@@ -91,7 +87,7 @@ class LogSource:
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
         """Returns the ranges of a topic in a large slice.
 
-        The ranges are of exactly the partitions that have any offset in the slice.
+        There is a range for each partition with at least one offset in the slice.
         """
         self._last = {part: one for part, one in self._last.items() if part[0] != topic}
         self._last |= self._log.last_before(piece.end.only({topic}))
@@ -106,28 +102,28 @@ class LogSource:
         ]
 
     def batches(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Reads the raw records of a partition, batch by batch.
+        """Yields the raw records of a partition in batches, read in this process.
 
-        The records are read in this process. The consumer ends with the range: a kept consumer
-        would fetch later records, too.
+        The consumer is closed at the end of the range. If it were kept, it would also fetch later
+        records.
         """
         return _read_range(self._kafka, topic, partition, start, end)
 
     def wait_beyond(self, end: Offsets, seconds: float) -> bool:
-        """Waits until the log has more than these offsets.
+        """Waits until the log has records after the offsets `end`, at most `seconds` seconds.
 
-        Returns False if the log has no more yet. The broker answers when there is something, so the
-        broker is not asked again and again.
+        Returns False if the log has no more records yet. The broker answers when it has records, so
+        no repeated requests are needed.
         """
         return self._reader.wait_beyond(end, seconds)
 
     def close(self) -> None:
-        """Ends the connection to the broker."""
+        """Closes the connection to the broker."""
         self._reader.close()
 
 
 def _noted(records: Iterable[Record], last: dict[tuple[str, int], Record]) -> Iterator[RawRecord]:
-    """Yields raw records, and notes the last record of each partition."""
+    """Yields raw records, and puts the last record of each partition into `last`."""
     for record in records:
         last[record.topic, record.partition] = record
         yield (
@@ -166,11 +162,11 @@ def _read_range(
 def read_tail(
     spark: SparkSession, kafka: KafkaAccess, start: Offsets, topics: Iterable[str], *, at_most: int
 ) -> DataFrame:
-    """Returns the stream that begins at `start` and never ends.
+    """Returns the stream of the topics from `start`, which never ends.
 
-    Later partitions begin at 0. The stream plans batches; `LogSource` reads their records. `start`
-    is for the first batch of a new checkpoint, and names every partition that the topics have now.
-    `at_most` limits the offsets in one batch.
+    The stream only plans the batches; `LogSource` reads their records. `start` is the start of the
+    first batch of a new checkpoint, and names every partition that the topics have now. Partitions
+    that are added later begin at 0. `at_most` limits the number of offsets in a batch.
     """
     _lend_secrets(kafka, spark)
     options = {
@@ -183,17 +179,17 @@ def read_tail(
 
 
 def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets, Offsets]:
-    """Returns the bounds of a micro-batch of the tail.
+    """Returns the bounds of a micro-batch of the tail, from the checkpoint.
 
-    The stream begins at `first`. The bounds are in the checkpoint, which Spark writes before it
-    runs the batch.
+    Spark writes the bounds into the checkpoint before it runs the batch. The stream begins at
+    `first`.
     """
     start = first if batch == 0 else _batch_end(checkpoint, batch - 1)
     return start, _batch_end(checkpoint, batch)
 
 
 def _lend_secrets(kafka: KafkaAccess, spark: SparkSession) -> None:
-    """Ensures that the JVM has the secrets that options name.
+    """Ensures that the JVM has the secrets that the options name.
 
     Raises KappaError if the JVM was started with other secrets.
     """
@@ -219,9 +215,11 @@ def _options(kafka: KafkaAccess) -> dict[str, str]:
 
 
 def _batch_end(checkpoint: Path, batch: int) -> Offsets:
-    """Reads the exclusive ends of a batch.
+    """Returns the end of a batch, read from its file in the checkpoint.
 
-    The file has a line for the version, a line for the settings, then a line per source.
+    The file has a line for the version, a line for the settings, and a line per source. Raises
+    Damaged if the file is missing or has wrong content, and KappaError if the machine fails to read
+    it.
     """
     file = checkpoint / "offsets" / str(batch)
     try:

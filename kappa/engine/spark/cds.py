@@ -1,7 +1,7 @@
 """The class archives of an installation: finds and makes missing archives.
 
-Run as a program, this module makes the missing archives one after the other: `kappa up` does so
-beside its work.
+When run as a program, this module makes the missing archives one after the other. `kappa up` runs
+it in the background.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from kappa.base.settings import load_settings
 
 
 def spark_archive(jars: Jars, java: str) -> ClassArchive:
-    """Returns the archive of a session's JVM.
+    """Returns the class archive for a session's JVM.
 
-    The archive has the session's class path: a class loader that no class archive covers would load
-    jars that `spark.jars` names.
+    The jars are on the class path of the session. If `spark.jars` named them instead, another class
+    loader would load them, which no class archive covers.
     """
     files = [*_large_first(jars.spark), *_large_first((spark_home() / "jars").glob("*.jar"))]
     return ClassArchive("spark", os.pathsep.join(map(str, files)), files, java)
 
 
 def _large_first(files: Iterable[Path]) -> list[Path]:
-    """Orders jars by size: large jars have the most classes, and are searched first.
+    """Sorts jars by size, the largest first.
 
-    In this order making an archive takes two thirds of the time.
+    Large jars contain the most classes, so they are searched first. In this order, making an
+    archive takes two thirds of the time.
     """
     return sorted(files, key=lambda file: (-file.stat().st_size, file.name))
 
@@ -52,7 +53,7 @@ def missing_archives(jars: Jars) -> list[ClassArchive]:
 def ensure_archives(jars: Jars) -> None:
     """Makes the archives that do not exist, in parallel.
 
-    Raises KappaError if an archive fails.
+    Raises KappaError if an archive cannot be made.
     """
     missing = missing_archives(jars)
     with ThreadPoolExecutor(max_workers=len(missing) or 1) as beside:

@@ -1,10 +1,11 @@
 """A Spark cluster that folds bounded legs, and the settings of its sessions.
 
-YARN's own settings are among Spark's, as `spark.hadoop.yarn.*`. So no folder of Hadoop is needed,
-and paths without a scheme stay in this machine's file system.
+YARN's own settings are part of Spark's settings, as `spark.hadoop.yarn.*`. So no Hadoop
+configuration folder is needed, and paths without a scheme refer to this machine's file system.
 
-The master and the executors are checked, and a failed check is reported in a sentence. Spark itself
-would try a master for a minute and report no reason, and would wait for an executor forever.
+This module checks that a master answers and that an executor starts, and reports a failed check
+with its reason. Spark itself would try to reach a master for a minute and report no reason, and
+would wait for an executor forever.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _JARS, _ARCHIVE = "spark.yarn.jars", "spark.yarn.archive"
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """A cluster by its master; workers connect to this machine at `driver_host`."""
+    """A cluster with the URL of its master. Workers connect to this machine at `driver_host`."""
 
     master: str
     driver_host: str
@@ -60,21 +61,21 @@ class SparkCluster:
 
     @property
     def python(self) -> str:
-        """Returns the Python of the workers.
+        """Returns the path of the workers' Python.
 
-        Unless the project sets another path, this is the path of this process's Python.
+        Unless the project sets another path, it is the path of this process's Python.
         """
         return self.conf.get("spark.pyspark.python", sys.executable)
 
     @property
     def parallelism(self) -> int:
-        """Returns the number of tasks of a shuffle."""
+        """Returns the number of tasks for a shuffle."""
         cores = int(self.conf.get(INSTANCES, 0)) * self._executor_cores
         return int(self.conf.get(CORES_MAX, cores)) or _PARALLELISM
 
     @property
     def cores(self) -> int:
-        """Returns the number of cores that tasks may use at once, or 0 if it is not known."""
+        """Returns the number of cores that tasks may use at once, or 0 if the number is unknown."""
         is_dynamic = self.conf.get(IS_DYNAMIC, "").strip().lower() == "true"
         executors = int(self.conf.get(MAX_INSTANCES if is_dynamic else INSTANCES, 0))
         return int(self.conf.get(CORES_MAX, executors * self._executor_cores))
@@ -82,7 +83,8 @@ class SparkCluster:
     def settings(self, worker_memory: str, jars: Sequence[Path]) -> Mapping[str, str]:
         """Returns Spark's settings that differ from a session on this machine.
 
-        Executors get the `jars` from the driver: a worker needs no folder of jars.
+        Executors get the `jars` from the driver, so workers need no folder of jars. `worker_memory`
+        is the memory per Python worker (`4g`).
         """
         given = self.conf.get("spark.executor.extraJavaOptions")
         # If two options set the same, a JVM uses the last.
@@ -118,11 +120,11 @@ def cluster_of(settings: Settings) -> SparkCluster | None:
 
 
 def on_yarn(conf: Mapping[str, str], *, beside: int) -> Mapping[str, str]:
-    """Returns the settings that a project with its own settings `conf` needs on YARN.
+    """Returns the settings that a project needs on YARN, in addition to its own settings `conf`.
 
-    `beside` is the memory, in bytes, that Python's workers take beside an executor's JVM. YARN ends
-    containers that take more memory than requested. If `spark-submit` has not begun an application,
-    Spark does not know that the application has Python workers.
+    `beside` is the memory, in bytes, that Python workers need in addition to an executor's JVM.
+    YARN kills containers that use more memory than requested. If an application was not started by
+    `spark-submit`, Spark does not know that the application has Python workers.
     """
     heap = parse_memory(conf.get(HEAP, HEAP_UNLESS_SET))
     jvms_own = max(heap // _SHARE, parse_memory(_LEAST))
@@ -163,10 +165,10 @@ def ensure_executor(
     *,
     patience_seconds: float = _EXECUTOR_SECONDS,
 ) -> None:
-    """Waits until a session has an executor, or the job is asked to stop.
+    """Waits until a session has an executor, or until the job is asked to stop.
 
-    A task that needs an executor must be under way. Raises KappaError if the cluster gives no
-    executor.
+    A task that needs an executor must be running. Raises KappaError if the cluster provides no
+    executor within `patience_seconds`, or ends the application.
     """
     context = spark.sparkContext._jsc.sc()  # noqa: SLF001  # PySpark does not list executors
     deadline = time.monotonic() + patience_seconds
@@ -191,7 +193,7 @@ def ensure_executor(
 
 
 def not_begun(error: Py4JJavaError) -> KappaError:
-    """Returns the error of a session that Spark refuses to begin, while the JVM still runs."""
+    """Returns the error for a session that Spark refuses to start, while its JVM still runs."""
     cause = error.java_exception
     reason = str(cause.getMessage() or cause.toString()).removeprefix("requirement failed: ")
     # Spark names the setting if the address belongs to another machine, and names nothing if the

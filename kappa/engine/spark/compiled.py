@@ -1,4 +1,4 @@
-"""Our Java sources, compiled in a session's JVM. The compiler comes with Spark."""
+"""Kappa's Java sources, compiled in a session's JVM. The compiler is part of Spark."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _compilers: WeakKeyDictionary[Any, dict[Path, Any]] = WeakKeyDictionary()
 
 
 def compile_java(spark: SparkSession, source: Path) -> Any:
-    """Compiles a Java source once in a JVM, and returns the compiler.
+    """Compiles a Java source once per JVM, and returns the compiler.
 
-    The compiler has the bytecode of each class, and a loader of the classes for this JVM alone.
+    The compiler contains the bytecode of each class, and a loader of the classes for this JVM only.
     """
     compilers = _compilers.setdefault(spark.sparkContext._gateway, {})  # noqa: SLF001  # as below
     if source in compilers:

@@ -22,10 +22,10 @@ Field = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class NotRowLocal:
-    """A part of a plan that looks beyond a row.
+    """A part of a plan that looks beyond a single row.
 
-    `what` describes the part's work, `hint` shows a way without the part, and `calls` are the calls
-    that make the part.
+    `what` describes what the part does, `hint` describes an alternative, and `calls` names the
+    DataFrame methods that create such a part.
     """
 
     what: str
@@ -171,10 +171,10 @@ _CHANGING = frozenset(
 
 
 def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
-    """Returns the first part of a plan that looks beyond a row, or None.
+    """Returns the first part of a plan that looks beyond a single row, or None.
 
-    `plan` is an analysed plan (TreeNode.toJSON). `given` has a value for each leaf, in order: True
-    if the leaf is a frame of the function's inputs.
+    `plan` is an analysed plan (TreeNode.toJSON). `given` has a value for each leaf of the plan, in
+    order: True if the leaf is a frame that was passed to the function.
     """
     leaves = iter(given)
     for node in plan:
@@ -195,7 +195,7 @@ def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
 
 
 def changing(plan: list[Any]) -> tuple[str, ...]:
-    """Returns Spark's names of the expressions in a plan that change from run to run."""
+    """Returns Spark's names of the expressions in a plan whose values change from run to run."""
     return tuple(
         sorted(
             {
@@ -219,7 +219,7 @@ def _in_expression(node: Any) -> NotRowLocal | None:
 
 @dataclass(frozen=True, slots=True)
 class _OutputColumn:
-    """A column of a node's output, with Spark's number of the column."""
+    """A column of a node's output, with the number that Spark gives the column."""
 
     number: int
     name: str
@@ -229,9 +229,9 @@ class _OutputColumn:
 def frame_sources(plan: Sequence[Any]) -> Mapping[str, frozenset[Field]]:
     """Returns the sources of each column of a frame, by the name of the column.
 
-    The values of a column follow from its sources. Fields that only choose rows (`where`) are no
-    sources. Leaves are numbered in the order of the plan. A plan with an unknown operator has no
-    columns.
+    The values of a column are computed from its sources. Fields that only select rows (`where`) are
+    not sources. Leaves are numbered in the order of the plan. Returns no columns if the plan has an
+    unknown operator.
     """
     try:
         found = _PlanOutputs(plan).outputs()
@@ -247,7 +247,7 @@ class _PlanOutputs:
         self._leaves = 0
 
     def outputs(self) -> list[_OutputColumn]:
-        """Returns the output of the next node, whose children follow it."""
+        """Returns the output columns of the next node. The children of a node follow it."""
         node = next(self._nodes)
         if node["num-children"] == 0:
             leaf, self._leaves = self._leaves, self._leaves + 1
@@ -302,7 +302,7 @@ def _computed(expression: Any, below: Sequence[_OutputColumn]) -> _OutputColumn:
 
 
 def _fields_in(expression: Any, below: Sequence[_OutputColumn]) -> frozenset[Field]:
-    """Returns the sources of an expression over a node's output."""
+    """Returns the sources of an expression, given the output columns of the node below."""
     known = {each.number: each.fields for each in below}
     found = {
         int(each["exprId"]["id"])

@@ -1,4 +1,4 @@
-"""The command line and the variables of a session's JVM."""
+"""The command line and the environment variables of a session's JVM."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ FOREIGN = (
 
 
 class Profile(StrEnum):
-    """The use of a session: a catch-up or a tail.
+    """The purpose of a session: a catch-up or a tail.
 
-    A catch-up needs throughput; a tail needs a quick start and quick answers.
+    A catch-up needs throughput. A tail needs a fast start and fast answers.
     """
 
     LONG_CATCH_UP = "long catch-up"
@@ -47,7 +47,7 @@ class Profile(StrEnum):
 
     @classmethod
     def of_catch_up(cls, offsets: int) -> Profile:
-        """Returns the profile of a catch-up that has this many offsets to fold."""
+        """Returns the profile for a catch-up of this many offsets."""
         return cls.LONG_CATCH_UP if offsets >= _LONG else cls.CATCH_UP
 
 
@@ -119,8 +119,8 @@ def command(
 ) -> list[str]:
     """Returns the command that starts a session's JVM.
 
-    PySpark would have `spark-submit` start the JVM, which takes half a second and another JVM
-    (pyspark/java_gateway.py).
+    PySpark itself would start the JVM by `spark-submit`, which takes half a second longer and needs
+    another JVM (pyspark/java_gateway.py).
     """
     options = [
         # query.stop() can die of a StackOverflowError with the default.
@@ -150,7 +150,7 @@ def command(
 
 
 def secrets_of(settings: Settings) -> Mapping[str, str]:
-    """Returns the variables that give a JVM the secrets of the project's cluster."""
+    """Returns the environment variables with the Kafka cluster's secrets, for a JVM."""
     # A session need not read the log: a missing secret is reported by the code that reads the log.
     with suppress(SettingsError):
         return secret_variables(client_options(settings))
@@ -158,9 +158,10 @@ def secrets_of(settings: Settings) -> Mapping[str, str]:
 
 
 def cluster_for(settings: Settings, profile: Profile) -> SparkCluster | None:
-    """Returns the cluster that runs the tasks of a session, or None if this machine does.
+    """Returns the cluster that runs a session's tasks, or None if this machine runs them.
 
-    A tail's slices are small: sending slices elsewhere costs more than folding.
+    A tail's tasks always run on this machine: its slices are so small that sending them to other
+    machines costs more than folding them.
     """
     cluster = None if profile is Profile.TAIL else cluster_of(settings)
     return cluster and replace(cluster, jvm=_JVM_OPTIONS[profile])

@@ -1,4 +1,7 @@
-"""Spark for a leg of a job: starts beside other work, and ends with the leg."""
+"""The Spark session of one leg of a job.
+
+The session starts in the background and stops when the leg ends.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,13 @@ if TYPE_CHECKING:
 
 
 class LegSession:
-    """The JVM and the session of a leg."""
+    """The JVM of a leg and its Spark session, from their start to the end of the leg."""
 
     def __init__(self, settings: Settings, build: str, profile: Profile, local_dir: Path) -> None:
-        """Takes the job's own `local_dir`, which may contain leftovers of a killed job."""
+        """Stores the settings.
+
+        `local_dir` is a folder of this job only; it may contain leftovers of a killed job.
+        """
         self._settings = settings
         self._build = build
         self._profile = profile
@@ -38,9 +44,9 @@ class LegSession:
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
 
     def begin(self) -> None:
-        """Starts the JVM, and begins the session in another thread, unless already done.
+        """Starts the JVM and, in another thread, the session, unless they are started already.
 
-        If a spare's JVM is available, the session begins when it is asked for.
+        If the JVM of a spare is available, the session starts only when it is requested.
         """
         if self._machine is not None:
             return
@@ -56,20 +62,23 @@ class LegSession:
 
     @property
     def has_spare(self) -> bool:
-        """Returns True if a spare's warm JVM is available for few rows."""
+        """Returns True if the warm JVM of a spare is available for a few rows."""
         return self._warm is not None
 
     @property
     def is_elsewhere(self) -> bool:
-        """Returns True if the tasks run on machines that see no file of this machine.
+        """Returns True if the tasks run on machines that cannot read files of this machine.
 
-        These machines see only the root, in a bucket.
+        These machines can only read the root, which is in a bucket.
         """
         cluster = cluster_for(self._settings, self._profile)
         return cluster is not None and storage_of(self._settings) is not None
 
     def __call__(self) -> SparkSession:
-        """Returns the session, active in this thread. Raises KappaError if its JVM has ended."""
+        """Returns the leg's session, and makes it active in this thread.
+
+        Raises KappaError if the JVM of the session has exited.
+        """
         self.begin()
         assert self._machine is not None, "it was started"
         if self._beginning is None:
@@ -81,10 +90,10 @@ class LegSession:
         return spark
 
     def at_hand(self) -> SparkSession:
-        """Returns a session for few rows, active in this thread.
+        """Returns a session for a few rows, and makes it active in this thread.
 
-        Until the leg's own session is asked for, the session belongs to the spare's warm JVM.
-        Afterwards the frames of that session cannot be used any more.
+        It is a session of the spare's warm JVM, if there is one, until the leg's own session is
+        requested. After that request, frames of the earlier session can no longer be used.
         """
         self.begin()
         if self._warm is None:
@@ -95,9 +104,9 @@ class LegSession:
         return self._at_hand
 
     def begin_workers(self, is_asked_to_stop: Callable[[], bool] = lambda: False) -> None:
-        """Starts the Python workers of the leg's own session, once, if workers are to decode.
+        """Starts the Python workers of the leg's own session once, if workers will decode.
 
-        On a cluster, waits until there is an executor, or the job is asked to stop.
+        On a cluster, waits until there is an executor, or until the job is asked to stop.
         """
         if self._beginning is None or self._profile is Profile.TAIL or self._has_workers:
             return
@@ -112,12 +121,12 @@ class LegSession:
             begin_executors(spark, cluster, self._folder, is_asked_to_stop)
 
     def __enter__(self) -> Self:
-        """Returns the object itself, with a clean folder."""
+        """Returns this object, after emptying the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends the session and the JVM, in order if in use."""
+        """Ends the session and the JVM. If no session was used, the JVM is killed."""
         if self._machine is not None:
             if (
                 self._beginning is not None

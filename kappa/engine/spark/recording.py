@@ -1,6 +1,6 @@
-"""The run that records the class lists: a small job with the classes of a real job.
+"""The run that records the class lists: a small job that loads the same classes as a real job.
 
-`make classes` starts this run after a change of jars or of a job's work:
+`make classes` starts this run after a change of the jars or of a job's work:
 
     python -m kappa.engine.spark.recording
 """
@@ -34,7 +34,7 @@ _TOPIC = Topic("recording", event="id string, n bigint, at timestamp", partition
 
 
 def main() -> None:
-    """Starts a broker and a session, folds a few records as a job does, and ends both."""
+    """Starts a broker and a session, folds a few records like a job, and stops both."""
     java = find_java()
     settings = load_settings(Path.cwd()).jars
     jars = ensure_jars(java, cache=settings.cache, repository=settings.repository)
@@ -143,7 +143,7 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _end(machine: Machine) -> None:
-    """Waits for the end of a JVM, since the JVM lists lambdas last."""
+    """Closes the JVM's input and waits until the JVM exits, since it lists lambdas at its end."""
     stdin = machine.process.stdin
     assert stdin is not None, "it is tied to this process by it"
     stdin.close()

@@ -1,7 +1,7 @@
-"""Spark's client of a bucket, S3A: names of files, settings, and Delta's log store.
+"""S3A, Spark's client for buckets: names of files, settings, and the store of Delta's logs.
 
-Credentials are in no setting of Spark, since Spark shows settings. A JVM takes credentials as the
-rest of Kappa does: from its environment, or by the usual chain.
+Credentials are never in Spark's settings, since Spark displays its settings. A JVM gets credentials
+in the same way as the rest of Kappa: from its environment, or from the usual chain of providers.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def storage_of(settings: Settings) -> StorageSettings | None:
 
 
 def spark_address(address: str) -> str:
-    """Returns a path or URL of a root as Spark names it."""
+    """Returns a path or URL in the form that Spark uses."""
     return f"s3a{address.removeprefix('s3')}" if is_bucket(address) else address
 
 
 def bucket_settings(storage: StorageSettings) -> Mapping[str, str]:
-    """Returns the settings of a session that reads and writes tables in a bucket."""
+    """Returns Spark's settings for a session that reads and writes tables in a bucket."""
     hadoop = {
         **dict.fromkeys(_COPIES, ""),
         "fs.s3a.aws.credentials.provider": ",".join(_PROVIDERS),
@@ -67,14 +67,14 @@ def bucket_settings(storage: StorageSettings) -> Mapping[str, str]:
 
 
 def classes_in(local_dir: Path) -> Path:
-    """Returns the folder for classes that a JVM compiles, on the JVM's class path."""
+    """Returns the folder for classes compiled in a JVM. It is on the JVM's class path."""
     return local_dir / "tmp" / "classes"
 
 
 def compile_log_store(spark: SparkSession, classes: Path) -> None:
-    """Compiles the store of Delta's logs in a session's JVM.
+    """Compiles the class that stores Delta's logs, in a session's JVM.
 
-    The JVM loads the store with the first table.
+    The JVM loads the class when it opens the first table.
     """
     for name, content in dict(compile_java(spark, _SOURCE).getBytecodes()).items():
         path = classes / f"{name.replace('.', '/')}.class"

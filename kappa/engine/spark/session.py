@@ -1,9 +1,9 @@
-"""The only door to SparkSession: one session per process, for Kappa's jobs.
+"""The only module that creates SparkSession objects: one session per process, for Kappa's jobs.
 
-A job owns its process, so this module sets environment variables of the process. Nothing is written
-outside `local_dir`. The session's JVM boots while the process does other things (`boot`). The boot
-takes two seconds, in which a job imports and opens modules and files. docs/design.md has the
-timings behind the settings.
+A job owns its process, so this module sets environment variables of the process. It writes no files
+outside `local_dir`. The session's JVM boots while the process does other work (`boot`). The boot
+takes two seconds, during which a job imports modules and opens files. docs/design.md has the
+measurements behind the settings.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NAP_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A JVM that boots for this process's session, and ends with this process.
+    """A JVM that boots for this process's session, and exits when this process exits.
 
     The JVM writes its port and secret to the file `gateway`.
     """
@@ -68,9 +68,9 @@ class Machine:
     classes: Path | None = None
 
     def session(self) -> SparkSession:
-        """Waits for the JVM, and begins its session. Raises KappaError if the JVM has ended.
+        """Waits for the JVM, and returns a session in it. Raises KappaError if the JVM has exited.
 
-        A JVM that was booted ahead gives each task a new session, without traces of the session
+        If the JVM was booted ahead, each task gets a new session, without traces of the session
         before.
         """
         # The import runs while the JVM boots, and the boot takes as long as the rest of a process's
@@ -96,7 +96,7 @@ class Machine:
             raise
 
     def end(self) -> None:
-        """Ends the session in order, and then the JVM; this process may boot another JVM."""
+        """Stops the session and kills the JVM. Then this process can boot another JVM."""
         from pyspark import SparkContext as Context  # noqa: PLC0415  # it is imported by now
 
         # PySpark gives up no JVM, and a dead JVM does not end in order.
@@ -111,11 +111,11 @@ class Machine:
             _ahead.remove(self)
 
     def lower_priority(self, nice: int) -> None:
-        """Lowers the priority of this process and its JVM for all later work."""
+        """Lowers the priority of this process and its JVM to `nice`, for all later work."""
         lower_priority(nice, (os.getpid(), self.process.pid))
 
     def kill(self) -> None:
-        """Kills the JVM, whatever the JVM is doing."""
+        """Kills the JVM immediately."""
         with self.process:
             self.process.kill()
 
@@ -136,7 +136,10 @@ class Machine:
         return spark
 
     def _gateway(self) -> tuple[int, str]:
-        """Waits for the port and secret that the JVM writes; the file appears whole."""
+        """Waits for the JVM's gateway file, and returns its port and secret.
+
+        The file appears with its whole content. Raises KappaError if the JVM exits before.
+        """
         while not self.gateway.exists():
             if self.process.poll() is not None:
                 raise KappaError(
@@ -169,17 +172,18 @@ def boot(
     cluster: SparkCluster | None = None,
     storage: StorageSettings | None = None,
 ) -> Machine:
-    """Starts the JVM of this process's session, and does not wait for the JVM.
+    """Starts the JVM of this process's session, and returns without waiting for the JVM.
 
-    `memory` is the JVM's heap (`2g`), `worker_memory` the memory of a Python worker; 0 `cores`
-    means all cores. `local_dir` takes Spark's spills and leftovers; the folder belongs only to this
-    process. `list_classes` is a path for the list of the JVM's classes (only recording.py asks for
-    the list). The JVM's output goes to the file `output`, or to this process's own output. The
-    JVM's environment has `secrets`. Tasks run on the `cluster`, if there is one. Tables may be in a
-    bucket of the `storage`: then the jars for buckets are among `jars`.
+    `memory` is the JVM's heap (`2g`), and `worker_memory` is the memory of a Python worker. `cores`
+    0 means all cores. `local_dir` is for the files that Spark spills or leaves behind, and belongs
+    only to this process. `list_classes` is a path for the list of the JVM's classes; only
+    recording.py uses it. The JVM's output goes to the file descriptor `output`, or to this
+    process's own output. `secrets` are added to the JVM's environment. Tasks run on the `cluster`,
+    if there is one. If tables are in a bucket of `storage`, `jars` must contain the jars for
+    buckets.
 
-    A JVM that was booted ahead for this profile is returned unchanged. Any other JVM that was
-    booted ahead ends when the session of this JVM begins.
+    If a JVM was booted ahead for this profile, it is returned unchanged. A JVM that was booted
+    ahead for another profile is ended when the session of the new JVM begins.
     """
     for machine in _ahead:
         if machine.profile is profile:
@@ -222,10 +226,10 @@ def boot(
 
 @contextmanager
 def booting_session(settings: JarsSettings) -> Iterator[Callable[[], SparkSession]]:
-    """Boots a JVM that ends with the block. Gives the function that waits for its session.
+    """Boots a JVM that exits with the block, and yields the function that returns its session.
 
-    `settings` are the project's section `[jars]`. Workers of the session import the sources that
-    this process has opened by then, if any.
+    `settings` is the project's section `[jars]`. If this process has opened sources when the
+    session begins, the workers of the session import these sources.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
         machine = boot(
@@ -260,9 +264,9 @@ def boot_for(
     local_dir: Path,
     output: int | None = None,
 ) -> Machine:
-    """Starts the JVM of this process's session by a project's settings and jars.
+    """Starts the JVM of this process's session, with a project's settings and jars.
 
-    Raises Unreachable if tasks are to run on a cluster that does not answer.
+    Raises Unreachable if tasks run on a cluster whose master does not answer.
     """
     cluster = cluster_for(settings, profile)
     if cluster is not None:
@@ -290,9 +294,10 @@ def boot_for(
 
 
 def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Machine:
-    """Starts a JVM for a task that this process gets later: the next `boot` returns the JVM.
+    """Starts a JVM for a task that this process gets later. The next `boot` returns this JVM.
 
-    The JVM's output goes to this process's own output at the time.
+    The JVM's output goes to the standard error of this process, as it is when the output is
+    written.
     """
     says, output = os.pipe()
     try:
@@ -307,15 +312,15 @@ def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Mach
 
 
 def booted_ahead() -> Machine:
-    """Returns the JVM that this process has booted ahead, as a spare has."""
+    """Returns the JVM that this process, a spare, has booted ahead."""
     (machine,) = _ahead
     return machine
 
 
 def warm_ahead(*, other_than: Profile) -> Machine | None:
-    """Returns a warm JVM that this process has booted ahead for another profile.
+    """Returns a warm JVM that this process has booted ahead for a profile other than `other_than`.
 
-    Returns None without a JVM that is warm and of another profile.
+    Returns None if there is no such JVM.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415  # it is imported by now
 
@@ -331,7 +336,7 @@ def _relay(says: int) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """Ends this process and its JVM, even if threads of Spark and Kafka still run."""
+    """Exits this process and its JVM, even if threads of Spark and Kappa still run."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

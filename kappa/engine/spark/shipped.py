@@ -1,9 +1,9 @@
 """An archive of the files that the workers of a cluster need from this machine.
 
-The archive has the build's code, so that a worker needs no project. The archive also has the loops
-that Numba has compiled here, so that a worker with the same Kappa on the same kind of processor
-need not compile. Kappa and the packages that pipelines import are installed on the workers.
-`same_kappa` makes sure that both sides run the same Kappa.
+The archive contains the build's code, so that workers need no project. It also contains the loops
+that Numba has compiled here, so that workers with the same Kappa and the same kind of processor
+need not compile them. Kappa and the packages that pipelines import must be installed on the
+workers. `same_kappa` ensures that workers run the same Kappa as the job.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _KAPPA = "KAPPA_DIGEST"
 def ship(spark: SparkSession, code: Path, into: Path) -> Mapping[str, str]:
     """Ships a folder of code to a session's executors.
 
-    Returns the variables with which workers find the code. The archive is written below `into`.
+    Returns the environment variables by which workers find the code. The archive is written into
+    `into`.
     """
     path = into / f"shipped-{secrets.token_hex(4)}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -52,7 +53,7 @@ def ship(spark: SparkSession, code: Path, into: Path) -> Mapping[str, str]:
 
 
 def same_kappa(environment: Mapping[str, str] = os.environ) -> None:
-    """Raises KappaError in a worker whose Kappa differs from the job's Kappa."""
+    """Raises KappaError in a worker if its Kappa differs from the job's Kappa."""
     wanted = environment.get(_KAPPA)
     if wanted is not None and wanted != kappa_digest():
         raise KappaError(
@@ -62,7 +63,7 @@ def same_kappa(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def take_compiled(shipped: Path) -> None:
-    """Puts shipped compiled loops into this user's cache, if the cache lacks them."""
+    """Copies shipped compiled loops into this user's cache, if the cache does not have them."""
     with suppress(OSError, RuntimeError):
         cached = user_cache(_COMPILED)
         cached.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,7 @@ def take_compiled(shipped: Path) -> None:
 
 @cache
 def kappa_digest() -> str:
-    """Returns a digest of the part of Kappa's own code that workers run."""
+    """Returns a digest of Kappa's Python files, which workers must have too."""
     assert _HOME.name == "kappa"
     digest = hashlib.sha256()
     for file in sorted(_HOME.rglob("*.py")):

@@ -29,11 +29,11 @@ def spark_settings(
     jars: Sequence[Path] = (),
     storage: StorageSettings | None = None,
 ) -> Mapping[str, str]:
-    """Returns the settings of a session that writes on this machine to `local_dir` alone.
+    """Returns Spark's settings for a session that writes only to `local_dir` on this machine.
 
-    Each of the session's Python workers may take `worker_memory` (`4g`). Tasks run on this many
-    `cores` of this machine (0: all), or on a cluster, whose executors get the `jars`. A root in a
-    bucket has a `storage`.
+    Each Python worker may use `worker_memory` (`4g`). Tasks run on `cores` cores of this machine
+    (0: all), or on `cluster`, whose executors get the `jars`. `storage` is set if the root is in a
+    bucket.
     """
     local = {
         **_local_settings(local_dir, cores or cores_here(), worker_memory),
@@ -104,7 +104,7 @@ def _local_settings(local_dir: Path, cores: int, worker_memory: str) -> Mapping[
 
 
 def _has_unix_sockets() -> bool:
-    """Returns False in a confined process, whose filter of calls forbids such sockets."""
+    """Returns False in a confined process, whose system call filter forbids Unix sockets."""
     try:
         socket.socket(socket.AF_UNIX).close()
     except PermissionError:
@@ -113,7 +113,10 @@ def _has_unix_sockets() -> bool:
 
 
 def _socket_folder(local_dir: Path) -> Path:
-    """Returns a name for `local_dir`/tmp that is short enough for the paths of sockets."""
+    """Returns a path of the folder `local_dir`/tmp that is short enough for Unix sockets.
+
+    If there is no such path, returns a new temporary folder.
+    """
     folder = local_dir / "tmp"
     if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
         return folder

@@ -1,16 +1,17 @@
-"""The daemon of Spark's Python workers: PySpark's own, with five differences.
+"""The daemon of Spark's Python workers: PySpark's own daemon, with five differences.
 
-- Workers import the project's modules as the driver does. `spark.python.daemon.module` names this
-  module, and `KAPPA_SOURCES` the folder (importer.py sets the variable). So a worker finds a
-  function that a UDF calls under the name that the function has in the driver, whatever its module.
-  The project's files are not on `sys.path`, so no file can hide the standard library.
-- A worker ends in silence if the JVM has closed its socket. PySpark would print a traceback, and a
-  healthy job's log would be full of tracebacks. The JVM closes resting workers, and workers of
+- Workers import the project's modules in the same way as the driver. `spark.python.daemon.module`
+  names this module, and `KAPPA_SOURCES`, which importer.py sets, names the folder. So a worker
+  finds a function that a UDF calls under the same name as in the driver, whatever its module is.
+  The project's files are not on `sys.path`, so no file can hide a module of the standard library.
+- A worker exits silently if the JVM has closed its socket. PySpark would print a traceback, and
+  the log of a healthy job would be full of tracebacks: the JVM closes idle workers, and workers of
   tasks that need no more rows.
-- Workers on a cluster check that their Kappa is the job's, and find the code in the shipped files.
-- Where workers decode, the daemon imports the decoder before the daemon forks. Otherwise each
-  worker would take a second for the import.
-- A worker does not print the limit of its memory: a log would have four such lines for each worker.
+- Workers on a cluster check that they have the same Kappa as the job, and take the code from the
+  shipped files.
+- If workers decode, the daemon imports the decoder before it forks workers. Otherwise the import
+  would take a second in each worker.
+- A worker does not print its memory limit. Otherwise the log would have four such lines per worker.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ _DECODER = (
 
 
 def tell_workers(spark: SparkSession, *, change: bool = False) -> None:
-    """Lets a session's workers import the sources that this process has opened.
+    """Makes a session's workers import the sources that this process has opened.
 
     Workers have the environment of the JVM, which may have started before the sources were opened.
-    The workers of a cluster have shipped sources. If the sources `change`, each task loads them
-    again: a worker outlives a task, and would keep the modules of the task before.
+    The workers of a cluster use shipped sources instead. With `change`, the sources may change, and
+    each task loads them again: a worker runs several tasks, and would otherwise keep the modules of
+    earlier tasks.
     """
     environment = spark.sparkContext.environment
     if SHIPPED not in environment:
@@ -74,7 +76,8 @@ def begin_executors(
 ) -> None:
     """Ships the sources of this process to a cluster, and waits for the first executor.
 
-    The shipped archive is written below `into`. Raises KappaError if the cluster gives no executor.
+    The shipped archive is written into `into`. Raises KappaError if the cluster provides no
+    executor.
     """
     code = Path(os.environ[FOLDER_VARIABLE])
     spark.sparkContext.environment.update(ship(spark, code, into))
@@ -83,10 +86,10 @@ def begin_executors(
 
 
 def begin_workers(spark: SparkSession) -> None:
-    """Starts the daemon of a session in a thread.
+    """Starts the workers' daemon of a session, in a thread.
 
-    The daemon imports while Spark makes its first plan. First call `tell_workers`: a daemon keeps
-    the environment of its start.
+    The daemon imports its modules while Spark makes its first plan. `tell_workers` must be called
+    before: the daemon keeps the environment that it has at its start.
     """
     threading.Thread(target=_begin, args=(spark,), name="workers", daemon=True).start()
 
@@ -102,7 +105,7 @@ def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Runs a task as PySpark's worker does; ends the worker if its socket is closed."""
+    """Runs a task like PySpark's worker. If its socket is closed, ends the worker silently."""
     if os.environ.get(_CHANGING):
         open_sources(Sources(Path(os.environ[FOLDER_VARIABLE])))
     try:
@@ -112,7 +115,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 
 
 def limit_memory(memory_limit_mb: int) -> None:
-    """Limits the memory of a worker as PySpark does, and prints only a failure."""
+    """Limits the memory of a worker like PySpark, but prints only failures."""
     with redirect_stderr(io.StringIO()) as said:
         setup_memory_limits(memory_limit_mb)
     if "Failed" in said.getvalue():

@@ -1,13 +1,14 @@
 """The maintained views of a build, computed for the frontier of a slice's tables.
 
-DuckDB computes a view whose sources have changed, over the files of the versions that the frontier
-will name: whole, or for the keys that the slice touched (kappa/tables/views/ways.py). Differences
-from the view's stored rows are committed like contributions (commit.py), with the slice's mark. So
-for all other code a view's table is an ordinary table of the build.
+If the sources of a view have changed, DuckDB computes the view from the files of the versions that
+the frontier will name. It computes the whole view, or only the keys that the slice touched
+(kappa/tables/views/ways.py). Differences from the view's stored rows are committed like
+contributions (commit.py), with the slice's mark. So for all other code, a view's table is an
+ordinary table of the build.
 
-Rows that exist before any slice are the rows of files, and the rows of maintained views over files.
-Such first rows are a table's version 0, which the build's first frontier names. So every frontier
-has the first rows, whatever the slices.
+Some rows exist before any slice: the rows of files, and the rows of maintained views over files. A
+table has such rows in version 0, which the build's first frontier names. So every frontier contains
+these rows, whatever the slices are.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _REST = 10
 
 
 class MaintainedViews:
-    """The maintained views among the tables of a build."""
+    """The maintained views of a build, which are computed and committed here."""
 
     def __init__(
         self,
@@ -63,11 +64,11 @@ class MaintainedViews:
         are_current: bool,
         slice_seconds: float = math.inf,
     ) -> None:
-        """Takes all tables of the build; a view comes after its sources.
+        """Takes the writers of all tables of the build; a view comes after its sources.
 
-        The views `are_current` unless earlier slices have postponed them to the end of a leg. A
-        view that was computed before may take half of `slice_seconds`, after which without progress
-        the whole slice ends.
+        `are_current` is False if earlier slices have postponed the views to the end of a leg. A
+        view that was computed before may take half of `slice_seconds`. (If a slice makes no
+        progress for `slice_seconds`, the job ends.)
         """
         self._birth = birth
         lists = FileLists()
@@ -99,11 +100,12 @@ class MaintainedViews:
     ) -> Mapping[str, str]:
         """Commits a slice to all views, after the slice's tables.
 
-        Views that are not `are_due` yet keep their rows, and are computed later. Returns the views
-        that fail at the slice's end because of the rows in their sources, with the reasons;
-        `failing` are the views that failed at the slice's start. A failing view keeps its rows and
-        is tried again with every slice, or less often if a try takes long. Raises Broken if a view
-        cannot be computed for another reason, or was never computed before.
+        With `are_due` False, the views keep their rows, and are computed later. Returns the views
+        that fail at the slice's end because of the rows in their sources, with the reasons.
+        `failing` contains the views that failed at the slice's start. A failing view keeps its
+        rows, and is computed again with every slice, or less often if computing it takes long.
+        Raises Broken if a view cannot be computed for another reason, or if a view fails that was
+        never computed before.
         """
         self.costs = costs = dict[str, ViewCost]()
         if not self._views:
@@ -155,19 +157,19 @@ class MaintainedViews:
         return still
 
     def close(self) -> None:
-        """Ends the DuckDB connection of the views."""
+        """Closes the DuckDB connection of the views."""
         if self._duck is not None:
             self._duck.close()
             self._duck = None
 
     def _rest_after(self, name: str, seconds: float) -> None:
-        """Lets a view rest that has failed for many seconds, so that all other tables continue."""
+        """Postpones the next try of a view that took long to fail: other tables must continue."""
         if seconds > _LONG_SECONDS:
             self._next_tries[name] = time.monotonic() + _REST * seconds
 
     @staticmethod
     def _ensure_sources(view: TableBirth, failing: Mapping[str, str]) -> None:
-        """Raises Unfit if a view reads another view that fails."""
+        """Raises Unfit if a view reads another view that is failing."""
         below = next((each for each in view.reads if each in failing), None)
         if below is not None:
             raise Unfit(f"view {view.name} reads view {below}, which fails: {failing[below]}")
@@ -175,10 +177,10 @@ class MaintainedViews:
     def _changes(
         self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]
     ) -> tuple[str, ArrowRows | QueryRows, int | None]:
-        """Returns the way in which a view is computed, and differences from the stored rows.
+        """Returns the way in which the view is computed, and its differences from the stored rows.
 
-        The last value counts the keys that the slice touched; None means that the view is computed
-        whole. `changed` are the sources of the view that have changed.
+        `changed` names the sources of the view that have changed. The third value is the number of
+        keys that the slice touched, or None if the whole view is computed.
         """
         birth, rewriting = writer.birth, writer.rewriting
         assert rewriting is not None, "a view's table is mergeable"
@@ -216,7 +218,7 @@ class MaintainedViews:
     ) -> SliceChanges | None:
         """Returns the differences in the rows that the slice touched.
 
-        Returns None if the whole view must be computed.
+        Returns None if the whole view must be computed. Raises TookTooLong after `seconds` seconds.
         """
         birth = writer.birth
         sources = {name: self._sources[name] for name in (*birth.reads, birth.name)}
@@ -243,9 +245,9 @@ def _since(mark: Mark) -> int:
 def open_tables(
     store: Store, birth: Birth, pipeline: Pipeline, *, driver_rows: int, merging: Merging
 ) -> tuple[TableWriter, ...]:
-    """Opens the tables of a build, and makes missing tables; see `TableWriter`.
+    """Opens the tables of a build, and creates missing tables. See `TableWriter`.
 
-    Raises Broken if a maintained view over rows of files cannot be computed.
+    Raises Broken if a maintained view over the rows of files cannot be computed.
     """
     files = {table.name: table.file for table in pipeline.tables if table.file is not None}
     origin = origin_mark(birth.build, birth.origin_offsets)
@@ -271,7 +273,7 @@ def open_tables(
 
 
 def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
-    """Returns the rows of a file as stored in the table; raises as `read_seed` does."""
+    """Returns the rows of a file in the form of the table. Raises the errors of `read_seed`."""
     schema = arrow_schema(table.columns)
     _, values = read_seed(file)
     return pa.table(
@@ -280,7 +282,7 @@ def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
 
 
 def _first_rows(view: TableBirth, birth: Birth, writers: Mapping[str, TableWriter]) -> pa.Table:
-    """Computes the first rows of a maintained view from the view's newly made sources."""
+    """Computes the first rows of a maintained view from its sources, which were just created."""
     changes = changes_sql(
         view,
         ways_of(birth.tables)[view.name].whole,

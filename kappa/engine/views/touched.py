@@ -1,7 +1,7 @@
-"""The keys of a view that a slice touches: keys of old and new rows of the sources.
+"""The keys of a view that a slice touches: the keys of old and new rows of the sources.
 
-The slice's contributions to a source are in memory. The keys of the contributions show which rows
-of the source have changed. Appended contributions are the new rows themselves.
+The slice's contributions to a source are in memory. Their keys show which rows of the source have
+changed. If the source is append-only, the contributions are the new rows themselves.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _BATCH_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SliceChanges:
-    """The differences that a slice makes in a view's rows, and how many keys the slice touched."""
+    """The differences that a slice makes in a view's rows, and the number of touched keys."""
 
     rows: pa.Table
     touched: int
 
 
 class ViewSource:
-    """A table of the build as views read it: after the slice, and before the slice.
+    """A table of the build as views read it, both after the slice and before the slice.
 
-    The versions differ, and the log's clock as well: the clock decides which rows have expired at
-    the slice's end, and before the slice.
+    The two states differ in the versions and in the log's clock, which decides which rows have
+    expired.
     """
 
     def __init__(self, writer: TableWriter, lists: FileLists, clock: int | None = None) -> None:
@@ -70,16 +70,16 @@ class ViewSource:
 
     @property
     def is_known(self) -> bool:
-        """Returns True if the slice's contributions are in memory, or if none exist."""
+        """Returns True if the slice's contributions are in memory, or if there are none."""
         return not self.has_changed or self._writer.new_rows is not None
 
     @property
     def new_rows(self) -> pa.Table | None:
-        """Returns the slice's contributions, or None if none are in memory."""
+        """Returns the slice's contributions, or None if there are none in memory."""
         return self._writer.new_rows if self.has_changed else None
 
     def passed_sql(self) -> str | None:
-        """Returns the query for rows that have expired with the slice.
+        """Returns the query for the rows that have expired during the slice.
 
         Returns None if no row can have expired.
         """
@@ -96,9 +96,10 @@ class ViewSource:
         among: Among | None = None,
         before: bool = False,
     ) -> str:
-        """Returns the query for the table's served rows, recent rows folded in.
+        """Returns the query for the table's rows as readers see them, including recent rows.
 
-        `before` asks for the rows before the slice. `columns` and `among` are as in `read_sql`.
+        With `before`, the query is for the rows before the slice. `columns` and `among` are as in
+        `read_sql`.
         """
         writer = self._writer
         versions = writer.versions_before if before else writer.versions()
@@ -126,10 +127,10 @@ def changes_of_slice(
     *,
     since: int,
 ) -> SliceChanges | None:
-    """Returns the differences from a view's stored rows, in rows that the slice touched.
+    """Returns the differences from a view's stored rows, for the rows that the slice touched.
 
-    `sources` are the view's own table and the tables that the view reads; `changed` are the tables
-    that have changed. `since` is as in `changes_sql`. Returns None if the whole view must be
+    `sources` contains the view's own table and the tables that the view reads. `changed` names the
+    tables that have changed. `since` is as in `changes_sql`. Returns None if the whole view must be
     computed.
     """
     if way.change is None and not way.whole_after.keys().isdisjoint(changed):
@@ -173,7 +174,7 @@ def changes_of_slice(
 
 
 def _few_rows(reader: pa.RecordBatchReader) -> pa.Table | None:
-    """Returns the rows of a result, or None for more bytes than should be in memory."""
+    """Returns the rows of a result, or None if they have too many bytes for the memory."""
     batches, size = [], 0
     try:
         for batch in reader:
@@ -187,7 +188,7 @@ def _few_rows(reader: pa.RecordBatchReader) -> pa.Table | None:
 
 
 def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
-    """Registers the slice's contributions to these sources as relations of DuckDB."""
+    """Registers the slice's contributions to these sources as relations in DuckDB."""
     for source in sources:
         if source.new_rows is not None:
             duck.register(_contributed(source.birth.name), source.new_rows)
@@ -196,10 +197,10 @@ def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
 def touched_sql(
     view: TableBirth, way: Way, sources: Mapping[str, ViewSource], changed: Collection[str]
 ) -> str:
-    """Returns the query for the keys of a view that changes of its sources touch.
+    """Returns the query for the keys of a view that changes in its sources touch.
 
-    `sources` are all tables that the view reads. The contributions to `changed` tables are
-    registered (`register_changes`).
+    `sources` contains all tables that the view reads. The contributions to the tables `changed`
+    must be registered (`register_changes`).
     """
     found = [
         each
@@ -215,7 +216,7 @@ def touched_sql(
 
 
 def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[str, str]:
-    """Returns the queries for the state of added and removed rows, by name."""
+    """Returns the queries for the groups' states over added rows and over removed rows, by name."""
     names = {False: COME, True: GONE}
     return {
         names[before]: f"with {change.table} as ({rows}) {change.inner}"
@@ -226,21 +227,21 @@ def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[
 def touched_groups(view: TableBirth, change: ByChange, parts: Iterable[str]) -> str:
     """Returns the query for the groups that a slice touches.
 
-    `parts` are the names of the relations of `changed_groups`.
+    `parts` contains the names of the relations that `changed_groups` defines.
     """
     keys = ", ".join(map(quoted, change.keys))
     return _distinct_keys(view, change.keys, [f"select {keys} from {name}" for name in parts])
 
 
 def _distinct_keys(view: TableBirth, keys: Sequence[str], found: Iterable[str]) -> str:
-    """Returns the query for the distinct keys in these queries, in the view's types."""
+    """Returns the query for the distinct keys that these queries find, in the view's types."""
     kinds = dict(view.columns)
     casts = ", ".join(cast_sql(key, kinds[key]) for key in keys)
     return f"select distinct {casts} from ({' union all '.join(found)})"
 
 
 def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
-    """Yields queries for the view's `by` columns of a source's changed rows, new and old."""
+    """Yields queries for the view's `by` columns in a source's changed rows, old and new."""
     selected = ", ".join(f"{quoted(column)} as {quoted(by)}" for by, column in read.by.items())
     # The changed rows have the keys of the slice's contributions.
     has_all = set(read.by.values()) <= set(source.birth.row_keys) and not source.has_passed
@@ -250,7 +251,10 @@ def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
 
 
 def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterator[str]:
-    """Yields queries for the keys that changed rows reach through joins, new and old."""
+    """Yields queries for the keys that changed rows reach through joins.
+
+    One query is for the rows after the slice, and one for the rows before it.
+    """
     for before, rows in changed_rows(sources[read.table]).items():
         relations = {
             each.name: rows if each is read else sources[each.table].sql(before=before)
@@ -261,10 +265,10 @@ def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterato
 
 
 def changed_rows(source: ViewSource) -> dict[bool, str]:
-    """Returns queries for a source's changed rows, after and before the slice.
+    """Returns the queries for a source's changed rows, after and before the slice.
 
-    The key is False for the rows after the slice, and True for the rows before. The queries read
-    the contributions that `register_changes` has registered.
+    The key is False for the rows after the slice, and True for the rows before the slice. The
+    queries read the contributions that `register_changes` has registered.
     """
     birth, rows, passed = source.birth, source.new_rows, source.passed_sql()
     columns = shown_columns(birth)
@@ -293,7 +297,7 @@ def changed_rows(source: ViewSource) -> dict[bool, str]:
 
 
 def shown_columns(birth: TableBirth) -> list[tuple[str, str]]:
-    """Lists the columns of a table that identify a row, and the columns that readers see."""
+    """Returns the columns that identify a row of a table, and the columns that readers see."""
     wanted = {*birth.row_keys, *(name for name, _ in birth.served)}
     return [column for column in birth.columns if column[0] in wanted]
 

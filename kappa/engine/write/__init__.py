@@ -1,12 +1,13 @@
 """Commits of a slice's rows, and the frontiers that readers see.
 
-A slice's rows become one commit per table, and the commits become a frontier. This package folds
-nothing and decides no slice. A build has one writer: the holder of the build's lock.
+The rows of a slice become one commit per table, and the commits become a frontier. This package
+folds no rows and does not decide about slices. A build has one writer: the holder of the build's
+lock.
 
-- commit.py: commits a slice's rows to a table, by delta-rs, by delta-spark or by DuckDB
-- recent.py: contributions that wait beside a large table
-- publisher.py: the frontier, the hold, and the kept frontiers; a frontier made of the tables' marks
-  if its records are lost
+- commit.py: commits a slice's rows to a table, with delta-rs, delta-spark or DuckDB
+- recent.py: contributions that are stored next to a large table until they are folded into it
+- publisher.py: the frontier, the hold, and the kept frontiers; it also makes a frontier from the
+  tables' marks if the records of frontiers are lost
 - maintenance.py: deletes rows that have expired, joins small files, and deletes files that no
   reader needs
 """

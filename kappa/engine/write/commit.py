@@ -1,13 +1,17 @@
-"""The commit of a slice to a table, by any of three writers with equal results.
+"""The commit of a slice to a table, by one of three writers with equal results.
 
-delta-rs commits Arrow rows from the driver, in about ten milliseconds. delta-spark commits rows of
-Spark and rows that DuckDB's query finds, with two exceptions. Few rows, or small contributions by
-key, are committed by delta-rs. If there are many contributions by key, and the table is not much
-larger, DuckDB folds them and rewrites the table. DuckDB folds the contributions as readers fold
-waiting contributions (kappa/tables/merge.py), and spills to disk when its memory is exceeded. The
-merge of delta-rs takes ten to forty times the contributions' bytes, and the merge of Spark takes
-ten times as long. One process commits, and the commits of a table follow one another. The way of a
-slice (engine/slice.py) checks law 2 before.
+delta-rs commits Arrow rows from the job's process, in about ten milliseconds. delta-spark commits
+rows in Spark, and rows that a DuckDB query finds, with two exceptions:
+
+- Few rows, or contributions by key of few bytes, are committed by delta-rs.
+- If there are many contributions by key, and the table does not have many more rows, DuckDB folds
+  the contributions and rewrites the table.
+
+DuckDB folds the contributions in the same way as readers fold waiting contributions
+(kappa/tables/merge.py), and spills to disk if its memory is not enough. The merge of delta-rs needs
+ten to forty times the bytes of the contributions, and the merge of Spark takes ten times as long.
+One process commits, and makes the commits to a table one after the other. engine/slice.py checks
+law 2 before the commits.
 """
 
 from __future__ import annotations
@@ -87,12 +91,12 @@ _BATCH_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """The way in which contributions by key are merged into their table.
+    """The settings for merging contributions by key into their table.
 
-    Spark's contributions are merged in this process if their size is at most `at_most_bytes`. Few
-    contributions wait beside a table of `large_rows` or more; None means that contributions never
-    wait. If Spark's workers see no file of this machine, `elsewhere` is the name of the job's own
-    folder. Computing a view may spill `most_spilled` bytes to the disk.
+    Contributions in Spark are merged in this process if they have at most `at_most_bytes` bytes.
+    Small contributions to a table of at least `large_rows` rows wait next to the table; with None,
+    no contributions wait. If Spark workers do not see this machine's files, `elsewhere` is the name
+    of the job's own folder. Computing a view may spill `most_spilled` bytes to the disk.
     """
 
     at_most_bytes: int = 0
@@ -111,7 +115,7 @@ _REPLAY = "kappa replay makes a new build from offset zero"
 
 
 class TableWriter:
-    """The writer of a table of a build."""
+    """The writer of one table of a build."""
 
     def __init__(
         self,
@@ -124,10 +128,11 @@ class TableWriter:
         merging: Merging = AT_ONCE,
         first: Callable[[], pa.Table] | None = None,
     ) -> None:
-        """Opens the table, or makes it.
+        """Opens the table, or creates it.
 
-        A new table has its `first` rows and the mark of the build's origin. delta-rs commits up to
-        `driver_rows` rows of Spark, and merges more rows as `merging` allows.
+        A new table contains the rows that `first` returns, and has the mark of the build's origin.
+        delta-rs commits at most `driver_rows` rows that are in Spark, or more rows if `merging`
+        allows it.
         """
         self.birth = birth
         self.path = table_path(store, build, birth.name)
@@ -193,25 +198,25 @@ class TableWriter:
         return {name: stored.version for name, stored in self._all_stored()}
 
     def mark(self) -> Mark:
-        """Returns the newest commit's mark: how far the table has folded."""
+        """Returns the mark of the newest commit, which contains the offsets folded so far."""
         return max((stored.mark() for _, stored in self._all_stored()), key=lambda mark: mark.place)
 
     def stored_sql(self, columns: Sequence[str]) -> str:
-        """Returns DuckDB's query for these columns of all stored rows.
+        """Returns a DuckDB query for these columns of all stored rows, with the hidden rows.
 
-        It first drains the recent rows, so that no row waits beside the table. The query includes
-        hidden rows. The caller's slice must not be in the table yet (law 1).
+        First drains the recent rows, so that no contribution waits next to the table. The caller's
+        slice must not be committed yet (law 1).
         """
         self._drain()
         wanted = tuple(column for column in self.birth.columns if column[0] in columns)
         return parquet_sql(wanted, files(self.path, self.version, None))
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
-        """Yields the tables that have no commit under way between slices, by name."""
+        """Yields the names and tables to which no other thread is committing between slices."""
         return self._all_stored() if self.recent is None else self.recent.at_rest()
 
     def close(self) -> None:
-        """Waits for the thread that drains."""
+        """Waits for the thread that drains recent rows."""
         if self.recent is not None:
             self.recent.close()
 
@@ -223,7 +228,8 @@ class TableWriter:
     def commit(self, rows: TableRows | None, mark: Mark) -> str:
         """Commits a slice's rows with its mark.
 
-        Returns the writer: `delta-rs`, `spark`, `duckdb`, or `mark` if there are no rows.
+        Returns the name of the writer: `delta-rs`, `spark`, `duckdb`, or `mark` if there are no
+        rows.
         """
         self.new_rows, self.new_count, self.versions_before = None, 0, self.versions()
         mark = mark.of_table(self.birth.name)
@@ -240,7 +246,7 @@ class TableWriter:
         return writer
 
     def commit_table(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> str:
-        """Commits rows of this process by delta-rs; see `commit`."""
+        """Commits rows in this process with delta-rs. See `commit`."""
         failpoint("table.before_commit")
         if rows is None or rows.num_rows == 0:
             self._commit_nothing(mark, guard)
@@ -285,7 +291,10 @@ class TableWriter:
             self.stored.append(rows, mark, guard)
 
     def commit_frame(self, rows: DataFrame, mark: Mark, guard: Guard) -> str:
-        """Commits rows of Spark; see `commit`."""
+        """Commits rows in Spark. See `commit`.
+
+        Raises Broken if Spark did not make the commit.
+        """
         # Contributions by key are counted and then used, so they are persisted. Rows to append are
         # as many as the slice's rows: counting reads one decoded column, and persisting would take
         # as much memory again.
@@ -322,7 +331,7 @@ class TableWriter:
         return "spark"
 
     def commit_query(self, rows: QueryRows, mark: Mark, guard: Guard) -> str:
-        """Commits the rows that DuckDB finds; see `commit`."""
+        """Commits the rows that a DuckDB query finds. See `commit`."""
         rewriting = self.rewriting
         assert rewriting is not None, "only a mergeable table is filled from files"
         try:
@@ -360,13 +369,13 @@ class TableWriter:
 
 
 def _bytes_kept(rows: DataFrame) -> int:
-    """Returns the uncompressed size of persisted rows as Spark keeps them."""
+    """Returns the uncompressed size in bytes of rows that Spark has persisted."""
     size: int = rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()  # noqa: SLF001  # as in describe.py
     return size
 
 
 def spark_append(rows: DataFrame, path: str, mark: Mark, guard: Guard) -> None:
-    """Appends rows to the table at `path`."""
+    """Appends rows to the table at `path` with delta-spark."""
     options = {
         "txnAppId": guard.application,
         "txnVersion": str(guard.number),
@@ -376,7 +385,10 @@ def spark_append(rows: DataFrame, path: str, mark: Mark, guard: Guard) -> None:
 
 
 def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard: Guard) -> None:
-    """Merges rows into the table at `path`. Raises Broken if a value does not fit."""
+    """Merges rows into the table at `path` with delta-spark.
+
+    Raises Broken if a value does not fit.
+    """
     session: SparkSession = rows.sparkSession
     how = merge_for(table, spark_quote)
     stored = SparkTable.forPath(session, spark_address(path))
@@ -402,7 +414,10 @@ def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard
 
 @contextmanager
 def folding(table: TableBirth) -> Iterator[None]:
-    """Reports a value that does not fit as the fold's error, not as a record's fault."""
+    """Raises Broken, as an error of the fold, if Spark reports a value that does not fit.
+
+    Otherwise a record would be blamed for the value.
+    """
     try:
         yield
     except SPARK_ERRORS as error:
@@ -416,7 +431,10 @@ def folding(table: TableBirth) -> Iterator[None]:
 
 
 class Rewriting:
-    """The rewrites of a table; `folder` is for a slice's contributions and for spills."""
+    """The writer that rewrites a table with DuckDB.
+
+    `folder` contains a slice's contributions and spilled data.
+    """
 
     def __init__(
         self,
@@ -427,7 +445,10 @@ class Rewriting:
         memory: int,
         most_spilled: int | None,
     ) -> None:
-        """Limits DuckDB's memory to about `memory` bytes, and the bytes that are spilled."""
+        """Stores the table and the limits.
+
+        DuckDB may use about `memory` bytes of memory, and spill `most_spilled` bytes to the disk.
+        """
         self._store = store
         self._birth = birth
         self._stored = stored
@@ -443,7 +464,7 @@ class Rewriting:
 
     @property
     def bounds(self) -> dict[str, Setting]:
-        """Returns DuckDB's settings for its memory, and for spilling what exceeds the memory."""
+        """Returns DuckDB's settings that limit its memory, and what it spills beyond its memory."""
         bounds: dict[str, Setting] = {
             "memory_limit": f"{self._memory}B",
             "temp_directory": str(self._folder / "spilled"),
@@ -458,7 +479,7 @@ class Rewriting:
     def write_query_rows(self, rows: QueryRows) -> tuple[int, int]:
         """Writes the rows of a query into the folder `contributed`.
 
-        Returns the number of rows, and their bytes.
+        Returns the number of rows, and their uncompressed size in bytes.
         """
         self.clear()
         self.contributed.mkdir(parents=True)
@@ -474,32 +495,32 @@ class Rewriting:
         return found.num_rows, sum(group.total_byte_size for group in groups)
 
     def write_rows(self, rows: pa.Table) -> None:
-        """Writes contributions of this process into the folder `contributed`."""
+        """Writes contributions in this process into the folder `contributed`."""
         self.clear()
         self.contributed.mkdir(parents=True)
         pq.write_table(rows, self._found, compression="lz4")
 
     def found(self) -> pa.Table:
-        """Returns the found rows as an Arrow table."""
+        """Returns the rows that `find` has written, as an Arrow table."""
         return pq.ParquetFile(self._found).read().cast(self._contributions)
 
     def found_at(self, spark: SparkSession) -> DataFrame:
-        """Returns the found rows as rows of Spark."""
+        """Returns the rows that `find` has written, as a Spark frame."""
         ddl = spark_ddl(contribution_columns(self._birth))
         return spark.read.schema(ddl).parquet(str(self.contributed))
 
     def clear(self) -> None:
-        """Deletes contributed and spilled files."""
+        """Deletes the files of contributions and the spilled files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def takes(self, contributions: int) -> bool:
-        """Returns True if this many contributions justify rewriting the table."""
+        """Returns True if the table should be rewritten for this number of contributions."""
         return self._stored.rows() <= _MOST_ROWS * contributions
 
     def fold(self, mark: Mark, guard: Guard) -> None:
         """Folds the rows in `contributed`, one row per key, into the table.
 
-        Then it deletes the contributed rows. Raises Broken if a value overflows.
+        Then deletes the contributed rows. Raises Broken if a value overflows.
         """
         try:
             with self._duck() as duck:

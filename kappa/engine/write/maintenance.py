@@ -1,19 +1,21 @@
-"""The upkeep of a build's tables, between slices: a table has one writer (laws 3, 11).
+"""The maintenance of a build's tables between slices (laws 3, 11).
 
-Beside slices, the job checkpoints logs at versions of published frontiers, which never change, and
-lists the files of versions that stay. Between slices, the job deletes gone rows, joins small files
-and publishes the frontier again at the new versions. Then the job puts the floor. Only then does
-the job list the leases and delete unneeded files: by file list, never by age. The files of three
-kinds of versions are kept: the newest version of each table, versions that a lease pins, and
-versions of kept frontiers. A kept frontier whose time is over is deleted before the leases are
-listed. kappa/state/lease.py has the reader's half.
+A table has one writer, so the job itself maintains the tables. While slices run, the job
+checkpoints logs at the versions of published frontiers, which never change, and lists the files of
+versions that are kept. Between slices, the job deletes rows that are gone, joins small files, and
+publishes the frontier again with the new versions. Then the job puts the floor. Only after that, it
+lists the leases and deletes files that nobody needs. It decides by file lists, never by the age of
+a file. The files of three kinds of versions are kept: the newest version of each table, versions
+that a lease pins, and versions of kept frontiers. A kept frontier whose time has ended is deleted
+before the leases are listed. kappa/state/lease.py has the part of the readers.
 
-Readers leave out rows that are gone by the log's clock, so no reader sees the deletion of gone
-rows. Frontiers that are still needed name older versions, which still have the deleted rows. No
-accepted contribution reaches a gone row (kappa/state/log_clock.py), so a folded row never comes
-back. The newest row of a key protects the table from older records. So the row stays until no older
-record can follow: no contribution waits beside the table, and each partition of its topic is past
-the row. A view's hidden rows protect the table from waiting contributions, and from nothing else.
+Readers leave out the rows that are gone by the log's clock, so no reader sees that gone rows are
+deleted. Frontiers that are still needed name older versions, which still contain the deleted rows.
+No accepted contribution reaches a gone row (kappa/state/log_clock.py), so a folded row never comes
+back. In a latest table, the newest row of a key protects the table from older records. So this row
+is kept until no older record can follow: no contribution waits next to the table, and each
+partition of its topic is past the row. The hidden rows of a view protect the table only from
+waiting contributions.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ _SHARE = 10
 
 
 class Maintenance:
-    """The upkeep of a build's tables."""
+    """The maintenance of the tables of a build."""
 
     def __init__(
         self,
@@ -74,10 +76,10 @@ class Maintenance:
         keep_seconds: float = 3600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Sets the times: two runs are at least `seconds` apart.
+        """Sets the times. Two runs are at least `seconds` seconds apart.
 
-        kappa/state/kept_frontiers.py explains `keep_seconds`. `clock` gives seconds since 1970, as
-        leases have them.
+        kappa/state/kept_frontiers.py explains `keep_seconds`. `clock` returns seconds since 1970,
+        as leases do.
         """
         self._store = store
         self._birth = birth
@@ -105,16 +107,16 @@ class Maintenance:
         self._settled = (0, 0)
 
     def run_if_due(self) -> bool:
-        """Runs the upkeep if due. Returns True if the upkeep ran."""
+        """Runs the maintenance if it is due. Returns True if it ran."""
         if not self.is_due():
             return False
         self.run()
         return True
 
     def is_due(self) -> bool:
-        """Returns True if a run is due: time has passed, and there is work.
+        """Returns True if enough time has passed since the last run and there is work.
 
-        While a hold keeps the frontier still, no run is due.
+        No run is due while a hold keeps the frontier unchanged.
         """
         if self._prepared:
             return not self._publisher.is_held()
@@ -138,7 +140,7 @@ class Maintenance:
         return True
 
     def prepare(self) -> None:
-        """Does the part of a run for which slices need not wait, unless it is done."""
+        """Does the part of a run that can be done while slices run, unless it is done already."""
         if self._prepared:
             return
         kept = kept_frontiers_of(self._store, self._build)
@@ -165,7 +167,7 @@ class Maintenance:
         self._prepared = True
 
     def run(self) -> None:
-        """Maintains all tables of the build except for tables that are being drained.
+        """Maintains all tables of the build except tables that are being drained.
 
         No slice may be committed during the run.
         """
@@ -232,11 +234,11 @@ class Maintenance:
         newest: int,
         vouched: str | None,
     ) -> None:
-        """Checkpoints a table's log at the versions in the history.
+        """Checkpoints a table's log at the versions of kept frontiers.
 
-        It also checkpoints the newest version if the log is long. Each version is a published
-        frontier's, so the version is never taken back. A checkpoint that a stopped host puts late
-        is still right (law 18).
+        Also checkpoints the newest version if the log is long. Each of these versions is named by a
+        published frontier, so it is never taken back. If a stopped host writes such a checkpoint
+        later, it is still right (law 18).
         """
         lasting = self._lasting.get(name, frozenset()) & in_history.keys()
         for version in sorted(in_history.keys() - lasting):
@@ -253,7 +255,7 @@ class Maintenance:
 
 
 def wants_joining(sizes: Iterable[int]) -> bool:
-    """Returns True if a table has many files below the target size. Pure."""
+    """Returns True if so many files are below the target size that they should be joined. Pure."""
     return sum(size < _TARGET_BYTES for size in sizes) >= _MANY
 
 
@@ -267,9 +269,9 @@ def pinned_versions(leases: Iterable[Lease], build: str, table: str) -> frozense
 
 
 def kept_versions(kept: Iterable[KeptFrontierRecord], table: str) -> Mapping[int, str | None]:
-    """Returns the versions of a table that kept frontiers pin.
+    """Returns the versions of a table that kept frontiers name.
 
-    Each version has the frontier's sum of its file list, or None. Pure.
+    Each version is mapped to the checksum of its file list in the frontier, or None. Pure.
     """
     return {
         each.frontier.versions[table]: each.frontier.file_lists.get(table)
@@ -281,8 +283,8 @@ def kept_versions(kept: Iterable[KeptFrontierRecord], table: str) -> Mapping[int
 def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -> None:
     """Deletes a table's rows that are gone at the newest frontier.
 
-    It deletes rows only if at least a tenth of the rows is gone. The table must be at rest, and at
-    that frontier.
+    Rows are deleted only if at least a tenth of the rows is gone. No commit to the table may be
+    running, and the table must be at that frontier.
     """
     table, stored = writer.birth, writer.stored
     is_mergeable = table.latest is not None or table.view is not None
@@ -303,7 +305,7 @@ def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -
 
 
 def _condition(birth: Birth, table: TableBirth, frontier: Frontier) -> str | None:
-    """Returns the condition for rows that can be deleted, or None if there are none."""
+    """Returns the SQL condition for rows that can be deleted, or None if no row can be."""
     if table.view is not None:
         return quoted(DELETED)
     least = least_kept(table, log_clock(birth, frontier.log_time))

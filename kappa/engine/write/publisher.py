@@ -1,16 +1,16 @@
-"""The publisher of a build's frontier: the record that decides what readers see.
+"""The publisher of a build's frontier, the record that decides what readers see.
 
-The first record of a process repeats the published frontier under the process's own epoch. So a
-late record of a dead process finds the number taken (law 10). A hold is acknowledged once, in a
-frontier that names the hold. Then nothing is published until the hold ends. If a hold lasts too
-long, the job releases it by a journal record, and the journal decides which record was first. Two
-threads use the publisher: one thread folds and publishes, and the other watches the journal.
-kappa/state/journal/projections.py defines holds.
+The first record that a process publishes repeats the frontier under the process's own epoch. So if
+a dead process puts a record late, the number of that record is already taken (law 10). A hold is
+acknowledged once, by a frontier that names the hold. After that, nothing is published until the
+hold ends. If a hold lasts too long, the job releases it by a journal record; the journal decides
+which record came first. Two threads use the publisher: one thread folds and publishes, and the
+other reads the journal. kappa/state/journal/projections.py defines holds.
 
-If a build's frontier records are lost, a frontier is made of the tables' marks. Every commit of a
-table carries the mark of the slice that was folded last, so the newest slice that all tables have
-is a frontier: the mark has the offsets, log time and tally. The restored frontier gets a number
-above all numbers that readers ever saw.
+If a build's frontier records are lost, a frontier is made from the tables' marks. Every commit to a
+table contains the mark of the slice that was folded last. So the newest slice that all tables have
+folded gives a frontier: its mark contains the offsets, log times and tallies. The restored frontier
+gets a number above all numbers that readers have ever seen.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ class Stopping(Exception):
 
 
 class Keeper:
-    """The past frontiers that a build's job keeps, each before the next is published.
+    """The past frontiers that a build's job keeps for later queries.
+
+    A frontier is kept before the next frontier is published.
 
     While the build serves, the job keeps a frontier at regular intervals and at each switch: always
-    the frontier that readers see at that moment. A job that was away at a switch keeps the frontier
-    when the job begins, since readers saw no other frontier in between.
+    the frontier that readers see at that moment. If no job ran at a switch, the next job keeps the
+    frontier when it begins, since readers saw no other frontier in between.
     """
 
     def __init__(
@@ -71,7 +73,10 @@ class Keeper:
         every_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Sets the pace: at most one frontier per `every_seconds`, except at switches."""
+        """Sets the interval.
+
+        At most one frontier per `every_seconds` seconds is kept, except at switches.
+        """
         self._store = store
         self._build = build
         self._pipeline = pipeline
@@ -85,9 +90,9 @@ class Keeper:
         self._due = clock()
 
     def read_record(self, record: JournalRecord, shown: Frontier | None) -> None:
-        """Reads the next record of the journal.
+        """Takes the next record of the journal, and keeps the frontier if the record is a switch.
 
-        Readers see the frontier `shown`; None means that readers see no frontier yet.
+        `shown` is the frontier that readers see, or None if readers see no frontier yet.
         """
         if isinstance(record.event, Staged) and record.event.tables_of == self._build:
             self._shown_by.add(record.event.build)
@@ -103,7 +108,7 @@ class Keeper:
         self._keep(shown, record.event.generation, stays=before != self._serving)
 
     def look(self, shown: Frontier) -> None:
-        """Keeps the frontier that readers see, if due and new."""
+        """Keeps the frontier that readers see, if one is due and this frontier is not kept yet."""
         self._begun = True
         serves = self._serving in self._shown_by
         if serves and shown.number != self._newest_kept and self._clock() >= self._due:
@@ -130,7 +135,7 @@ class Keeper:
 
 
 class Publisher:
-    """The publisher of a build's job."""
+    """The publisher of a build's frontiers, which also acknowledges and releases holds."""
 
     def __init__(
         self,
@@ -142,9 +147,9 @@ class Publisher:
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Sets the longest time of a hold, `hold_seconds`.
+        """Sets the longest duration of a hold, `hold_seconds`.
 
-        Keeper explains `keep_every_seconds`. `stop` ends the wait for the end of a hold.
+        Keeper explains `keep_every_seconds`. If `stop` is set, a wait for the end of a hold ends.
         """
         self._store = store
         self._birth = birth
@@ -177,10 +182,10 @@ class Publisher:
         return self._newest
 
     def take_over(self) -> Frontier | None:
-        """Begins this process's epoch: repeats and returns the newest frontier.
+        """Begins this process's epoch by repeating the newest frontier, and returns it.
 
-        Returns None if the build has published no frontier. Afterwards no put of a dead process can
-        land, so tables can be taken back to this frontier.
+        Returns None if the build has published no frontier. After this call, a dead process can
+        publish no frontier, so tables can be taken back to the returned frontier.
         """
         with self._turn:
             self._newest = self._frontiers.publish_next(
@@ -194,7 +199,7 @@ class Publisher:
         return self._newest
 
     def begin(self, first: Frontier) -> Frontier:
-        """Publishes the first frontier if the build has none; returns the newest frontier."""
+        """Publishes `first` if the build has no frontier yet, and returns the newest frontier."""
         with self._turn:
             if self._newest is None:
                 self._newest = self._frontiers.publish_next(
@@ -211,10 +216,11 @@ class Publisher:
         heard_at: str | None = None,
         failing: Mapping[str, str] | None = None,
     ) -> Frontier:
-        """Publishes that all tables have folded the slice of `mark`.
+        """Publishes the frontier of the slice of `mark`, which all tables have folded.
 
-        Publishes `heard_at` as well if given. `failing` are the views that cannot be computed at
-        this frontier. Waits while a hold is open. Raises Stopping if asked to stop during the wait.
+        Also publishes `heard_at` if it is given. `failing` contains the views that cannot be
+        computed at this frontier, with the reasons. Waits while a hold is open. Raises Stopping if
+        the job is asked to stop during the wait.
         """
         return self._when_free(
             lambda last: replace(
@@ -232,23 +238,24 @@ class Publisher:
         )
 
     def republish(self, versions: Mapping[str, int]) -> Frontier:
-        """Publishes the same frontier at new versions of the same rows.
+        """Publishes the newest frontier again, with new versions that have the same rows.
 
-        Maintenance makes new versions without a change of rows.
+        Maintenance makes such versions. Waits and raises Stopping like `publish`.
         """
         return self._when_free(
             lambda last: replace(last, versions=dict(versions), heard_at=last.heard_time)
         )
 
     def publish_heard_at(self, heard_at: str) -> Frontier:
-        """Publishes the same frontier with the time `heard_at`.
+        """Publishes the newest frontier again, with the time `heard_at`.
 
-        The build has then read all of its compacted topics.
+        Up to that time, the build has read all of its compacted topics. Waits and raises Stopping
+        like `publish`.
         """
         return self._when_free(lambda last: replace(last, heard_at=heard_at))
 
     def follow_journal(self) -> None:
-        """Reads on in the journal, and keeps the frontier if due.
+        """Reads new records of the journal, and keeps the frontier if one is due.
 
         Acknowledges an open hold, and releases a hold that lasts too long.
         """
@@ -274,7 +281,7 @@ class Publisher:
                 self._release(self._hold)
 
     def is_held(self) -> bool:
-        """Returns True while a hold is open, according to the part of the journal that was read."""
+        """Returns True while a hold is open, as far as the journal was read."""
         return self._hold is not None
 
     def _when_free(self, change: Callable[[Frontier], Frontier]) -> Frontier:
@@ -319,9 +326,9 @@ class Publisher:
         self._newest = frontier
 
     def _synced(self, frontier: Frontier) -> Frontier:
-        """Returns a frontier that may be published.
+        """Prepares a frontier for publishing, and returns it.
 
-        The files that the frontier names are synced to the disk, and their sums are recorded.
+        Syncs the files that the frontier names to the disk, and adds the checksums of these files.
         """
         last, versions = self._newest, frontier.versions
         before = {} if last is None else last.versions
@@ -358,11 +365,11 @@ _FOLLOWS = ("floor", "kept", "legs")
 
 
 def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
-    """Returns the frontier of a build whose frontier records are lost.
+    """Makes a frontier for a build whose frontier records are lost.
 
-    Returns None if the build has published no frontier. The caller holds the build's lock. Raises
-    Damaged if the tables have no slice in common, or if contributions wait beside a table: then
-    nobody knows which contributions were drained.
+    Returns None if the build has published no frontier. The caller must hold the build's lock.
+    Raises Damaged if the tables have no slice in common. Also raises Damaged if contributions wait
+    next to a table, since then nobody knows which contributions were drained.
     """
     if not any(store.names(f"{folder_of_build(birth.build)}/{each}") for each in _FOLLOWS):
         return None
@@ -402,10 +409,11 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
 def common(
     marks: Mapping[str, Sequence[tuple[int, Mark]]],
 ) -> tuple[Mark, Mapping[str, int]] | None:
-    """Returns the newest common mark of all tables, and the tables' versions. Pure.
+    """Returns the newest mark that all tables have, and the tables' versions with this mark. Pure.
 
-    `marks` has the versions of each table, the newest first. If several versions of a table have
-    the mark, the newest version is returned. Returns None if the tables have no mark in common.
+    `marks` contains the versions of each table with their marks, the newest version first. If
+    several versions of a table have the mark, the newest of these versions is returned. Returns
+    None if the tables have no mark in common.
     """
     places = [{mark.place: version for version, mark in reversed(each)} for each in marks.values()]
     shared = set.intersection(*(set(each) for each in places)) if places else set()
@@ -417,7 +425,7 @@ def common(
 
 
 def _marks(path: str) -> Iterator[tuple[int, Mark]]:
-    """Yields a table's readable versions, the newest first, with their marks."""
+    """Yields a table's readable versions with their marks, the newest version first."""
     for name in sorted(files_in(f"{path}/{LOG_FOLDER}"), reverse=True):
         try:
             version = int(name.removesuffix(".json"))

@@ -1,15 +1,15 @@
-"""Recent rows: contributions that wait beside a large table, folded by key.
+"""Recent rows: contributions that wait next to a large table, folded by key.
 
-The cost of a merge grows with its table: merging 2,000 random keys into 10 million rows takes
-seconds, into 100,000 rows some 50 ms. So a table of many rows has two small tables of contributions
-beside it (kappa/tables/merge.py), and a slice is merged into one small table. When that small table
-is full, the other small table takes over, and a thread drains the full table into the large table
-by the same merge. Readers fold all three tables (merge on read), at the versions that a frontier
-names. So the rows are the same before, during and after a drain.
+The cost of a merge grows with the table: merging 2,000 random keys takes seconds if the table has
+10 million rows, and some 50 ms if it has 100,000 rows. So next to a table of many rows there are
+two small tables of contributions (kappa/tables/merge.py), and a slice is merged into one of these.
+When this small table is full, slices are merged into the other small table, and a thread drains the
+full table into the large table by the same merge. Readers fold all three tables (merge on read), at
+the versions that a frontier names. So the rows are the same before, during and after a drain.
 
-A frontier names both the table after a drain and the emptied recent table, or neither of them. The
-effects of a crash between the two commits are taken back. Tables whose folds no merge can express
-have no recent rows.
+A frontier names both the table after a drain and the emptied recent table, or neither of the two.
+After a crash between the two commits, the first commit is taken back. If no merge can express the
+folds of a table, the table has no recent rows.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _COPIES = 4
 
 
 class RecentRows:
-    """The recent rows of a table of a build, used by the thread that folds.
+    """The recent rows of one table of a build, used by the thread that folds.
 
-    A separate thread drains; the first merge or upkeep starts that thread.
+    A separate thread drains. The first drain starts that thread.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class RecentRows:
         *,
         large_rows: int | None,
     ) -> None:
-        """Opens the recent tables that exist; `paths` has both by name.
+        """Opens the recent tables that exist. `paths` has the paths of both recent tables, by name.
 
-        A table of `large_rows` or more is large; None means that no table is large.
+        A table with at least `large_rows` rows is large; with None, no table is large.
         """
         self._birth = birth
         self._table = table
@@ -84,17 +84,17 @@ class RecentRows:
 
     @property
     def holds(self) -> bool:
-        """Returns True while rows wait.
+        """Returns True while rows wait in a recent table.
 
-        The table itself then takes drains and upkeep only.
+        Meanwhile only drains and maintenance commit to the large table.
         """
         return any(part.rows for part in self._parts)
 
     @property
     def wants_upkeep(self) -> bool:
-        """Returns True if a full recent table waits for upkeep.
+        """Returns True if a full recent table cannot be drained before the next maintenance.
 
-        Upkeep deletes the files that drains have left.
+        Maintenance deletes the files that earlier drains have left.
         """
         return self._draining is None and self._drains >= _COPIES and self._is_full()
 
@@ -105,7 +105,8 @@ class RecentRows:
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
         """Yields the tables that no drain reads or writes, by name.
 
-        A table that is being drained keeps its version meanwhile, and is left out.
+        The two tables of a running drain are left out; they keep their versions until the drain has
+        ended.
         """
         drained = () if self._draining is None else (self._table, self._draining[0].stored)
         yield from (
@@ -115,9 +116,9 @@ class RecentRows:
         )
 
     def takes(self, rows: pa.Table) -> bool:
-        """Returns True if contributions may wait beside the table.
+        """Returns True if these contributions may wait next to the table.
 
-        The table must be large, the rows few, and no sum may pass a limit.
+        The table must be large, the rows must be few, and no sum may exceed its limit.
         """
         if (
             self._large_rows is None
@@ -139,7 +140,7 @@ class RecentRows:
         )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
-        """Folds a slice's contributions, if any, into the recent rows."""
+        """Folds a slice's contributions into the recent rows. `rows` is None if there are none."""
         self._note_drained()
         self._active.ensure(self._table.mark())
         self._active.merge(rows, mark, guard)
@@ -148,7 +149,7 @@ class RecentRows:
             self._drain_if(due=self._is_full())
 
     def drain(self) -> None:
-        """Drains all waiting rows, and returns when the table has the rows."""
+        """Drains all waiting rows into the table, and returns when the drains have ended."""
         while self.holds:
             self._drain_if(due=True)
             if self._draining is not None:
@@ -156,10 +157,10 @@ class RecentRows:
             self._note_drained()
 
     def begin_upkeep(self) -> None:
-        """Notes a drain that has ended, and begins the next drain if it is due.
+        """Finishes a drain that has ended, and begins the next drain if one is due.
 
-        A drain is due if nothing was merged since the last upkeep. Maintenance then tidies up the
-        tables `at_rest`.
+        A drain is due if nothing was merged since the last maintenance. Maintenance then works on
+        the tables of `at_rest`.
         """
         self._note_drained()
         self._drain_if(due=not self._fed)
@@ -168,15 +169,12 @@ class RecentRows:
             self._drains = 0
 
     def close(self) -> None:
-        """Waits for the thread that drains.
-
-        That thread commits only while the build's lock is held.
-        """
+        """Waits for the thread that drains, which may commit only under the build's lock."""
         if self._thread is not None:
             self._thread.shutdown()
 
     def _note_drained(self) -> None:
-        """Empties the recent table of a drain that has ended. Raises the drain's error."""
+        """Empties the recent table of a drain that has ended. Raises the error of the drain."""
         if self._draining is not None and self._draining[1].done():
             part, ended = self._draining
             ended.result()
@@ -186,9 +184,10 @@ class RecentRows:
             self._draining = None
 
     def _drain_if(self, *, due: bool) -> None:
-        """Begins a drain unless a drain is under way.
+        """Begins a drain, unless a drain is running.
 
-        Rows that an earlier job left are drained first; the active rows are drained if `due`.
+        Rows that an earlier job left in the other recent table are drained first. If there are none
+        and `due` is True, the active recent table is drained.
         """
         if self._draining is not None:
             return
@@ -226,7 +225,7 @@ class RecentPart:
     """A recent table of contributions, with one row per key."""
 
     def __init__(self, name: str, path: str, birth: TableBirth, limited: Iterable[str]) -> None:
-        """Opens an existing table. `limited` are the columns of `sum_limits`."""
+        """Opens the table if it exists. `limited` contains the columns of `sum_limits`."""
         self.name = name
         self._path = path
         self._birth = birth
@@ -244,21 +243,21 @@ class RecentPart:
 
     @property
     def fed_at(self) -> tuple[int, int, int]:
-        """Returns the place of the table's last slice.
+        """Returns the place of the last slice that was merged into this table.
 
-        The table with the greater place was fed later.
+        Of two recent tables, the table with the greater place got the later slice.
         """
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place
 
     def ensure(self, mark: Mark) -> None:
-        """Makes the table, empty and with this mark, if missing."""
+        """Creates the table if it is missing, without rows and with this mark."""
         if self.stored is None:
             self.stored = ensure_table(
                 self._path, self._birth.columns, mark, keys=self._birth.row_keys
             )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
-        """Folds a slice's contributions, if any, into the table."""
+        """Folds a slice's contributions into the table. `rows` is None if there are none."""
         assert self.stored is not None
         if rows is None:
             self.stored.commit_nothing(mark, guard)
@@ -289,7 +288,7 @@ class RecentPart:
         return pa.concat_tables(held)
 
     def empty(self) -> None:
-        """Removes all rows; the mark stays."""
+        """Deletes all rows. The table keeps its mark."""
         assert self.stored is not None
         failpoint("recent.before_empty")
         self.stored.empty(self.stored.mark())
@@ -300,7 +299,8 @@ class RecentPart:
 def sum_limits(birth: TableBirth) -> dict[str, Any]:
     """Returns the greatest allowed amount for each sum that may overflow its column.
 
-    Only builds that are older than wide totals have these sums (kappa/declare/folds/sums.py).
+    Only builds from before the introduction of wide totals have such sums
+    (kappa/declare/folds/sums.py).
     """
     kinds = dict(birth.columns)
     narrow = (each for name, fold in birth.folds.items() for each in fold.narrow_sums(name, kinds))
@@ -316,7 +316,7 @@ def sum_limits(birth: TableBirth) -> dict[str, Any]:
 
 
 def greatest_in(rows: pa.Table, column: str) -> Any:
-    """Returns the greatest absolute amount in a column of rows."""
+    """Returns the greatest absolute value in a column of the rows, or 0 without values."""
     bounds = pc.min_max(rows.column(column))
     return max(
         (abs(end) for end in (bounds["min"].as_py(), bounds["max"].as_py()) if end is not None),
@@ -329,10 +329,9 @@ _UNKNOWN = Number("Infinity")
 
 
 def greatest(facts: pa.Table, column: str) -> Any:
-    """Returns the greatest absolute value in a column of numbers.
+    """Returns the greatest absolute value in a column of a table, by the statistics of its files.
 
-    The facts describe the table's files. Returns infinity if a file has no statistics for the
-    column.
+    `facts` describes the files. Returns infinity if a file has no statistics for the column.
     """
 
     def of_files(what: str) -> list[Any]:

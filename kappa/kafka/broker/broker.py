@@ -1,12 +1,12 @@
 """The embedded broker: a real Apache Kafka on 127.0.0.1, as a child process.
 
-The process is KRaft, with broker and controller together. The broker keeps its data below
-`<root>/broker/` between runs and ends with its parent. Do not keep the only copy of any data in
-this broker: `kafka.bootstrap_servers` names a cluster for that.
+The process runs in KRaft mode, as broker and controller together. The broker keeps its data below
+`<root>/broker/` between runs, and ends when its parent process ends. Do not keep the only copy of
+any data in this broker; use a cluster for that, with `kafka.bootstrap_servers`.
 
-`broker.json` names the process and the ports of the last run: with the same ports, clients find the
-broker again. A process that a crash has left over is ended, but not a process that works in another
-folder: the file may be a copy.
+`broker.json` contains the process and the ports of the last run. The next run uses the same ports,
+so that clients find the broker again. If a process is left over after a crash, it is killed, unless
+it works in another folder: the file may be a copy.
 
 Kafka's settings: https://kafka.apache.org/documentation/#configuration
 """
@@ -45,10 +45,10 @@ _NAP_SECONDS = 0.05
 
 
 class Broker:
-    """A running broker."""
+    """A running broker process."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
-        """Takes the process, port and log file that `Broker.start` has made."""
+        """Stores the process, port and log file of a broker that `Broker.start` has started."""
         self._process = process
         self._port = port
         self.log_file = log_file
@@ -64,12 +64,12 @@ class Broker:
         syncs: bool = True,
         list_classes: Path | None = None,
     ) -> Self:
-        """Starts the broker of a root folder and returns when the broker answers.
+        """Starts the broker of a root folder, and returns when the broker answers.
 
-        Call this from the main thread (`start_tied`). A broker that a crash has left over on the
-        same data is killed first. `syncs`: see `server_properties`; `list_classes` is a path for
-        the list of the broker's classes. Raises KappaError with the last words of the log if the
-        broker dies before an answer.
+        Call this from the main thread (`start_tied`). If a broker on the same data is left over
+        after a crash, it is killed first. `syncs` is explained at `server_properties`.
+        `list_classes` is a path for the list of the broker's classes. Raises KappaError, with the
+        reason from the log, if the broker exits before it answers.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ class Broker:
         return self._process.poll() is None
 
     def stop(self, patience_seconds: float = _STOP_SECONDS) -> None:
-        """Ends the broker by a signal, and kills a broker that does not end.
+        """Terminates the broker by a signal, and kills it if it does not exit in time.
 
         A second call does nothing.
         """
@@ -136,7 +136,10 @@ class Broker:
         self._process.wait()
 
     def _wait_until_ready(self) -> bool:
-        """Returns True when the broker answers, and False if the process has died."""
+        """Returns True when the broker answers, and False if the process has exited.
+
+        Raises KappaError if neither happens in time.
+        """
         deadline = time.monotonic() + _READY_SECONDS
         # The port opens last; until then clients would only make noise.
         while self.alive() and not _accepts_connections(self._port):
@@ -166,9 +169,9 @@ def broker_archive(jars: Jars, java: str) -> ClassArchive:
 
 
 def last_words(log: str) -> str:
-    """Returns the line of a broker's log that explains the end of the broker.
+    """Returns the line of a broker's log that explains why the broker exited.
 
-    That line is the last cause named in the log, or else the log's last line.
+    It is the last cause that the log names, or the last line of the log if it names none.
     """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     # Frames of a stack trace show places, not reasons.
@@ -194,10 +197,10 @@ def _accepts_connections(port: int) -> bool:
 def _ensure_formatted(
     folder: Path, jars: Jars, java: Java, settings: Callable[[Path], str]
 ) -> None:
-    """Makes the data folder with a cluster id, as Kafka's `kafka-storage format` does.
+    """Creates the data folder with a cluster id if it is missing, as `kafka-storage format` does.
 
-    Kafka does not sync the folder, and no broker starts from a partial folder. So the folder is
-    made under another name.
+    Kafka does not sync the folder to the disk, and no broker starts from an incomplete folder. So
+    the folder is created under another name, synced and renamed.
     """
     data, unfinished = folder / "data", folder / "data.new"
     if (data / "meta.properties").exists():
@@ -248,9 +251,9 @@ def _ensure_formatted(
 
 
 def _new_cluster_id() -> str:
-    """Returns a Kafka Uuid: 16 bytes in URL-safe base 64 without padding.
+    """Returns a new Kafka Uuid: 16 bytes in URL-safe base 64 without padding.
 
-    Kafka would take an id that begins with a dash for a flag.
+    The id does not begin with a dash, since Kafka would parse such an id as an option.
     """
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith(
         "-"
@@ -298,7 +301,7 @@ FORMAT = 1
 class LastRun:
     """The content of `broker.json`: the process that was started last, and its ports.
 
-    `device` and `inode` are of the broker's folder; an earlier Kappa has not named the two.
+    `device` and `inode` identify the broker's folder. Earlier versions of Kappa did not write them.
     """
 
     format: int
@@ -310,13 +313,13 @@ class LastRun:
 
     @classmethod
     def of(cls, folder: Path, port: int, controller_port: int, process: ProcessId | None) -> Self:
-        """Describes a process that was started just now to work in a folder."""
+        """Describes a process that was just started and works in a folder."""
         place = folder.stat()
         return cls(FORMAT, port, controller_port, process, place.st_dev, place.st_ino)
 
 
 def end_leftover(folder: Path, last: LastRun | None) -> None:
-    """Kills the last run's broker if that broker still works in this folder.
+    """Kills the broker of the last run if it still works in this folder.
 
     Raises Conflict if the broker cannot be killed.
     """
@@ -335,7 +338,7 @@ def end_leftover(folder: Path, last: LastRun | None) -> None:
 
 
 def read_last_run(folder: Path) -> LastRun | None:
-    """Returns the last run, or None without a file or with a damaged file."""
+    """Returns the last run, or None if the file is missing or damaged."""
     try:
         found, _ = unsealed((folder / "broker.json").read_bytes())
         process = (
@@ -356,12 +359,12 @@ def read_last_run(folder: Path) -> LastRun | None:
 
 
 def write_last_run(folder: Path, run: LastRun) -> None:
-    """Writes the last run in place of the previous run."""
+    """Writes the last run, and replaces the record of the run before."""
     put_file(folder / "broker.json", sealed(asdict(run))[0], synced=False)
 
 
 def free_ports(last: LastRun | None) -> tuple[int, int]:
-    """Returns the ports of the last run if both are free, or else other free ports.
+    """Returns the ports of the last run if they are free, otherwise other free ports.
 
     With the same ports, clients find the broker again.
     """
@@ -385,9 +388,10 @@ HOST = "127.0.0.1"
 
 
 def server_properties(data: Path, port: int, controller_port: int, *, syncs: bool) -> str:
-    """Returns Kafka's settings for a data folder and two ports.
+    """Returns Kafka's settings for a data folder and two ports, as a properties file.
 
-    If the broker `syncs`, acknowledged records survive a power loss: nobody else has a copy.
+    With `syncs`, the broker syncs each record to the disk before it acknowledges the record. So
+    acknowledged records survive a power loss, which matters since there is no other replica.
     """
     settings = {
         "process.roles": "broker,controller",
@@ -426,9 +430,9 @@ def server_properties(data: Path, port: int, controller_port: int, *, syncs: boo
 
 
 def java_text(text: str) -> bytes:
-    """Returns a properties file in the encoding of java.util.Properties.
+    """Returns a properties file in the encoding that java.util.Properties reads.
 
-    Java reads the file as Latin-1, and takes all other characters from escapes of UTF-16.
+    Java reads the file as Latin-1. All characters beyond ASCII are written as UTF-16 escapes.
     """
     units = text.encode("utf-16-be")
     codes = (int.from_bytes(pair) for pair in zip(units[::2], units[1::2], strict=True))
@@ -436,7 +440,7 @@ def java_text(text: str) -> bytes:
 
 
 def log4j2_properties(log_file: Path) -> str:
-    """Returns log4j's settings: four files of 20 MB, beginning with `log_file`."""
+    """Returns log4j's settings: up to four files of 20 MB, of which the newest is `log_file`."""
     return f"""\
 status = error
 appender.file.type = RollingFile
@@ -456,7 +460,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 def partition_bytes(root: Path, topics: Iterable[str]) -> Mapping[str, Mapping[int, int]]:
-    """Returns the bytes of each partition's segments below a root folder.
+    """Returns the size of each partition's segments in a root folder, in bytes.
 
     A topic without any folder is left out.
     """

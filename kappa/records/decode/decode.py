@@ -1,4 +1,4 @@
-"""The decoding of raw records in this process: of a small slice, in threads, or in batches."""
+"""The decoding of raw records in this process: a small slice, ranges in threads, or batches."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from kappa.records.identity import Memory
 
 
 class TooManyBytesError(Exception):
-    """Records that are too large to be decoded in memory."""
+    """The error that records are too large to be decoded in memory."""
 
 
 class ByteBudget:
-    """The bytes of raw records that may still be decoded in memory, for all threads together."""
+    """The number of bytes of raw records that all threads together may still decode in memory."""
 
     def __init__(self, left: int) -> None:
         self._left = left
 
     def take(self, count: int) -> None:
-        """Takes bytes of the budget. Raises TooManyBytesError if the budget has fewer bytes."""
+        """Takes `count` bytes from the budget. Raises TooManyBytesError if the budget has fewer."""
         self._left -= count
         if self._left < 0:
             raise TooManyBytesError
 
 
 def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) -> pa.Table:
-    """Decodes the raw records of a topic in this process."""
+    """Decodes the raw records of a topic in this process. Updates the memories."""
     decoder = Decoder(topic, clock, memories, lambda _partition: Memory(topic.identity_horizon_ms))
     batches = [decoder.decode(batch) for batch in raw.to_batches() if batch.num_rows]
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
@@ -49,10 +49,10 @@ def decode_ranges(
     threads: Executor,
     budget: ByteBudget,
 ) -> pa.Table:
-    """Reads and decodes ranges of a topic's partitions, each in a thread of this process.
+    """Reads and decodes ranges of a topic's partitions in threads of this process.
 
-    Each range belongs to a different partition. The memories are carried along. Raises
-    TooManyBytesError if the raw records have more bytes than the `budget`.
+    Each range belongs to a different partition. The memories are updated. Raises TooManyBytesError
+    if the raw records have more bytes than the `budget`.
     """
 
     def decode(one: RawRange) -> tuple[list[pa.RecordBatch], Memories]:
@@ -86,9 +86,10 @@ def decoded_batches(
     *,
     raw: Iterable[tuple[int, int]] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Decodes a topic without an identity in this process, batch by batch.
+    """Decodes the batches of a topic without an identity, in this process.
 
-    In the ranges of `raw`, the bytes of all records are kept, not only of the rejects.
+    For records in the ranges of `raw`, the raw key, value and headers are kept. Otherwise only
+    rejects keep them.
     """
     ranges = tuple(raw)
     decoder = Decoder(topic, clock, {}, lambda _partition: Memory(topic.identity_horizon_ms))
@@ -114,5 +115,5 @@ def _with_raw(
 
 
 def of_topic(raw: pa.Table, name: str) -> pa.Table:
-    """Selects the raw records of a topic."""
+    """Returns the raw records of one topic."""
     return raw.filter(pc.equal(raw.column("topic"), name))

@@ -1,4 +1,4 @@
-"""The fates of records, the columns of decoded records, and counts per partition."""
+"""The fates of records, the columns of decoded records, and the counts per partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kappa.declare.values.reason import Reason
 
 
 class Fate(IntEnum):
-    """The outcome of a record."""
+    """The result of decoding and judging a record."""
 
     DECODED = 0
     TOMBSTONE = 1
@@ -51,9 +51,10 @@ HIDDEN_COLUMNS = (
 class Counts:
     """The counts of one partition in a slice: records by fate, and the last log time.
 
-    `late` counts the rejects that are late. `redriven` counts the records that name an earlier
-    record, whatever their fate; which redriven records are duplicates is known once the slice is
-    settled (function/redriven.py). `truncations` counts the decoded records that truncate a table.
+    `late` is the number of rejects that are too late. `redriven` is the number of records that name
+    an earlier record, whatever their fate; the settlement of the slice (function/redriven.py)
+    decides which of these records are duplicates. `truncations` is the number of decoded records
+    that truncate a table.
     """
 
     decoded: int
@@ -66,7 +67,7 @@ class Counts:
     truncations: int = 0
 
     def then(self, more: Counts) -> Counts:
-        """Adds the counts of the records that follow."""
+        """Returns the sum of these counts and the counts of the records that follow."""
         return Counts(
             self.decoded + more.decoded,
             self.tombstone + more.tombstone,
@@ -81,7 +82,7 @@ class Counts:
 
 
 def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
-    """Returns the columns of decoded records: the event, the record's place, its fate."""
+    """Returns the columns of decoded records: the event, the record's place, and its fate."""
     return (
         *((column.name, str(column.type)) for column in topic.columns),
         *ORIGIN_COLUMNS,
@@ -90,7 +91,7 @@ def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
 
 
 def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
-    """Counts decoded records per partition; the records are in the order of offsets."""
+    """Counts decoded records per partition. The records must be in the order of offsets."""
     fates = _rows_per_value(decoded, "_partition", "_fate")
     late = _rows_per_value(
         decoded.filter(pc.equal(decoded.column("_reason"), str(Reason.LATE))), "_partition"
@@ -118,7 +119,7 @@ def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
 
 
 def joined(before: Mapping[int, Counts], more: Mapping[int, Counts]) -> dict[int, Counts]:
-    """Adds the counts of the records that follow, per partition."""
+    """Returns the sums of these counts and the counts of the records that follow, per partition."""
     return {
         **before,
         **{p: before[p].then(one) if p in before else one for p, one in more.items()},
@@ -126,7 +127,7 @@ def joined(before: Mapping[int, Counts], more: Mapping[int, Counts]) -> dict[int
 
 
 def _rows_per_value(decoded: pa.Table | pa.RecordBatch, *by: str) -> Counter[tuple[int, ...]]:
-    """Counts the rows of each combination of values."""
+    """Counts the rows for each combination of values in the columns `by`."""
     if len(decoded) == 0:
         return Counter()
     found = (

@@ -1,7 +1,7 @@
 """Loops over the bytes of JSON objects and texts, compiled by Numba.
 
-This file has all compiled code, and every constant in that code. The cache of compiled code depends
-only on this file's digest (kappa/base/loops.py).
+This file contains the compiled loops and all constants that they use. The cache of compiled code is
+identified only by the digest of this file (kappa/base/loops.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kappa.declare.values.arrow import Bytes, Ends, Numbers
 
 
 class Spelling(IntEnum):
-    """The form of a value in a record, or `null` in place of a value."""
+    """The form of a value in a record. The value may also be `null`."""
 
     # Without escapes or control characters.
     TEXT = 0
@@ -43,7 +43,7 @@ _TENTH = -((1 << 63) // 10)
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int32[::1], types.uint8[::1]))
 def gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
-    """Copies pieces of the data, each after the previous piece."""
+    """Copies pieces of the data into `into`, one directly after the other."""
     for place in range(len(starts)):
         into[ends[place] : ends[place + 1]] = data[
             starts[place] : starts[place] + ends[place + 1] - ends[place]
@@ -52,7 +52,7 @@ def gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
 
 @compiled(types.boolean(_TEXTS[1], types.int64, types.int64))
 def _is_utf8(data: Bytes, at: int, end: int) -> bool:
-    """Returns True if the bytes between these places are UTF-8 (RFC 3629, section 4)."""
+    """Returns True if the bytes from `at` to `end` are valid UTF-8 (RFC 3629, section 4)."""
     all_bits = np.uint8(0)
     for place in range(at, end):
         all_bits |= data[_index(place)]
@@ -79,7 +79,10 @@ def _is_utf8(data: Bytes, at: int, end: int) -> bool:
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int64[::1], types.boolean[::1]))
 def mark_texts(data: Bytes, starts: Numbers, lengths: Numbers, sure: npt.NDArray[np.bool_]) -> None:
-    """Unmarks records whose piece of the data is not UTF-8; a length of -1 is null."""
+    """Sets `sure` to False for records whose piece of the data is not UTF-8.
+
+    A length of -1 means null, which is accepted.
+    """
     for place in range(len(starts)):
         if sure[place] and lengths[place] > 0:
             sure[place] = _is_utf8(data, starts[place], starts[place] + lengths[place])
@@ -87,7 +90,10 @@ def mark_texts(data: Bytes, starts: Numbers, lengths: Numbers, sure: npt.NDArray
 
 @compiled(types.boolean(_TEXTS[1], types.int64, types.int64, _TEXTS[1], types.int64, types.int64))
 def _same(data: Bytes, at: int, end: int, text: Bytes, begins: int, ends: int) -> bool:
-    """Returns True if the data has a text at this place, and not past the end."""
+    """Returns True if the data contains a text at the place `at`, before `end`.
+
+    The text is the bytes from `begins` to `ends` in `text`.
+    """
     if ends - begins > end - at:
         return False
     place = 0
@@ -105,7 +111,7 @@ def _behind_digits(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64))
 def _behind_text(data: Bytes, at: int, end: int) -> int:
-    """Returns the place after a text in quotes, or -1 for no text, or for escapes."""
+    """Returns the place after a text in quotes, or -1 if there is none or it has escapes."""
     if at >= end or data[_index(at)] != _QUOTE:
         return -1
     at += 1
@@ -120,9 +126,10 @@ def _behind_text(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64, types.int64, types.int64, types.int64))
 def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, exponent: int) -> int:
-    """Returns the place after a number (RFC 8259, section 6) of at most so many digits.
+    """Returns the place after a number (RFC 8259, section 6), or -1 if there is none.
 
-    Returns -1 if there is no number of this form.
+    The number may have at most `whole` digits before the point, `fraction` digits after the point,
+    and `exponent` digits in the exponent.
     """
     if at < end and data[_index(at)] == _MINUS:
         at += 1
@@ -155,7 +162,10 @@ def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, ex
     types.UniTuple(types.int64, 2)(_TEXTS[1], types.int64, types.int64, types.int64, types.int64)
 )
 def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.int64, int]:
-    """Reads an integer and the place after it; -1 unless the spelling is canonical."""
+    """Reads an integer in canonical form, and returns it with the place after it.
+
+    The place is -1 if there is no such integer, or if it is not between `low` and `high`.
+    """
     negative = at < end and data[_index(at)] == _MINUS
     begins = at + 1 if negative else at
     behind = _behind_digits(data, begins, end)
@@ -211,7 +221,12 @@ def find_all(
     values: Numbers,
     lengths: Numbers,
 ) -> None:
-    """Finds the values of a layout in the records at these places."""
+    """Finds the values of a layout in the records at these places.
+
+    `literals` contains the texts around the values, and `spec` the expected form of each value.
+    `sure` becomes True for a record that has the layout and, if `key` is not -1, the key as the
+    value with this number.
+    """
     for number in range(len(places)):
         record = places[number]
         at, end = int(record_ends[record]), int(record_ends[record + 1])

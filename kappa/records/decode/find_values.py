@@ -1,7 +1,7 @@
-"""The values of flat JSON objects of a known layout.
+"""The values of flat JSON objects that have a known layout.
 
-A layout is the text between values, and the spelling of each value. A record is found only if the
-record consists, from first byte to last, of that text and of values in these spellings.
+A layout is the texts around the values, and the form of each value. A record matches only if it
+consists, from the first byte to the last, of these texts and of values in these forms.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from kappa.records.decode.find_loops import Spelling, find_all, gather
 
 
 class Expected(NamedTuple):
-    """A value that is looked for.
+    """The expected form of a value.
 
-    An integer is between `low` and `high`. For a number, `low` and `high` are the most digits
-    before and after the point, and `exponent` is the most digits of the exponent.
+    An integer must be between `low` and `high`. For a number, `low` is the maximum number of digits
+    before the point, `high` the maximum after the point, and `exponent` the maximum in the
+    exponent.
     """
 
     spelling: Spelling
@@ -40,10 +41,11 @@ class Texts(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The values that were found, per value (rows) and record (columns).
+    """The values that were found: a row per value of the layout, a column per record.
 
-    `values` has an integer or a boolean, or the place in the data where a text or number begins.
-    `lengths` has the number of bytes, or -1 for null. `sure` is True for the records of the layout.
+    `values` contains an integer or a boolean, or the place in the data where a text or number
+    begins. `lengths` contains the number of bytes, or -1 for null. `sure` is True for the records
+    that have the layout.
     """
 
     sure: npt.NDArray[np.bool_]
@@ -52,7 +54,7 @@ class Found(NamedTuple):
 
 
 def texts_of(array: pa.Array) -> Texts:
-    """Views an array of binaries or strings without a copy."""
+    """Returns a view of an array of binaries or strings, without a copy."""
     _, ends, data = array.buffers()
     found = Texts(
         np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
@@ -74,10 +76,10 @@ def find(
     keys: Texts,
     key: int,
 ) -> Found:
-    """Finds values in the records at these places.
+    """Finds the values in the records at these places.
 
-    `between` are the texts before, between and after the values. The value numbered `key` must be
-    the bytes of the record's key; -1 means that no value has to be the key.
+    `between` contains the texts before, between and after the values. The value with the number
+    `key` must equal the bytes of the record's key; with -1, no value must equal the key.
     """
     literals = np.frombuffer(b"".join(between), np.uint8)
     ends = np.cumsum([len(text) for text in between], dtype=np.int64)
@@ -92,7 +94,7 @@ def find(
 
 
 def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
-    """Copies pieces of records, which must be UTF-8, into an array.
+    """Copies pieces of the records into a string array. The pieces must be UTF-8.
 
     A length of -1 gives null.
     """

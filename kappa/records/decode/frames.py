@@ -1,4 +1,4 @@
-"""The frames that a schema registry's serializers put before messages, in batches."""
+"""The frames that a schema registry's serializers put before messages, for whole batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kappa.records.decode.find_values import Texts, texts_of
 
 
 def by_schema(records: Texts) -> Mapping[int, Places]:
-    """Returns the places of the framed records that were written with each schema."""
+    """Returns the places of the framed records, by the id of the schema in the frame."""
     framed = np.flatnonzero(_framed_records(records))
     starts = records.ends[framed].astype(np.int64)
     heads = records.data[starts[:, None] + np.arange(FRAME_BYTES)].astype(np.int64)
@@ -24,7 +24,7 @@ def by_schema(records: Texts) -> Mapping[int, Places]:
 
 
 def messages_of(values: pa.Array) -> pa.Array:
-    """Returns the bytes after each frame; null for a value without a frame."""
+    """Returns the bytes after each frame, or null for a value without a frame."""
     records = texts_of(values)
     lengths = np.where(_framed_records(records), np.diff(records.ends) - FRAME_BYTES, -1).astype(
         np.int64
@@ -36,7 +36,7 @@ def messages_of(values: pa.Array) -> pa.Array:
 
 
 def begin_with(records: Texts, places: Places, frame: bytes) -> npt.NDArray[np.bool_]:
-    """Marks which of the records at these places begin with a frame."""
+    """Returns a mask of the records at these places that begin with the given frame."""
     starts = records.ends[places].astype(np.int64)
     marks = records.ends[places + 1] - starts >= len(frame)
     heads = records.data[starts[marks][:, None] + np.arange(len(frame))]

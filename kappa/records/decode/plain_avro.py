@@ -1,10 +1,10 @@
-"""Plain Avro records, decoded many at once by compiled code.
+"""Plain Avro records, many of which compiled code decodes at once.
 
-A plain record is written with a flat schema whose fields all occur in the declared schema, with the
-same types. Every other record, valid or not, is left to the reader of records.
+A plain record is written with a flat schema. Its fields are exactly the fields of the declared
+schema, with the same types. The reader of single records decodes every other record, valid or not.
 
-All compiled code for Avro, and every constant in that code, is in this single file: the kept
-machine code is known by this file's digest alone (kappa/base/loops.py).
+This single file contains the compiled code for Avro and all constants in that code: the cached
+machine code is identified only by the digest of this file (kappa/base/loops.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kappa.records.decode.plain_reader import PlainReader
 
 
 class Coding(IntEnum):
-    """The binary form of a field's value."""
+    """The binary encoding of a field's value."""
 
     # A length, then bytes.
     TEXT = 0
@@ -50,7 +50,10 @@ _READ_ONLY = tuple(
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
 def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns a number of variable length and the place after it; -1 if the number has no end."""
+    """Returns a number of variable length, and the place after it.
+
+    The place is -1 if the number does not end before `end`, or is too long.
+    """
     found = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift <= np.uint64(63):
@@ -87,11 +90,12 @@ def read_all(
     lengths: Numbers,
     sure: npt.NDArray[np.bool_],
 ) -> None:
-    """Reads the records at these places, each from the `skipped` byte to exactly the end.
+    """Reads the records at these places, without their first `skipped` bytes, exactly to their end.
 
-    `spec` has each field's coding, and the branch of null or -1. A value is a number, a truth
-    value, the bits of a double or float, or the place at which a text begins. The length of null is
-    -1. `sure` is True for a record that was read to the end.
+    `spec` contains, for each field, its coding and the union branch for null, or -1 if the field
+    has no null. A value is a number, a boolean, the bits of a double or float, or the place where a
+    text begins. The length of null is -1. `sure` becomes True for a record that was read exactly to
+    its end.
     """
     for number in range(len(places)):
         at = int(ends[places[number]]) + skipped
@@ -148,7 +152,7 @@ _CODINGS = {
 
 
 class _Field(NamedTuple):
-    """A field of a writer's schema: its coding, and its union's null branch (-1: none)."""
+    """A field of a writer's schema: its name and type, and the union branch for null, or -1."""
 
     name: str
     kind: str
@@ -156,10 +160,10 @@ class _Field(NamedTuple):
 
 
 class PlainAvro(PlainReader):
-    """A reader of a topic's plain records, for a single thread."""
+    """A reader of a topic's plain Avro records, for a single thread."""
 
     def __init__(self, topic: Topic, form: Avro, left_out: frozenset[str]) -> None:
-        """Takes a topic that `of` accepts."""
+        """Prepares the reader of a topic that `of` has accepted."""
         self._topic = topic
         self._left_out = left_out - {topic.key}
         self._framed = form.framed
@@ -180,9 +184,9 @@ class PlainAvro(PlainReader):
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
-        """Makes a reader of a topic's records. Columns that are `left_out` may be null.
+        """Returns a reader of a topic's records. Columns in `left_out` may be null.
 
-        Returns None if the declaration has demands that this reader does not support.
+        Returns None if the topic's declaration needs something that this reader does not support.
         """
         form = topic.format
         if not isinstance(form, Avro) or topic.lateness_ms is not None or topic.identity:
@@ -194,7 +198,7 @@ class PlainAvro(PlainReader):
         return made if plain and names == made._declared.keys() else None
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch (bytes, or null), as `PlainEvents.read` does."""
+        """Reads the plain records of a batch of values (bytes or null), like `PlainEvents.read`."""
         records = texts_of(values)
         parts = []
         # Records that are not framed are of the declared schema: -1.
@@ -209,7 +213,10 @@ class PlainAvro(PlainReader):
         return parts
 
     def _program(self, schema_id: int) -> list[_Field] | None:
-        """Returns the fields of a writer's schema, or None unless all fields are as declared."""
+        """Returns the fields of a writer's schema.
+
+        Returns None if the fields differ from the declared fields.
+        """
         writer = self._reader.declared_schema
         if schema_id >= 0:
             writer = self._reader.writer_schema(schema_id)
@@ -250,7 +257,7 @@ class PlainAvro(PlainReader):
 
 
 def _flat_fields(schema: Any) -> list[_Field] | None:
-    """Returns the fields of a flat record, or None if a field's type is not supported."""
+    """Returns the fields of a flat record schema, or None if a field has another type."""
     found = []
     for field in schema["fields"]:
         kind, null = _plain_kind(field["type"]), -1

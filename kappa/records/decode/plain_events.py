@@ -1,12 +1,12 @@
-"""The decoder of whole batches of plain events, much faster than single decoding.
+"""The decoder of whole batches of plain JSON events, much faster than decoding one by one.
 
-The decoder is compiled code. kappa/records/record.py alone defines validity, and this decoder takes
-only records that are proven valid. A record is taken only if its text beside the values is, byte
-for byte, the text of a layout, and if the values have exactly the types of their columns. So the
-record is a flat JSON object with each field once. A layout, the order of fields and the spaces
-between fields, is learned from the records themselves; a topic has few layouts. DuckDB makes values
-other than integers, booleans and texts from the text. Every other record, valid or not, is left to
-the reader of records.
+The decoder is compiled code. Only kappa/records/record.py defines validity; this decoder takes only
+records that it proves to be valid. It takes a record only if the bytes around the values are
+exactly the text of a layout, and if the values have exactly the types of their columns. So the
+record is a flat JSON object with each field once. A layout is the order of the fields and the
+spaces between them. Layouts are learned from the records themselves; a topic has few layouts.
+DuckDB converts the texts of values other than integers, booleans and strings. The reader of single
+records decodes every other record, valid or not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PlainEvents(PlainReader):
     """A reader of a topic's plain events, for a single thread."""
 
     def __init__(self, topic: Topic, left_out: frozenset[str]) -> None:
-        """Takes a topic that `of` accepts."""
+        """Prepares the reader of a topic that `of` has accepted."""
         self._topic = topic
         self._framed = is_framed(topic.format)
         self._left_out = left_out
@@ -58,9 +58,9 @@ class PlainEvents(PlainReader):
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
-        """Makes a reader of a topic's events. Columns that are `left_out` may be null.
+        """Returns a reader of a topic's events. Columns in `left_out` may be null.
 
-        Returns None if the declaration has demands that this reader does not support.
+        Returns None if the topic's declaration needs something that this reader does not support.
         """
         simple = all(
             isinstance(column.type, Scalar | Decimal) and column.default is None and not column.was
@@ -78,9 +78,9 @@ class PlainEvents(PlainReader):
         return cls(topic, left_out) if simple and keyed and alone else None
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch (bytes, or null).
+        """Reads the plain records of a batch of values (bytes, or null).
 
-        Returns parts: places in ascending order, and the rows of the records there.
+        Returns parts. A part has the places of its records in ascending order, and their rows.
         """
         texts = _cast_texts(messages_of(values) if self._framed else values)
         records, by_key = texts_of(texts), texts_of(keys)
@@ -102,7 +102,7 @@ class PlainEvents(PlainReader):
         left: Places,
         parts: list[tuple[Places, pa.RecordBatch]],
     ) -> Places:
-        """Adds a part with those records at these places that have the given layout.
+        """Adds a part with the records that have the given layout, among the places in `left`.
 
         Returns the places of the other records.
         """
@@ -130,9 +130,9 @@ class PlainEvents(PlainReader):
     def _rows(
         self, layout: Layout, records: Texts, found: Found, sure: Places
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Makes rows from records of a layout, and marks the valid rows.
+        """Returns the rows of records that have a layout, and a mask of the valid rows.
 
-        The text alone does not prove all values valid.
+        The layout alone does not prove that all values are valid.
         """
         place_of = {field.name: number for number, field in enumerate(layout.fields)}
         columns: dict[str, pa.Array] = {}
@@ -164,7 +164,7 @@ class PlainEvents(PlainReader):
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), fit
 
     def _unknown(self, texts: pa.Array, left: Places) -> Layout | None:
-        """Finds a layout that is not known yet among the records at these places."""
+        """Returns a layout that is not known yet, from the records at these places, or None."""
         if len(left) < _STRANGE or len(self._layouts) == _LAYOUTS or self._looks == _LOOKS:
             return None
         samples = [texts[int(place)].as_py() for place in (left[0], left[len(left) // 2], left[-1])]
@@ -191,7 +191,7 @@ def _plain_column(
 
 
 def _cast_texts(values: pa.Array) -> pa.Array:
-    """Casts bytes to texts; null where bytes, or some bytes nearby, are not UTF-8."""
+    """Casts bytes to strings. If bytes are not UTF-8, they and some values nearby become null."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -210,7 +210,10 @@ _FIRST_DAY = "0001-01-01"
 def typed_columns(
     texts: Mapping[str, tuple[Type, pa.Array]], count: int
 ) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
-    """Makes columns from texts by DuckDB, and marks the rows whose values all fit."""
+    """Converts texts to columns with DuckDB. Returns the columns, and a mask of the valid rows.
+
+    A row is valid if all of its values fit their types.
+    """
     if not texts:
         return {}, np.ones(count, np.bool_)
     kinds = {f"c{number}": kind for number, (kind, _) in enumerate(texts.values())}
@@ -243,7 +246,7 @@ def _connection() -> Connection:
 
 
 def _fitting_conditions(kind: Type, found: str) -> Iterator[str]:
-    """Yields the conditions that a value must meet besides its spelling."""
+    """Yields the SQL conditions that a value must meet in addition to its form."""
     value = _value_sql(kind, found)
     match kind:
         case Scalar("double" | "float"):
@@ -259,7 +262,7 @@ def _fitting_conditions(kind: Type, found: str) -> Iterator[str]:
 
 
 def _value_sql(kind: Type, found: str) -> str:
-    """Returns SQL that makes a value from text; null, and no error, for a misfit."""
+    """Returns SQL that converts a text to a value, or to null if the text does not fit."""
     match kind:
         case Scalar("float"):
             return f"try_cast(try_cast({found} as double) as float)"
@@ -285,7 +288,7 @@ _OPENING = re.compile(rf"{_SPACE}\{{")
 
 @dataclass(frozen=True, slots=True)
 class LayoutField:
-    """A field of a layout: text before the value, spelling, and column if declared."""
+    """A field of a layout: the text before it, its name, its form, and its column if declared."""
 
     before: str
     name: str
@@ -307,9 +310,9 @@ class Layout:
 
 
 def layout_of(text: str, topic: Topic) -> Layout | None:
-    """Finds the layout of an event.
+    """Returns the layout of an event.
 
-    Returns None if the event is not flat, or lacks a needed field.
+    Returns None if the event is not flat, or lacks a required field.
     """
     opening = _OPENING.match(text)
     if opening is None:
@@ -341,7 +344,7 @@ def layout_of(text: str, topic: Topic) -> Layout | None:
 
 
 def is_plain_schema(place: SchemaPlace) -> bool:
-    """Returns True if layout and columns decide everything that a schema demands of an event."""
+    """Returns True if layout and columns check everything that a schema demands of an event."""
     return not place.limits and all(
         not (each.place.limits or each.place.fields or each.place.element or each.place.closed)
         and (each.place.json_type != "integer" or str(each.place.column) in INTEGERS)
@@ -350,7 +353,7 @@ def is_plain_schema(place: SchemaPlace) -> bool:
 
 
 def _demanded_columns(topic: Topic) -> tuple[dict[str, Column], set[str]]:
-    """Returns the columns with the nulls that are allowed, and the required fields.
+    """Returns the columns, each nullable if null is allowed, and the names of required fields.
 
     A record without its key field is never valid.
     """
@@ -366,7 +369,7 @@ def _demanded_columns(topic: Topic) -> tuple[dict[str, Column], set[str]]:
 
 
 def _fits_schema(schema: SchemaPlace, fields: Sequence[LayoutField]) -> bool:
-    """Returns True if a schema allows each of the fields, in this form."""
+    """Returns True if the schema allows each of the fields, with its form in this layout."""
     return all(
         not schema.closed
         if each.column is None
@@ -398,7 +401,7 @@ def _value_spelling(column: Column | None, value: str) -> Spelling:
 
 
 def expected_value(field: LayoutField) -> Expected:
-    """Returns the bounds that a column sets for a field's value."""
+    """Returns the expected form of a field's value, with the bounds of its column."""
     column = field.column
     nullable = column is None or column.nullable
     match None if column is None else column.type:

@@ -1,11 +1,11 @@
-"""Plain messages of Protobuf, decoded many at once by compiled code.
+"""Plain Protobuf messages, many of which compiled code decodes at once.
 
-A plain message has each field at most once, in the field's own form, and neither a repeated field
-nor a field with a message of the user's. Every other record, valid or not, is left to the reader of
-records.
+A plain message has each field at most once, in the field's own wire type. It has no repeated field
+and no field with a message type of the user. The reader of single records decodes every other
+record, valid or not.
 
-All compiled code for Protobuf, and every constant in that code, is in this single file: the kept
-machine code is known by this file's digest alone (kappa/base/loops.py).
+This single file contains the compiled code for Protobuf and all constants in that code: the cached
+machine code is identified only by the digest of this file (kappa/base/loops.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kappa.records.decode.plain_reader import PlainReader
 
 
 class Shape(IntEnum):
-    """The binary form of a field's value: a wire type, or a message with a known form."""
+    """The binary form of a field's value: a wire type, or a known message type."""
 
     VARINT = 0
     # Eight bytes.
@@ -60,7 +60,7 @@ _SECONDS_TAG, _NANOS_TAG = 8, 16
     types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _read_varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
-    """Returns a number of variable length and the place after the number.
+    """Returns a number of variable length, and the place after it.
 
     The place is -1 if the number does not end within `most` bytes, or is longer than necessary.
     """
@@ -82,7 +82,10 @@ def _read_varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _read_value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
-    """Returns a value, the length of bytes, and the place after it, or -1 for no value."""
+    """Returns a value, its length if it is bytes, and the place after it.
+
+    The place is -1 if there is no such value.
+    """
     if shape == Shape.VARINT:
         found, at = _read_varint(data, at, end, _NUMBER_BYTES)
         return found, 0, at
@@ -104,7 +107,10 @@ def _read_value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, i
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
 def _read_timestamp(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns the microseconds of a Timestamp and the end, or -1 if the bytes are not plain."""
+    """Returns the microseconds since 1970 of a Timestamp, and its end.
+
+    The end is -1 if the bytes are not a plain Timestamp of the years 1 to 9999.
+    """
     seconds, nanos = np.int64(0), np.int64(0)
     last = 0
     while at < end:
@@ -128,7 +134,10 @@ def _read_timestamp(data: Bytes, at: int, end: int) -> tuple[int, int]:
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _read_wrapped(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
-    """Returns the value of a wrapper, as `_value` does; an empty wrapper has zero, or no text."""
+    """Returns the value in a wrapper message, in the form of `_read_value`.
+
+    The value of an empty wrapper is zero, or the empty text.
+    """
     if at == end:
         return at if shape == Shape.BYTES else 0, 0, end
     if data[at] != 8 + shape:
@@ -159,12 +168,12 @@ def read_messages(
     lengths: Numbers,
     sure: npt.NDArray[np.bool_],
 ) -> None:
-    """Reads the messages of the records at these places, each from the `skipped` byte on.
+    """Reads the messages of the records at these places, each from its `skipped` byte on.
 
-    `spec` has for each field the number, the shape, and whether a wrapper contains the value. A
-    value is a number, bits, or the place at which bytes begin. `lengths` must be -1 before the
-    call, and stays so for absent fields. Unknown fields are skipped. A record with a field twice is
-    not plain. `sure` is True for each plain record that was read to the end.
+    `spec` contains, for each field, its number, its shape, and whether its value is in a wrapper. A
+    value is a number, bits, or the place where bytes begin. `lengths` must contain -1 before the
+    call, and keeps -1 for absent fields. Unknown fields are skipped. A record with a field twice is
+    not plain. `sure` becomes True for each plain record that was read to its end.
     """
     count = len(spec)
     for number in range(len(places)):
@@ -221,7 +230,7 @@ _SIGNED_32, _UNSIGNED_32, _ZIGZAG_32, _ZIGZAG_64, _BOOLEAN = {5, 15, _ENUM}, 13,
 
 
 class _Part(NamedTuple):
-    """A field of a message: its number, its form, and its value when absent."""
+    """A field of a message: its number, its form, and whether it may be absent."""
 
     name: str
     number: int
@@ -239,10 +248,10 @@ class _Part(NamedTuple):
 
 
 class PlainProtobuf(PlainReader):
-    """A reader of a topic's plain messages, for a single thread."""
+    """A reader of a topic's plain Protobuf messages, for a single thread."""
 
     def __init__(self, topic: Topic, form: Protobuf, left_out: frozenset[str]) -> None:
-        """Takes a topic that `of` accepts."""
+        """Prepares the reader of a topic that `of` has accepted."""
         self._topic = topic
         self._left_out = left_out - {topic.key}
         self._reader = ProtobufReader(form, topic.columns)
@@ -258,9 +267,9 @@ class PlainProtobuf(PlainReader):
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
-        """Makes a reader of a topic's records. Columns that are `left_out` may be null.
+        """Returns a reader of a topic's records. Columns in `left_out` may be null.
 
-        Returns None if the declaration has demands that this reader does not support.
+        Returns None if the topic's declaration needs something that this reader does not support.
         """
         form = topic.format
         if not isinstance(form, Protobuf) or topic.lateness_ms is not None or topic.identity:
@@ -269,7 +278,7 @@ class PlainProtobuf(PlainReader):
         return cls(topic, form, left_out) if plain else None
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch (bytes, or null), as `PlainEvents.read` does."""
+        """Reads the plain records of a batch of values (bytes or null), like `PlainEvents.read`."""
         records = texts_of(values)
         parts = [
             part
@@ -280,7 +289,7 @@ class PlainProtobuf(PlainReader):
         return parts
 
     def _by_frame(self, records: Texts) -> list[tuple[int, Places]]:
-        """Returns the places of the records that begin with each frame, and the frame's length."""
+        """Returns, for each frame, its length and the places of the records that begin with it."""
         found = []
         left = np.flatnonzero(records.valid)
         for frame in self._frames:
@@ -333,7 +342,7 @@ class PlainProtobuf(PlainReader):
         return [(places[kept], rows)] if len(kept) else []
 
     def _keep_sure(self, data: Bytes, values: Numbers, lengths: Numbers, sure: Marks) -> None:
-        """Makes numbers of the fields' types, and unmarks messages that are not valid."""
+        """Converts the values to their fields' types. Sets `sure` to False for invalid messages."""
         known: dict[str, npt.NDArray[np.int64]] = {}
         for part, numbers, sizes in zip(self._parts, values, lengths, strict=True):
             absent = sizes < 0
@@ -354,7 +363,7 @@ class PlainProtobuf(PlainReader):
 
 
 def _field_part(field: Any) -> _Part:
-    """Describes a field in the form that the loop reads."""
+    """Returns the description of a field that the compiled loop uses."""
     kind, message = field.type, field.message_type
     wrapped = kind == _MESSAGE and message.full_name in WRAPPERS
     if wrapped:
@@ -381,7 +390,7 @@ def _field_part(field: Any) -> _Part:
 
 
 def _typed_numbers(kind: int, bits: Numbers) -> Numbers:
-    """Converts bits as written to numbers of a type."""
+    """Converts the bits of a message to numbers of the field type `kind`."""
     if kind in _SIGNED_32:
         return bits.astype(np.int32).astype(np.int64)
     if kind == _BOOLEAN:
@@ -397,7 +406,7 @@ def _typed_numbers(kind: int, bits: Numbers) -> Numbers:
 
 
 def _enum_names(part: _Part, numbers: Numbers, lengths: Numbers) -> pa.Array:
-    """Makes the column of an enum's names."""
+    """Returns the column with the names of an enum's values."""
     known = np.array(sorted(part.names), np.int64)
     names = pa.array([part.names[each] for each in known.tolist()], pa.string())
     return names.take(pa.array(np.searchsorted(known, numbers), mask=lengths < 0))

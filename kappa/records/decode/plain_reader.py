@@ -1,4 +1,4 @@
-"""Readers of whole batches of plain records, whatever the format."""
+"""The base class of the readers of plain records in whole batches, for any format."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class PlainReader(ABC):
 
     @property
     def pays(self) -> bool:
-        """Returns False if plain records are too rare to be worth a try."""
+        """Returns False if so few records are plain that the reader is not worth its cost."""
         return self._tried < _TRIES or 2 * self._read > self._tried
 
     @abstractmethod
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch (bytes, or null).
+        """Reads the plain records of a batch of values (bytes, or null).
 
-        Returns parts: places in ascending order, and the rows of the records there.
+        Returns parts. A part has the places of its records in ascending order, and their rows.
         """
 
     def _count_records(self, tried: int, read: int) -> None:

@@ -33,7 +33,8 @@ RawRecord = tuple[
 class RawRange:
     """The raw records `[start, end)` of one partition, in the order of offsets.
 
-    `read` gets partition, start and end. The function is pickled, and called in a worker.
+    `read` is called with the partition, the start and the end. It is pickled, and called in a
+    worker.
     """
 
     partition: int
@@ -47,7 +48,7 @@ class RawRange:
         return self.end - self.start
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Reads the records, batch by batch."""
+        """Reads and yields the records, batch by batch."""
         return self.read(self.partition, self.start, self.end)
 
     def divided(self, count: int) -> tuple[RawRange, ...]:
@@ -57,7 +58,7 @@ class RawRange:
 
 
 def raw_table(records: Iterable[RawRecord]) -> pa.Table:
-    """Makes a table of raw records."""
+    """Returns an Arrow table of raw records."""
     *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
     # Null for records without headers.
     columns: list[Sequence[Any]] = [

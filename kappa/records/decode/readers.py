@@ -1,4 +1,4 @@
-"""The choice of a reader of plain records for a topic, and of keys in a format of their own."""
+"""The choice of the reader of plain records for a topic, and keys with a format of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from kappa.records.decode.plain_reader import PlainReader
 
 
 def plain_reader(topic: Topic, left_out: frozenset[str] = frozenset()) -> PlainReader | None:
-    """Makes a topic's reader of many records at once; None if no reader supports the topic."""
+    """Returns the reader that reads many records of a topic at once.
+
+    Returns None if no reader supports the topic. Columns in `left_out` may be null.
+    """
     if topic.key_format is None:
         return _reader_of(topic, left_out)
     # The key column is compared, and so made.
@@ -37,7 +40,7 @@ def _reader_of(topic: Topic, left_out: frozenset[str]) -> PlainReader | None:
 
 
 def topic_of_keys(topic: Topic) -> Topic:
-    """Returns a topic whose events are the formatted keys of the given topic."""
+    """Returns a topic whose events are the keys of the given topic, in their own format."""
     form, column = topic.key_format, topic.key_column
     assert form is not None, "keys have a format"
     assert column is not None, "it is that of a column"
@@ -46,23 +49,23 @@ def topic_of_keys(topic: Topic) -> Topic:
 
 
 class FormattedKeys(PlainReader):
-    """A reader of plain records whose keys are plain events of another format."""
+    """A reader of plain records whose keys are plain events in another format."""
 
     def __init__(self, records: PlainReader, keys: PlainReader) -> None:
-        """Takes the reader of records, which gets keys as texts, and the reader of keys."""
+        """Stores two readers: `records` gets the keys as texts, and `keys` reads the keys."""
         self._records, self._keys = records, keys
 
     @property
     def pays(self) -> bool:
-        """Returns False if either reader is no longer worth its cost."""
+        """Returns False if one of the two readers is not worth its cost."""
         return self._records.pays and self._keys.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch, as `PlainEvents.read` does."""
+        """Reads the plain records of a batch, like `PlainEvents.read`."""
         return self._records.read(self._texts(keys), values)
 
     def _texts(self, keys: pa.Array) -> pa.Array:
-        """Returns keys as texts; null for keys that are not plain."""
+        """Returns the keys as texts, and null for keys that are not plain."""
         parts = self._keys.read(pa.nulls(len(keys), pa.binary()), keys)
         if not parts:
             return pa.nulls(len(keys), pa.binary())

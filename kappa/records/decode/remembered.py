@@ -1,10 +1,10 @@
-"""A partition's memory of identities as a file, as of an offset.
+"""A file with a partition's memory of identities, as of an offset.
 
-`FOLDER/<partition>/<offset>.parquet` is the memory of all records before the offset, and the log
-time there. The SHA-256 follows the Parquet bytes, except in a file of an earlier Kappa. The memory
-follows from the log, so the file may be written again, or lost. Spark's tasks read and write the
-file for large slices, a job for small slices; engine/read/identities.py decides when. FOLDER is a
-path or URL.
+`FOLDER/<partition>/<offset>.parquet` contains the memory of all records before the offset, and the
+log time there. The SHA-256 digest follows the Parquet bytes, except in a file of an earlier Kappa.
+The memory can be computed from the log again, so the file may be overwritten or lost. Spark's tasks
+read and write the file for large slices, and a job for small slices; engine/read/identities.py
+decides when. FOLDER is a path or URL.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int6
 def put_memory(
     folder: str, partition: int, offset: int, memory: Memory, log_time: int | None
 ) -> None:
-    """Puts a memory as of `offset`, and replaces an existing memory.
+    """Stores a memory as of `offset`, and replaces an existing file.
 
-    `log_time` is the log time of the last record before the offset, or None without a record.
+    `log_time` is the log time of the last record before the offset, or None if there is no record.
     """
     accepted = {} if log_time is None else memory.within(log_time)
     schema = _SCHEMA.with_metadata({_LOG_TIME: b"" if log_time is None else str(log_time).encode()})
@@ -49,10 +49,10 @@ def put_memory(
 def get_memory(
     folder: str, partition: int, offset: int, horizon_ms: int
 ) -> tuple[Memory, int | None]:
-    """Returns the memory that was put for this offset, and the log time there.
+    """Returns the memory that was stored for this offset, and the log time there.
 
-    The log time is None if no record was before. Raises Damaged if the memory cannot be read, and
-    KappaError if the memory is missing, or not yet on this machine.
+    The log time is None if there was no record before. Raises Damaged if the file cannot be read.
+    Raises KappaError if the file is missing, or is not visible on this machine yet.
     """
     path = _memory_path(folder, partition, offset)
     try:
@@ -83,7 +83,7 @@ def get_memory(
 
 
 def _unsealed_memory(content: bytes) -> bytes:
-    """Returns the Parquet bytes of a memory. Raises ValueError if the seal differs."""
+    """Returns the Parquet bytes of a memory. Raises ValueError if the digest does not match."""
     if content.endswith(_PARQUET):
         return content
     parquet, seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
@@ -95,9 +95,10 @@ def _unsealed_memory(content: bytes) -> bytes:
 def newest_memory(
     folder: str, partition: int, at_most: int, horizon_ms: int
 ) -> tuple[int, Memory, int | None] | None:
-    """Returns the newest memory up to an offset: its offset, the memory, the log time.
+    """Returns the newest memory up to the offset `at_most`: its offset, the memory, the log time.
 
-    Returns None if there is no memory. A memory that cannot be read is deleted, and reported.
+    Returns None if there is no such memory. A memory that cannot be read is deleted, with a warning
+    in the log.
     """
     for offset in reversed(memory_offsets(folder, partition)):
         if offset <= at_most:
@@ -110,13 +111,13 @@ def newest_memory(
 
 
 def memory_offsets(folder: str, partition: int) -> list[int]:
-    """Lists the offsets that have a memory, ascending."""
+    """Returns the offsets for which a memory is stored, in ascending order."""
     stems = (name.removesuffix(".parquet") for name in files_in(f"{folder}/{partition}"))
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
 def drop_memories(folder: str, partition: int, *, below: int) -> None:
-    """Deletes the memories for offsets below a bound."""
+    """Deletes the memories that are stored for offsets below `below`."""
     for offset in memory_offsets(folder, partition):
         if offset < below:
             delete_file(_memory_path(folder, partition, offset))

@@ -1,10 +1,11 @@
-"""The decoding of a topic's large slice into Parquet files, in Spark's workers.
+"""The decoding of a topic's large slice into Parquet files, on Spark workers.
 
-A range is a single share, or several shares if cores would wait and there are enough offsets. The
-record itself decides its fate, with two exceptions: the log time, and whether the record is a
-duplicate. A topic with an identity is not divided. The log time before a share is known once the
-shares before are decoded. Until then each share is decoded with the log time before the slice, the
-least that is possible. The difference is added where the rows are read (`CarriedTimes`).
+A range is decoded as one share. If cores would be idle and the range has enough offsets, it is
+divided into several shares. A record's own content decides its fate and its columns, with two
+exceptions: its log time, and whether it is a duplicate. Because of duplicates, a topic with an
+identity is not divided. The log time before a share is known only after the earlier shares are
+decoded. Until then, each share is decoded with the log time before the slice, which is the least
+possible log time. The log times are corrected when the rows are read (`CarriedTimes`).
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """The folder of a topic's memories in a large slice, and the slice's bounds.
+    """The folder of a topic's memories for a large slice, and the slice's bounds.
 
-    Tasks read the memories of the slice's start, and put the memories of its end. Offsets are per
-    partition; `origin` has the build's first offsets. Without a folder the topic declares no
-    identity.
+    Tasks read the memories at the slice's start, and store the memories at its end. Offsets are per
+    partition; `origin` contains the build's first offsets. `folder` is None if the topic declares
+    no identity.
     """
 
     folder: str | None = None
@@ -77,9 +78,9 @@ class Remembering:
 
 @dataclass(frozen=True, slots=True)
 class DecodedShares:
-    """A topic's decoded files in the order of its partitions, and their counts.
+    """A topic's decoded files in the order of its partitions, with the counts per partition.
 
-    Counts are per partition; `carried` are the log times that complete the files' rows.
+    `carried` contains the log times with which the files' rows are corrected.
     """
 
     files: tuple[str, ...]
@@ -97,12 +98,12 @@ def decode_to_files(
     *,
     left_out: frozenset[str] = frozenset(),
 ) -> DecodedShares:
-    """Decodes a topic's raw records in Spark's workers, a task and a Parquet file per share.
+    """Decodes a topic's raw records on Spark workers, with a task and a Parquet file per share.
 
-    `folder` is the path or URL of the files. Each attempt of a task has a file of its own, and only
-    the files that count are named: an attempt that is lost with its worker may still write. Columns
-    of the event that are `left_out` decide validity as all columns do, and are not in the files.
-    Returning the rows to Spark and keeping them there would cost more than decoding.
+    `folder` is the path or URL of the files. Each attempt of a task has its own file, since an
+    attempt that is lost with its worker may still write. Only the files of successful attempts are
+    returned. Event columns in `left_out` decide validity like all columns, but are not in the
+    files. Returning the rows to Spark and storing them there would cost more than decoding.
     """
     cores = spark.sparkContext.defaultParallelism
     shares = shares_of(topic, ranges, cores)
@@ -169,7 +170,7 @@ def _decode_shares(
 def linked_for_workers(folder: Path, place: str) -> Iterator[str]:
     """Yields the files that were linked from an archive into `folder`, in order.
 
-    The files are copied if the workers' `place` is another folder.
+    The files are copied to `place`, the folder that workers see, if it is another folder.
     """
     linked = (path for path in folder.glob("*.parquet") if path.stem.isdecimal())
     for path in sorted(linked, key=lambda path: int(path.stem)):
@@ -188,7 +189,7 @@ def decode_to_file(
     *,
     left_out: frozenset[str] = frozenset(),
 ) -> dict[int, Counts]:
-    """Decodes raw records into a Parquet file, as a task of Spark's. Returns the counts."""
+    """Decodes raw records into a Parquet file, as a Spark task does. Returns the counts."""
     seen: dict[int, Counts] = {}
     schema = arrow_schema(
         [column for column in decoded_columns(topic) if column[0] not in left_out]
@@ -228,10 +229,10 @@ def decode_to_file(
 
 
 def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Opens a file that takes decoded records.
+    """Opens a Parquet file for decoded records.
 
-    The file is read once or twice, so a smaller file, or a file that is quicker to search, costs
-    more than it saves.
+    The file is read only once or twice. So making it smaller, or faster to search, would cost more
+    than it saves.
     """
     return pq.ParquetWriter(
         path, schema, compression="lz4", use_dictionary=_REPEATED, write_statistics=False
@@ -239,10 +240,10 @@ def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _remembered_memory(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
-    """Returns a partition's memory at the slice's start; empty at the build's origin.
+    """Returns a partition's memory at the slice's start.
 
-    At any other start, the job has put a memory. The file is opened by name, because a machine's
-    list of a folder may be late.
+    At the build's origin the memory is empty. At any other start, the job has stored a memory. The
+    file is opened by name, since a machine may list a folder without its newest files.
     """
     folder, start = remembering.folder, remembering.start.get(partition, 0)
     if folder is None or start <= remembering.origin.get(partition, 0):
@@ -258,7 +259,7 @@ _LOG_TIME = "_log_time"
 
 
 class Undivided(StrEnum):
-    """The reason why no range is divided although cores wait."""
+    """The reason why no range is divided although cores are idle."""
 
     FEW_OFFSETS = "a task of its own costs more than so few records"
     IDENTITY = "whether a record is a duplicate depends on those before it in its partition"
@@ -266,14 +267,17 @@ class Undivided(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The shares in the order of the log, and the reason if cores wait and none is divided."""
+    """The shares in the order of the log.
+
+    If no range is divided although cores are idle, `undivided` is the reason.
+    """
 
     ranges: tuple[RawRange, ...]
     undivided: Undivided | None = None
 
 
 def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
-    """Divides a topic's ranges among cores, if that pays and gives the same rows."""
+    """Divides a topic's ranges among cores, if that saves time and gives the same rows."""
     whole = tuple(ranges)
     if not 0 < len(whole) < cores:
         return Shares(whole)
@@ -292,9 +296,9 @@ def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
 
 
 def _share_counts(offsets: Sequence[int], cores: int) -> list[int]:
-    """Returns the number of shares of each range.
+    """Returns the number of shares for each range.
 
-    Each step divides the range with the largest share once more.
+    Each step adds a share to the range whose shares are the largest.
     """
     counts = [1] * len(offsets)
     while sum(counts) < cores:
@@ -309,14 +313,14 @@ def _share_counts(offsets: Sequence[int], cores: int) -> list[int]:
 class CarriedTimes:
     """The log times at which shares begin, except the first share of each partition.
 
-    Each item is partition, offset and log time: from that offset on no record has a lower log time.
-    The items are in the order of the log.
+    Each item contains a partition, an offset and a log time: from that offset on, no record of the
+    partition has a lower log time. The items are in the order of the log.
     """
 
     times: tuple[tuple[int, int, int], ...] = ()
 
     def in_frame(self, rows: DataFrame) -> DataFrame:
-        """Returns rows at Spark with carried log times, if the rows have that column."""
+        """Returns a Spark frame with corrected log times, if the frame has that column."""
         if not self.times or _LOG_TIME not in rows.columns:
             return rows
         return rows.selectExpr(
@@ -327,13 +331,16 @@ class CarriedTimes:
         )
 
     def in_sql(self, rows: str) -> str:
-        """Returns a DuckDB query for rows with carried log times; the rows have that column."""
+        """Returns a DuckDB query for the rows with corrected log times.
+
+        The query `rows` must have the column of log times.
+        """
         if not self.times:
             return rows
         return f"select * replace ({self._sql()} as {_LOG_TIME}) from ({rows})"
 
     def in_rows(self, rows: pa.Table) -> pa.Table:
-        """Returns an Arrow table with carried log times, if the table has that column."""
+        """Returns an Arrow table with corrected log times, if the table has that column."""
         place = rows.schema.get_field_index(_LOG_TIME)
         if not self.times or place < 0:
             return rows
@@ -354,7 +361,7 @@ class CarriedTimes:
 
 
 def carried_times(ranges: Iterable[RawRange], seen: Iterable[Mapping[int, Counts]]) -> CarriedTimes:
-    """Returns the log times at which shares begin, from the counts of each share."""
+    """Returns the log times at which shares begin, computed from the counts of each share."""
     times: list[tuple[int, int, int]] = []
     reached: dict[int, int] = {}
     for share, counts in zip(ranges, seen, strict=True):

@@ -1,12 +1,12 @@
 """An envelope: a whole Kafka record as a line of JSON.
 
 An envelope is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
-"partition": 0}`; only `value` is required. An object, array, number or boolean is sent as the JSON
-text of the line, a string as its raw text, null as a tombstone. Bytes that are not UTF-8 are a
-string in base 64, and `"base64": ["value"]` names such fields: `key`, `value`, `headers.NAME`. If
-two headers have the same name, the headers are an array of pairs: `[["trace", "x"], ["trace",
-null]]`. A `note` is for people and is ignored; `offset`, `event` and `reject` of an export are
-ignored, too.
+"partition": 0}`; only `value` is required. If the value is an object, array, number or boolean, its
+JSON text in the line is sent. A string is sent as its raw text, and null as a tombstone. Bytes that
+are not UTF-8 are written as a base 64 string, and `"base64": ["value"]` names the fields with such
+strings: `key`, `value`, `headers.NAME`. If two headers have the same name, the headers are an array
+of pairs: `[["trace", "x"], ["trace", null]]`. A `note` is for people and is ignored. The fields
+`offset`, `event` and `reject` of an exported record are also ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PARTITIONS, _MILLISECONDS = 2**31, 2**63
 def envelope_record(line: bytes) -> ProducedRecord:
     """Returns the record of a line. Raises UsageError if the line is not an envelope.
 
-    The error's text continues a sentence that begins with `line 7`.
+    The error's text continues a sentence that begins with a place like `line 7`.
     """
     fields = _envelope_fields(line)
     if "value" not in fields:
@@ -89,7 +89,10 @@ def _field_bytes(found: Any, of: str) -> bytes | None:
 
 
 def _envelope_fields(line: bytes) -> dict[str, tuple[Any, str]]:
-    """Returns an envelope's fields, both parsed and as text, so that numbers keep digits."""
+    """Returns an envelope's fields, each as parsed and as text.
+
+    The text keeps all digits of numbers.
+    """
     try:
         text = line.decode()
         decoder = json.JSONDecoder(parse_constant=refuse_constant)
@@ -218,7 +221,7 @@ def _encoded_text(text: str, of: str) -> bytes:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Raises ValueError: NaN and the infinities are not JSON."""
+    """Raises ValueError for NaN and the infinities, which are not JSON."""
     raise ValueError(f"{name} is not one of its values")
 
 
@@ -229,10 +232,10 @@ def _line_error(what: str, hint: str = "") -> UsageError:
 def envelope_line(
     record: ProducedRecord, *, note: str = "", beside: Mapping[str, Any] | None = None
 ) -> str:
-    """Returns the line that `envelope_record` reads as this record, byte for byte.
+    """Returns a line that `envelope_record` reads as exactly this record.
 
-    A value that is a JSON object is written as an object. `beside` are fields that a reader
-    ignores.
+    A value that is a JSON object is written as an object. `beside` contains further fields, which
+    `envelope_record` ignores.
     """
     raw = [
         name
@@ -290,7 +293,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def _is_object(text: str) -> bool:
-    """Returns True if a text is a JSON object that can be part of a line unchanged."""
+    """Returns True if a text is a JSON object that can be put into a line unchanged."""
     # Python splits lines at more characters than Kappa does, and so do users' editors.
     if len(text.splitlines()) != 1 or text != text.strip():
         return False

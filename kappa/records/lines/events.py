@@ -1,6 +1,7 @@
-"""Events in their topic's format, made from JSON, texts, or columns' values.
+"""Events in their topic's format, made from JSON, from texts or from the values of a row.
 
-Each event is read again by the reader that a slice has, so no event is a reject of its declaration.
+Each event is read again by the reader that decodes slices, so no event will be rejected because of
+the topic's declaration.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
 class EventWriter:
-    """The writer of a topic's events, each with the key that the reader wants.
+    """A writer that makes a topic's events, each with the Kafka key that the topic requires.
 
-    Errors of the methods continue a sentence that begins with `line 7`.
+    Errors of the methods continue a sentence that begins with a place like `line 7`.
     """
 
     def __init__(self, topic: Topic) -> None:
-        """Raises UsageError if events of the topic's format cannot be written."""
+        """Prepares the writer. Raises UsageError if it cannot write the topic's format."""
         form = topic.format
         if isinstance(form, Text):
             raise UsageError(
@@ -66,7 +67,10 @@ class EventWriter:
         self._fields = JsonFormat(exact=any(map(holds_decimal, self._types.values()))).fields
 
     def of_json(self, line: bytes) -> ProducedRecord:
-        """Makes an event of a JSON object; in a topic of JSON the bytes stay as given."""
+        """Makes an event from a JSON object.
+
+        If the topic's format is JSON, the bytes stay unchanged.
+        """
         form = self._topic.format
         if isinstance(form, Json):
             return self._read(_framed_as(form, line))
@@ -78,9 +82,9 @@ class EventWriter:
         return self._made({name: self._exact(name, value) for name, value in fields.items()})
 
     def of_texts(self, names: Iterable[str]) -> Callable[[Iterable[str | None]], ProducedRecord]:
-        """Returns a function that makes an event of a row of texts, by column names.
+        """Returns a function that makes an event from a row of texts, in the order of `names`.
 
-        None is null. Raises UsageError if the topic has no such column.
+        None means null. Raises UsageError if a name is not a field of the topic.
         """
         named = tuple(names)
         self.ensure_known(named)
@@ -100,11 +104,11 @@ class EventWriter:
         return made
 
     def of_row(self, row: Mapping[str, Any]) -> ProducedRecord:
-        """Makes an event of a row's values, as Arrow gives values to Python."""
+        """Makes an event from the values of a row, in the Python types that Arrow returns."""
         return self._made({name: _of_value(value, name) for name, value in row.items()})
 
     def ensure_known(self, names: Iterable[str]) -> None:
-        """Raises UsageError if an event lacks a field of these names: its values would be lost."""
+        """Raises UsageError if a name is not a field of the topic: its value would be lost."""
         if not self._is_whole:
             return
         for name in names:
@@ -139,7 +143,7 @@ class EventWriter:
 
 
 def _all_columns(topic: Topic) -> tuple[tuple[Column, ...], bool]:
-    """Returns the columns of all known fields, and whether there can be no other fields."""
+    """Returns the columns for all known fields, and False if there may be further fields."""
     try:
         found = topic.format.declared_event()
     except DeclarationError:
@@ -155,12 +159,12 @@ def _framed_as(form: Json, text: bytes) -> bytes:
 
 
 def _continued_sentence(message: str) -> str:
-    """Returns a format's error in the form that follows `line 7`."""
+    """Returns an error of the format in a form that can follow a place like `line 7`."""
     return f"cannot be written: {message}"
 
 
 def _by_type(kind: Type | None, value: Any) -> Any:
-    """Returns a JSON value with exact digits where digits count, elsewhere with floats."""
+    """Returns a JSON value with exact numbers for decimals, and with floats for other types."""
     match kind, value:
         case Decimal(), _:
             return value
@@ -184,7 +188,7 @@ def _by_type(kind: Type | None, value: Any) -> Any:
 
 
 def _of_text(kind: Type) -> Callable[[str, str], Any]:
-    """Returns a function that reads a text as a JSON value, or raises Rejected."""
+    """Returns a function that converts a text to a JSON value, or raises Rejected."""
     match kind:
         case Scalar("string" | "date" | "timestamp"):
             return lambda text, name: text  # noqa: ARG005  # others name it in their errors
@@ -205,7 +209,10 @@ def _of_json_text(text: str, name: str) -> Any:
 
 
 def _of_value(value: Any, name: str) -> Any:
-    """Converts a value of Python to a value of JSON."""
+    """Converts a Python value to a JSON value.
+
+    Raises UsageError if JSON cannot represent the value.
+    """
     match value:
         case datetime():
             if value.tzinfo is None:

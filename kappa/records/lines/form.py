@@ -1,4 +1,4 @@
-"""The forms of a file of events, by the names that commands use."""
+"""The forms that a file of events can have, by the names that commands use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a file: lines as given, lines of JSON, rows of CSV or of Parquet."""
+"""The events in a file: unchanged lines, lines of JSON, or rows of CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _Made = TypeVar("_Made")
 
 
 def given_as(file: str, topic: Topic | None) -> Given:
-    """Returns the form of a file, by its suffix and its topic's format.
+    """Returns the form of a file, depending on its suffix and its topic's format.
 
-    Lines of a topic of JSON, CSV or text are records, byte for byte.
+    If the topic's format is JSON, CSV or text, lines are sent unchanged as records.
     """
     if file.endswith(".parquet"):
         return Given.PARQUET
@@ -41,7 +41,7 @@ def given_as(file: str, topic: Topic | None) -> Given:
 
 
 def is_plain(topic: Topic) -> bool:
-    """Returns True if a line of text can be a record of the topic."""
+    """Returns True if an unchanged line of text can be a record of the topic."""
     return isinstance(topic.format, Csv | Text | Json) and not is_framed(topic.format)
 
 
@@ -50,7 +50,7 @@ def placed_lines(
 ) -> Iterator[Placed]:
     """Yields a record for every line that is not blank.
 
-    Raises UsageError that names the line.
+    Raises UsageError, which names the line, if a line cannot become a record.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -59,7 +59,7 @@ def placed_lines(
 
 
 def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator[Placed]:
-    """Yields an event for every row of a CSV file, whose first line names the columns."""
+    """Yields an event for every row of a CSV file. The first line must name the columns."""
     writer = EventWriter(topic)
     rows = _rows(lines, file)
     for place, header in rows:
@@ -92,9 +92,9 @@ def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
 
 
 def placed_rows(topic: Topic, rows: Iterable[Mapping[str, Any]]) -> Iterator[Placed]:
-    """Yields an event for every row of a program: a value by column.
+    """Yields an event for every row. A row maps column names to Python values.
 
-    Raises UsageError that names the row by its number, from 1.
+    Raises UsageError, which names the row by its number from 1, if a row cannot become an event.
     """
     writer = EventWriter(topic)
     for number, row in enumerate(rows, start=1):
@@ -108,7 +108,7 @@ def placed_rows(topic: Topic, rows: Iterable[Mapping[str, Any]]) -> Iterator[Pla
 
 
 def placed(file: str, what: str, number: int) -> str:
-    """Returns the place of a line or a row, in standard input if there is no file."""
+    """Returns a text for the place of a line or row. An empty `file` means standard input."""
     return f"{file} {what} {number:d}".lstrip()
 
 
@@ -120,7 +120,10 @@ def _make_value(place: str, make: Callable[[_Each], _Made], given: _Each) -> _Ma
 
 
 def _rows(lines: Iterable[bytes], file: str) -> Iterator[tuple[str, Sequence[str | None]]]:
-    """Yields the rows of CSV, with few rows in memory. A row ends outside of quotes."""
+    """Yields the rows of CSV with their places, with few rows in memory.
+
+    A row ends at the end of a line, unless that end is within quotes.
+    """
     row, begin = b"", 1
     for number, line in enumerate(lines, start=1):
         row, begin = (row + line, begin) if row else (line, number)

@@ -1,6 +1,6 @@
-"""Records of Kafka as a Parquet file: one row per record, with place, time, bytes and headers.
+"""Kafka records in a Parquet file: one row per record, with place, time, bytes and headers.
 
-The file is written and read in groups of rows, so that a topic of any size takes little memory.
+The file is written and read in groups of rows, so that topics of any size need little memory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _EXPORTED = frozenset({"partition", "offset", "timestamp_ms", "key", "value", "h
 
 
 def row_count(path: Path) -> int:
-    """Counts the rows of a Parquet file. Raises UsageError for any other file."""
+    """Returns the number of rows in a Parquet file. Raises UsageError for any other file."""
     with _open_parquet(path) as file:
         return int(file.metadata.num_rows)
 
 
 def rows_of(path: Path, check: Callable[[Sequence[str]], object]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a Parquet file in order, once `check` has seen the columns' names.
+    """Yields the rows of a Parquet file in order, after calling `check` with the column names.
 
-    Raises UsageError if the file is not a Parquet file, or is damaged. By then, the rows before the
-    damage have been yielded.
+    Raises UsageError if the file is not a Parquet file, or is damaged. The rows before the damage
+    are yielded first.
     """
     with _open_parquet(path) as file:
         names = file.schema_arrow.names
@@ -103,7 +103,7 @@ PlacedRecord = tuple[ProducedRecord, int, str | None, str | None]
 def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: bool) -> int:
     """Writes records to a Parquet file, and returns their number.
 
-    `decoded` adds the columns `event` and `reject`.
+    With `decoded`, the file also has the columns `event` and `reject`.
     """
     schema = pa.schema([*_SCHEMA, *_DECODED]) if decoded else _SCHEMA
     count = 0
@@ -116,10 +116,10 @@ def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: b
 
 
 def read_records(path: Path) -> Iterator[ProducedRecord]:
-    """Yields the records of a Parquet file, in order.
+    """Yields the records in a Parquet file, in order.
 
-    Raises UsageError if the file has no records, or is damaged. By then, the records before the
-    damage have been yielded.
+    Raises UsageError if the file does not contain records, or is damaged. The records before the
+    damage are yielded first.
     """
     try:
         yield from _records_in(path)

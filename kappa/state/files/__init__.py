@@ -1,14 +1,15 @@
-"""Objects below a root, put whole or not at all, on a disk or in a bucket: obstore's door.
+"""Objects below a root, on a disk or in a bucket: each is written as a whole or not at all.
 
-A name is a path with slashes, relative to the root. Read in this order:
+This is the only package that uses obstore. A name is a path with slashes, relative to the root.
+Read the modules in this order:
 
-- disk.py: what both kinds of root can do, and a folder of a local disk
-- bucket.py: a prefix of a bucket, by the S3 protocol
-- credentials.py: credentials of a bucket, where the environment has none
-- claim.py: which host may change what is in a bucket
-- markers.py: how a watcher knows that something was put
+- disk.py: the operations of both kinds of root, and their implementation for a local folder
+- bucket.py: their implementation for a prefix of a bucket, by the S3 protocol
+- credentials.py: credentials of a bucket, if they are not in the environment
+- claim.py: which host may change the objects in a bucket
+- markers.py: how a watcher notices that something was written
 - address.py: files of a root by path or URL, for tables; and files that this host writes for a
-  root, or takes from it
+  root, or copies from it
 - duckdb_access.py: how DuckDB reads a bucket
 """
 

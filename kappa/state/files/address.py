@@ -1,7 +1,7 @@
-"""The files of a root by path or URL, as Delta names files: for tables, which know no store.
+"""The files of a root by path or URL, as Delta names files, for modules without a store.
 
-A URL is in a bucket that this process has opened. A path is on the disk, and its file is used by
-the calls of the machine.
+A URL belongs to a bucket that this process has opened. A path belongs to the local disk, and its
+file is used by calls of the operating system.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _BESIDE = 8
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file; or a folder of the disk, since only folders of a disk can be empty.
+    """A file, or a folder of a disk.
 
-    `size` is in bytes, `changed_at` in seconds since 1970.
+    A bucket has no folders of its own. `size` is in bytes, and `changed_at` in seconds since 1970.
     """
 
     address: str
@@ -62,7 +62,10 @@ class FileEntry:
 
 
 def open_bucket(url: str, storage: StorageSettings) -> Bucket:
-    """Opens the root at a URL for this process, which from now on knows its files by URL."""
+    """Opens the root at a URL.
+
+    From then on, this process can use the root's files by their URLs.
+    """
     bucket = Bucket(url, storage)
     _OPENED[bucket.url] = bucket
     return bucket
@@ -79,7 +82,7 @@ def opened_bucket_settings() -> tuple[tuple[str, StorageSettings], ...]:
 
 
 def open_buckets(ways: Iterable[tuple[str, StorageSettings]]) -> None:
-    """Opens buckets that another process has opened, unless this process has them open."""
+    """Opens buckets by the URLs and settings from another process, unless they are already open."""
     for url, storage in ways:
         if url not in _OPENED or _OPENED[url].storage != storage:
             open_bucket(url, storage)
@@ -88,9 +91,8 @@ def open_buckets(ways: Iterable[tuple[str, StorageSettings]]) -> None:
 def delta_options(address: str) -> dict[str, str] | None:
     """Returns a table's storage options for delta-rs, or None if the table is on the disk.
 
-    Credentials are not among the options: delta-rs takes the credentials of the environment, or
-    goes through the usual chain by itself. So a table that is open for long continues with newer
-    credentials.
+    The options contain no credentials: delta-rs takes them from the environment, or searches the
+    usual places itself. So a table that stays open for a long time can use renewed credentials.
     """
     if not is_bucket(address):
         return None
@@ -115,9 +117,9 @@ def delta_options(address: str) -> dict[str, str] | None:
 
 
 def hint_of_server(error: Exception) -> str | None:
-    """Returns the hint for an error of delta-rs about a request that failed.
+    """Returns a hint for an error of delta-rs if a request to the server has failed.
 
-    Returns None for any other error: that one is about a file.
+    Returns None for any other error, which is then about a file.
     """
     told = str(error)
     if is_full(told):
@@ -128,7 +130,11 @@ def hint_of_server(error: Exception) -> str | None:
 
 
 def read_file(address: str) -> bytes:
-    """Reads a file. Raises OSError if the file does not exist, or cannot be read from a disk."""
+    """Returns the content of a file.
+
+    Raises OSError if the file does not exist or cannot be read from a disk, and KappaError if it
+    cannot be read from a bucket.
+    """
     if not is_bucket(address):
         return Path(address).read_bytes()
     bucket, name = bucket_and_name(address)
@@ -139,7 +145,10 @@ def read_file(address: str) -> bytes:
 
 
 def write_file(address: str, content: bytes) -> None:
-    """Writes a file whole, in place of any existing file; the file survives a power loss."""
+    """Writes a file that is either whole or absent. It survives a power loss after the return.
+
+    An existing file is replaced.
+    """
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
         bucket.put(name, content, new=False, synced=True)
@@ -148,10 +157,11 @@ def write_file(address: str, content: bytes) -> None:
 
 
 def put_new_file(address: str, content: bytes) -> bool:
-    """Writes a file whole. Returns False, and changes nothing, if the file exists.
+    """Writes a file that is either whole or absent. Returns False if the file already exists.
 
-    No claim is checked, and on a disk the file is not synced: the same holds for files that
-    delta-rs writes. Raises OSError, or KappaError of a bucket.
+    If False is returned, nothing has changed. As for files that delta-rs writes, no claim is
+    checked, and on a disk the file is not synced. Raises OSError for a disk, and KappaError for a
+    bucket, if the file cannot be written.
     """
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
@@ -160,7 +170,7 @@ def put_new_file(address: str, content: bytes) -> bool:
 
 
 def file_exists(address: str) -> bool:
-    """Returns True if there is a file at an address."""
+    """Returns True if a file exists at a path or URL."""
     if not is_bucket(address):
         return Path(address).exists()
     bucket, name = bucket_and_name(address)
@@ -168,7 +178,7 @@ def file_exists(address: str) -> bool:
 
 
 def changed_at(address: str) -> float | None:
-    """Returns when a file was written, in seconds since 1970, or None if no file exists."""
+    """Returns the time when a file was written, in seconds since 1970, or None if it is missing."""
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
         meta = bucket.object_meta(name)
@@ -179,9 +189,9 @@ def changed_at(address: str) -> float | None:
 
 
 def arrow_source(address: str) -> str | RangedFile:
-    """Returns a file as Arrow reads files: a path, or an object of a bucket that is read in parts.
+    """Returns a file in a form that Arrow can open: a path, or an object that is read in parts.
 
-    Raises OSError if the object does not exist.
+    Raises OSError if the object does not exist in its bucket.
     """
     if not is_bucket(address):
         return address
@@ -193,7 +203,10 @@ def arrow_source(address: str) -> str | RangedFile:
 
 
 def files_in(folder: str) -> list[str]:
-    """Lists the names of the files that are directly in a folder; [] if no folder exists."""
+    """Lists the names of the files directly in a folder.
+
+    Returns [] if the folder does not exist.
+    """
     if is_bucket(folder):
         bucket, name = bucket_and_name(folder)
         return bucket.names_in(name)
@@ -205,7 +218,7 @@ def files_in(folder: str) -> list[str]:
 
 
 def folders_in(folder: str) -> list[str]:
-    """Lists the names of the folders that are directly in a folder; [] if no folder exists."""
+    """Lists the names of the folders directly in a folder; [] if the folder does not exist."""
     if is_bucket(folder):
         bucket, name = bucket_and_name(folder)
         return bucket.folders_in(name)
@@ -217,9 +230,9 @@ def folders_in(folder: str) -> list[str]:
 
 
 def entries_at(folder: str) -> Iterator[FileEntry]:
-    """Yields a folder and all entries at any depth below, or nothing if the folder does not exist.
+    """Yields a folder and everything below it, at any depth; nothing if the folder is missing.
 
-    An entry that is deleted meanwhile may be left out.
+    For a bucket, only files are yielded. An entry that is deleted in the meantime may be left out.
     """
     if is_bucket(folder):
         bucket, name = bucket_and_name(folder)
@@ -248,9 +261,10 @@ def _entries_below(folder: str) -> Iterator[FileEntry]:
 def ask_side_by_side(
     root: str, ask: Callable[[_Asked], _Answer], each: Iterable[_Asked]
 ) -> list[_Answer]:
-    """Returns the answer of `ask` for each item below a root, in order.
+    """Calls `ask` for each item, and returns the answers in the order of the items.
 
-    A bucket is asked for several items at the same time, a disk for one item after the other.
+    If `root` is in a bucket, several calls are made at the same time. If it is on a disk, one call
+    is made after the other.
     """
     each = list(each)
     if len(each) < 2 or not is_bucket(root):
@@ -266,12 +280,15 @@ def ask_side_by_side(
 
 
 def ask_together(root: str, *asks: Callable[[], Any]) -> list[Any]:
-    """Returns the answers of several calls about a root, made as by `side_by_side`."""
+    """Makes several calls, at the same time if `root` is in a bucket, and returns their answers."""
     return ask_side_by_side(root, lambda ask: ask(), asks)
 
 
 def delete_file(address: str) -> None:
-    """Deletes a file; a missing file counts as deleted. Raises KappaError."""
+    """Deletes a file.
+
+    Does nothing if the file is missing; raises KappaError if the deletion fails.
+    """
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
         bucket.delete([name])
@@ -280,10 +297,10 @@ def delete_file(address: str) -> None:
 
 
 def deletion_parts(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Yields files in parts that `delete_files` takes; a process may die between two parts.
+    """Groups files into parts for `delete_files`. The process may die between two parts.
 
-    A part is the files of one request to a bucket, or one file of the disk. Parts of the disk come
-    first.
+    A part contains the files of one request to a bucket, or one file of the disk. Files of the disk
+    come first.
     """
     every = list(addresses)
     yield from ((each,) for each in every if not is_bucket(each))
@@ -293,7 +310,10 @@ def deletion_parts(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
 
 
 def delete_files(addresses: Sequence[str]) -> None:
-    """Deletes one part of the files, as `deletion_parts` yields them. Raises KappaError."""
+    """Deletes the files of one part of `deletion_parts`.
+
+    Raises KappaError if the deletion fails.
+    """
     if len(addresses) == 1:
         delete_file(addresses[0])
         return
@@ -302,7 +322,10 @@ def delete_files(addresses: Sequence[str]) -> None:
 
 
 def delete_scratch(address: str) -> None:
-    """Deletes a folder of temporary files, if possible: the next owner tries again."""
+    """Tries to delete a folder of temporary files.
+
+    An error is ignored, since the next process that uses the folder tries again.
+    """
     with suppress(KappaError):
         delete_folder(address)
 
@@ -310,7 +333,7 @@ def delete_scratch(address: str) -> None:
 def delete_folder(address: str) -> None:
     """Deletes a folder with its content.
 
-    On a disk, files stay that the machine does not let this process delete.
+    On a disk, files that cannot be deleted are left. Raises KappaError if a bucket refuses.
     """
     if is_bucket(address):
         for part in deletion_parts(each.address for each in entries_at(address)):
@@ -320,14 +343,14 @@ def delete_folder(address: str) -> None:
 
 
 def missing_file_error(address: str) -> FileNotFoundError:
-    """Returns the error of a file that does not exist (any more)."""
+    """Returns the error for a file that does not exist."""
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address)
 
 
 def bucket_and_name(address: str) -> tuple[Bucket, str]:
-    """Returns the opened bucket that an address is in, and the object's name there.
+    """Returns the opened bucket that contains a URL, and the name of the object in that bucket.
 
-    The name is "" for the whole of an opened prefix.
+    The name is "" for the URL of the root itself.
     """
     root = max(root for root in _OPENED if f"{address}/".startswith(f"{root}/"))
     return _OPENED[root], address.removeprefix(root).removeprefix("/")
@@ -335,9 +358,9 @@ def bucket_and_name(address: str) -> tuple[Bucket, str]:
 
 @contextmanager
 def writing_file(address: str) -> Iterator[Path]:
-    """Gives a local path to write to; after the block the file is at the address.
+    """Yields a local path to write to. After the block, the file is at `address`.
 
-    The file is there whole, or not at all if the block fails.
+    The file is there as a whole, or not at all if the block fails.
     """
     path = Path(address)
     if not is_bucket(address):
@@ -354,7 +377,7 @@ def writing_file(address: str) -> Iterator[Path]:
 
 
 def copy_file(address: str, to: str) -> None:
-    """Copies a file, whole, to another root. Raises OSError if the file does not exist."""
+    """Copies a whole file to another root. Raises OSError if the file does not exist."""
     with writing_file(to) as path:
         if is_bucket(address):
             fetch_file(address, path)
@@ -363,7 +386,10 @@ def copy_file(address: str, to: str) -> None:
 
 
 def place_file(path: Path, address: str) -> None:
-    """Moves a file that this host has written to an address, which may be its own path."""
+    """Moves a file that this host has written to `address`, which may be in a bucket.
+
+    `address` may also be the file's own path.
+    """
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
         bucket.put_file(name, path)
@@ -373,17 +399,20 @@ def place_file(path: Path, address: str) -> None:
 
 
 def put_data_file(path: Path, url: str) -> None:
-    """Copies a table's file, whose name is random, to a bucket, without a check of the claim."""
+    """Uploads a table's data file to a bucket, without a check of the claim.
+
+    The check is not needed, because the name of the file is random.
+    """
     bucket, name = bucket_and_name(url)
     bucket.put_file(name, path, claimed=False)
 
 
 def share_file(address: str, to: str) -> None:
-    """Gives a file that never changes a second name; each name is deleted by itself.
+    """Gives a file that never changes a second name. Each name is deleted separately.
 
     On a disk the second name is a link, or a copy if the disk has no links. In a bucket the server
-    copies the file, and from a bucket to the disk the file is fetched. Raises FileNotFoundError if
-    the file does not exist (any more), and OSError if the disk has no room.
+    copies the file. From a bucket to the disk, the file is downloaded. Raises FileNotFoundError if
+    the file does not exist, and OSError if the disk has no space.
     """
     if not is_bucket(to):
         Path(to).parent.mkdir(parents=True, exist_ok=True)
@@ -400,11 +429,11 @@ def share_file(address: str, to: str) -> None:
 
 
 def _any_room(_: int) -> None:
-    """Accepts any size."""
+    """Accepts a file of any size."""
 
 
 def _is_wanted() -> None:
-    """Allows the rest of a file to be fetched."""
+    """Does nothing, so that the download goes on."""
 
 
 def fetch_file(
@@ -413,11 +442,11 @@ def fetch_file(
     take_room: Callable[[int], None] = _any_room,
     go_on: Callable[[], None] = _is_wanted,
 ) -> None:
-    """Copies a file of a bucket to the disk, after `take_room` has accepted its size in bytes.
+    """Downloads a file of a bucket to the disk.
 
-    `go_on` is called before each piece, and an error that `go_on` raises ends the transfer. Raises
-    FileNotFoundError if the file does not exist (any more), OSError if the copy cannot be written,
-    and KappaError if the file cannot be read.
+    Before the download, `take_room` is called with the size in bytes. Before each piece, `go_on` is
+    called. An error that either raises ends the download. Raises FileNotFoundError if the file does
+    not exist, OSError if the copy cannot be written, and KappaError if the file cannot be read.
     """
     bucket, name = bucket_and_name(url)
     found = bucket.read_pieces(name)

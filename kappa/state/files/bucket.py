@@ -1,12 +1,14 @@
 """Objects below a prefix of a bucket, by the S3 protocol.
 
-A request whose answer is lost is sent again. A server that is away or overloaded is asked again for
-half a minute, or as long as the process has patience (`patient`). After a server has stayed away
-for this long, each further request first checks whether the server is back. A server answers a put
-once the object is on several disks, so nothing needs a sync.
+If the answer to a request is lost, the request is sent again. If a server is unavailable or
+overloaded, the request is repeated for half a minute, or for the time in `with_patience`. After a
+server has been unavailable for this long, each further request first checks whether the server
+answers again. A server acknowledges an upload when the object is on several disks, so no sync is
+needed.
 
-Credentials come from the environment, or from the usual chain (credentials.py). No value here holds
-credentials, so no error can show them. obstore's errors are pages: here each becomes a sentence.
+Credentials come from the environment, or from the other usual places (credentials.py). No object
+here contains credentials, so no error can show them. The errors of obstore are pages long; each is
+turned into a sentence here.
 """
 
 from __future__ import annotations
@@ -89,10 +91,10 @@ NOT_LET_IN = (
 
 
 class Patience(NamedTuple):
-    """The seconds to retry, to wait for one answer, and to wait for a connection.
+    """Time limits in seconds: for retries, for one answer, and for a connection.
 
-    The last attempt begins before the seconds of retrying are over, so a caller may wait for the
-    sum of retry and answer.
+    The last attempt begins before the time for retries is over. So a caller may wait for as long as
+    the sum of `again` and `answer`.
     """
 
     again: int
@@ -130,7 +132,10 @@ class Bucket:
     """The objects below one prefix of a bucket."""
 
     def __init__(self, url: str, storage: StorageSettings) -> None:
-        """Takes `s3://BUCKET/PREFIX`, and sends no request. Raises SettingsError for other text."""
+        """Opens the root `s3://BUCKET/PREFIX`, without a request to the server.
+
+        Raises SettingsError if the URL or the settings are not valid.
+        """
         found = _ROOT.fullmatch(url.rstrip("/"))
         if found is None or {"", ".", ".."} & {*found["prefix"].split("/")}:
             raise _no_root(url)
@@ -192,19 +197,21 @@ class Bucket:
         return f"{self.url}/{name}"
 
     def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:  # noqa: ARG002  # it always is
-        """Puts an object whole. With `new`, returns False and changes nothing if the object exists.
+        """Writes a whole object. With `new`, returns False if the object already exists.
 
-        An existing object of equal bytes counts as put here. The answer to an earlier attempt may
-        have been lost, and a lost answer is not a lost race. So a record that only one writer may
-        put contains something that is unique to the writer.
+        If False is returned, nothing has changed. If an existing object has equal bytes, it counts
+        as written by this call: the answer to an earlier attempt of this call may have been lost,
+        and that must not look like a lost race. So if only one of several writers may win, the
+        content must contain something that is unique to the writer.
         """
         self.before_change(name)
         return self._put_object(name, content, "create" if new else "overwrite")
 
     def put_if_tag(self, name: str, content: bytes, tag: str | None) -> bool:
-        """Puts an object in place of the object with this tag; with None, only if no object exists.
+        """Replaces the object that has the tag `tag`. If `tag` is None, creates the object.
 
-        Returns False, and changes nothing, if another object is there by now.
+        Returns False, and changes nothing, if the present object has another tag, or exists
+        already.
         """
         return self._put_object(name, content, "create" if tag is None else {"e_tag": tag})
 
@@ -222,7 +229,10 @@ class Bucket:
         return True
 
     def put_file(self, name: str, path: Path, *, claimed: bool = True) -> None:
-        """Puts the content of a local file whole, in place of any object of that name."""
+        """Uploads a local file as a whole. An existing object of that name is replaced.
+
+        With `claimed`, first checks that this host may change the root.
+        """
         if claimed:
             self.before_change(name)
         self._ensure_back("write", name)
@@ -232,12 +242,12 @@ class Bucket:
             raise self._request_error("write", name, error) from error
 
     def get(self, name: str) -> bytes | None:
-        """Returns an object's content, or None if the object does not exist."""
+        """Returns the content of an object, or None if the object does not exist."""
         found = self.get_tagged(name)
         return None if found is None else found[0]
 
     def get_tagged(self, name: str) -> tuple[bytes, str] | None:
-        """Returns an object's content and its tag, or None if the object does not exist."""
+        """Returns the content of an object and its tag, or None if the object does not exist."""
 
         def ask() -> tuple[bytes, str]:
             found = self._obstore_client.get(name)
@@ -246,9 +256,10 @@ class Bucket:
         return self._ask_server("read", name, ask)
 
     def read_pieces(self, name: str) -> tuple[int, Iterator[bytes]] | None:
-        """Returns an object's size in bytes, and its content in pieces of one request each.
+        """Returns the size of an object in bytes, and an iterator over its content in pieces.
 
-        Returns None if the object does not exist. The object must never change.
+        Each piece is read by one request. Returns None if the object does not exist. The object
+        must never change.
         """
         found = self.object_meta(name)
         if found is None:
@@ -258,9 +269,9 @@ class Bucket:
         return size, (self.part(name, at, min(_PIECE, size - at)) for at in starts)
 
     def part(self, name: str, start: int, length: int) -> bytes:
-        """Returns `length` bytes of an object from `start`. Raises KappaError.
+        """Returns `length` bytes of an object, from the byte `start` on.
 
-        The object must exist and have these bytes.
+        The object must exist and have these bytes. Raises KappaError if they cannot be read.
         """
         self._ensure_back("read", name)
         try:
@@ -279,15 +290,21 @@ class Bucket:
         return found
 
     def object_meta(self, name: str) -> ObjectMeta | None:
-        """Returns an object's size and time, or None if the object does not exist."""
+        """Returns the size and the time of an object, or None if the object does not exist."""
         return self._ask_server("read", name, lambda: head(self._obstore_client, name))
 
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
-        """Returns the sorted names of all objects below a folder, or of objects `after` a name."""
+        """Returns the sorted names of all objects below a folder.
+
+        With `after`, only later names.
+        """
         return tuple(sorted(str(each["path"]) for each in self.list_metas(prefix, after=after)))
 
     def list_metas(self, prefix: str, *, after: str | None = None) -> list[ObjectMeta]:
-        """Returns all objects below a folder with their names, sizes and times."""
+        """Returns the name, size and time of each object below a folder.
+
+        With `after`, only objects with later names are returned.
+        """
 
         def ask() -> list[ObjectMeta]:
             return [
@@ -297,12 +314,12 @@ class Bucket:
         return self._ask_server("list", prefix, ask) or []
 
     def names_in(self, folder: str) -> list[str]:
-        """Returns the last parts of the names of the objects that are directly in a folder."""
+        """Returns the names of the objects directly in a folder, without the folder's name."""
         found = self._directly_in(folder)
         return [] if found is None else _last_parts(each["path"] for each in found["objects"])
 
     def folders_in(self, folder: str) -> list[str]:
-        """Returns the last parts of the names of the folders that are directly in a folder."""
+        """Returns the names of the folders directly in a folder, without that folder's name."""
         found = self._directly_in(folder)
         return [] if found is None else _last_parts(found["common_prefixes"])
 
@@ -312,9 +329,9 @@ class Bucket:
         )
 
     def delete(self, names: Sequence[str]) -> None:
-        """Deletes objects in any order, 1,000 a request; a missing object counts as deleted.
+        """Deletes objects in any order, 1,000 per request. Missing objects are ignored.
 
-        If the process dies meanwhile, some of the objects are left.
+        If the process dies during the deletion, some of the objects are left.
         """
         for start in range(0, len(names), AT_ONCE):
             part = names[start : start + AT_ONCE]
@@ -334,7 +351,7 @@ class Bucket:
     def move(self, name: str, to: str) -> bool:
         """Gives an object another name. Returns False if the object does not exist.
 
-        For a moment the object has both names, and keeps both if the process dies then.
+        For a moment, the object has both names. If the process dies then, it keeps both.
         """
         if not self.copy(name, to):
             return False
@@ -342,13 +359,16 @@ class Bucket:
         return True
 
     def sync(self, files: Iterable[Path]) -> None:
-        """Does nothing: an object that the server has acknowledged lasts."""
+        """Does nothing, because an object that the server has acknowledged is durable."""
 
     def ensure_lasting(self, name: str) -> None:
-        """Does nothing: an object in a bucket is durable once it can be read."""
+        """Does nothing, because an object in a bucket is durable as soon as it can be read."""
 
     def _ask_server(self, what: str, name: str, ask: Callable[[], _Answer]) -> _Answer | None:
-        """Asks the server. Returns None if the object does not exist. Raises KappaError."""
+        """Sends a request and returns its answer, or None if the object does not exist.
+
+        Raises KappaError for any other failure.
+        """
         self._ensure_back(what, name)
         try:
             return self._send_request(ask)
@@ -360,10 +380,10 @@ class Bucket:
             raise self._request_error(what, name, error) from error
 
     def _send_request(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Sends a request, and repeats the request until a whole answer comes.
+        """Sends a request, and repeats it until a complete answer arrives.
 
-        obstore gives up when an answer ends early, or when a conditional put is late. So each
-        request can be sent twice: see `put`.
+        obstore does not retry if an answer ends early, or if the answer to a conditional put is
+        late. So a request may be sent twice: see `put`.
         """
         until = time.monotonic() + _patience.again
         while True:
@@ -375,10 +395,10 @@ class Bucket:
                 time.sleep(_PAUSE_SECONDS)
 
     def _ensure_back(self, what: str, name: str) -> None:
-        """Checks whether a server that was away answers. Raises KappaError if the server does not.
+        """Checks that the server answers again, if it did not answer the last request.
 
-        So a caller that asks for many objects waits once for an absent server, and not for each
-        object.
+        Raises KappaError if it does not. So a caller that asks for many objects waits for an
+        unavailable server only once, and not for each object.
         """
         if not self._is_away:
             return
@@ -394,7 +414,7 @@ class Bucket:
 
     @property
     def _server_name(self) -> str:
-        """Returns the server's name for people."""
+        """Returns the server's name for error messages."""
         return self.storage.endpoint or "Amazon's S3"
 
     def _request_error(self, what: str, name: str, error: Exception) -> KappaError:
@@ -404,18 +424,18 @@ class Bucket:
 
 
 def is_bucket(root: str) -> bool:
-    """Returns True if a root is in a bucket."""
+    """Returns True if a root is the URL of a bucket."""
     return root.startswith(_SCHEME)
 
 
 def region_of(storage: StorageSettings) -> str:
-    """Returns a bucket's region: as set, as in the environment, or the default region."""
+    """Returns the region of a bucket: from the settings, the environment, or the default."""
     set_by_user = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
     return storage.region or next(filter(None, set_by_user), _REGION)
 
 
 def is_plain_http(storage: StorageSettings) -> bool:
-    """Returns True if requests are sent without TLS."""
+    """Returns True if requests to the server are sent without TLS."""
     return storage.endpoint is not None and urlsplit(storage.endpoint).scheme == "http"
 
 
@@ -440,10 +460,10 @@ def _no_root(root: str) -> SettingsError:
 
 
 def _endpoint_of(storage: StorageSettings, bucket: str) -> str | None:
-    """Returns the URL of a bucket's server for obstore and delta-rs, or None for Amazon's server.
+    """Returns the URL of a bucket's server for obstore and delta-rs, or None for Amazon's.
 
-    Without path style, the bucket's name is put into the host's name. These libraries do not do so
-    for a server that their user has named.
+    Without path style, the name of the bucket becomes a part of the host's name. These libraries do
+    not do so themselves if the URL of the server is given.
     """
     if storage.endpoint is None or storage.path_style:
         return storage.endpoint
@@ -452,9 +472,9 @@ def _endpoint_of(storage: StorageSettings, bucket: str) -> str | None:
 
 
 class RangedFile(io.RawIOBase):
-    """An object of a bucket as a file, read at any place by a request per read.
+    """An object of a bucket as a file. It can be read at any position; each read is a request.
 
-    The object exists and never changes.
+    The object must exist and never change.
     """
 
     def __init__(self, bucket: Bucket, name: str, size: int) -> None:
@@ -464,25 +484,28 @@ class RangedFile(io.RawIOBase):
         self._place = 0
 
     def readable(self) -> bool:
-        """Returns True."""
+        """Returns True, since the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Returns True."""
+        """Returns True, since the position can be changed."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Moves to another place, and returns the place."""
+        """Changes the position, and returns the new position from the beginning of the file."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
         self._place = start + offset
         return self._place
 
     def tell(self) -> int:
-        """Returns the place of the next read."""
+        """Returns the position of the next read, in bytes from the beginning."""
         return self._place
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # any buffer is one
-        """Reads as many bytes as the buffer or the object has. Raises KappaError."""
+        """Reads bytes into the buffer until it is full or the object ends. Returns their number.
+
+        Raises KappaError if the bytes cannot be read.
+        """
         wanted = min(len(buffer), max(0, self._size - self._place))
         if wanted:
             buffer[:wanted] = self._bucket.part(self._name, self._place, wanted)
@@ -491,20 +514,24 @@ class RangedFile(io.RawIOBase):
 
 
 def has_no_answer(error: Exception) -> bool:
-    """Returns True if an answer has not come in time, or has ended before its end."""
+    """Returns True if an error means that an answer was late or incomplete."""
     return any(each in str(error) for each in _NO_ANSWER)
 
 
 def is_no_object(error: Exception) -> bool:
-    """Returns True if a 404 answer means that an object does not exist.
+    """Returns True if an error with status 404 means that an object does not exist.
 
-    Servers answer 404 for a missing bucket, too, and some servers for unknown credentials.
+    Servers answer 404 also if a bucket does not exist, and some do so if the credentials are
+    unknown.
     """
     return _code_of(str(error)) in {None, _NO_OBJECT}
 
 
 def why_refused(error: Exception, at: str, bucket: str) -> tuple[str, str]:
-    """Returns why the server `at` refused a request about a bucket, and a hint."""
+    """Returns the reason why a request about a bucket failed, and a hint.
+
+    `at` is the name of the server.
+    """
     told = str(error)
     code = _code_of(told)
     if found := _NO_KEYS.search(told):
@@ -523,7 +550,7 @@ def why_refused(error: Exception, at: str, bucket: str) -> tuple[str, str]:
 
 
 def is_full(told: str) -> bool:
-    """Returns True if an error quotes a server whose disk is full."""
+    """Returns True if the text of an error means that the server's disk is full."""
     return _code_of(told) in _FULL
 
 

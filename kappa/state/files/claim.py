@@ -1,14 +1,15 @@
-"""The claim on a root in a bucket: one machine writes there, the control host.
+"""The claim on a root in a bucket. Only the machine with the claim writes there: the control host.
 
-A folder of a disk is guarded by the machine's own locks. A bucket can be reached from everywhere.
-So an object names the control host, and this host reads the object before each of its requests that
-change something. Commits of tables, and files that delta-rs and Spark write, are not preceded by
-such a look: a commit is put if absent, too.
+A folder on a disk is protected by the machine's own locks, but a bucket can be reached from any
+machine. So an object in the bucket, the claim, names the control host. A host reads this object
+before each of its requests that change something. Two kinds of request are not preceded by this
+check: commits of tables, and files that delta-rs and Spark write. A commit is written only if its
+name does not exist yet.
 
-A host that seems dead may continue, if it was stopped between the look and the request. So each
-record that may have one winner gets its number before the look, and is put if its number is free.
-Then a late request either came before all records of the new host, or is refused (docs/design.md,
-law 18).
+A host that seems dead may continue: it may have been stopped between the check and the request. So
+if a record may have only one winner, its number is chosen before the check, and it is written only
+if its number is free. Then a late request either came before all records of the new host, or is
+refused (docs/design.md, law 18).
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ _ANYBODYS = ("leases/",)
 
 
 class Claim(Struct, frozen=True):
-    """The claim of a host, until another host takes the root over.
+    """The claim of a host. It is valid until another host takes the root over.
 
-    `id` is unique to the host. `pid` and `boot` are of the supervisor that claimed last. A
-    `released` claim stands for no host.
+    `id` is unique to the host. `pid` and `boot` belong to the supervisor that claimed last. If the
+    claim is `released`, no host has the root.
     """
 
     host: str
@@ -56,32 +57,41 @@ class Claim(Struct, frozen=True):
 
 
 class Control(Protocol):
-    """The control of a root: the host that may change it."""
+    """The control of a root: decides which host may change the root."""
 
     def take(self, *, over: bool) -> None:
-        """Claims the root for this host, with `over` also from another host. Raises Superseded."""
+        """Claims the root for this host. With `over`, also takes it from another host.
+
+        Raises Superseded if another host has the claim and `over` is False.
+        """
 
     def ensure_mine(self) -> None:
         """Raises Superseded if another host has claimed the root."""
 
     def release(self) -> None:
-        """Lets any host claim the root, if this host has the claim."""
+        """Releases this host's claim, so that any host can claim the root.
+
+        Does nothing if this host has no claim.
+        """
 
     def holder(self) -> tuple[str, bool] | None:
-        """Returns the host with the claim, and whether that is this host; None without a claim."""
+        """Returns the name of the host with the claim, and True if it is this host.
+
+        Returns None if no host has the claim.
+        """
 
 
 class DiskControl:
-    """The control of a root on a disk. If the disk's locks are shared, they admit only one host."""
+    """The control of a root on a disk. Only one host can take the locks, even on a shared disk."""
 
     def take(self, *, over: bool) -> None:
-        """Does nothing: the process that has the supervisor's lock has the root."""
+        """Does nothing: the process with the supervisor's lock controls the root."""
 
     def ensure_mine(self) -> None:
-        """Does nothing: the process that has the locks of the disk has the root."""
+        """Does nothing: the process with the disk's locks controls the root."""
 
     def release(self) -> None:
-        """Does nothing: the lock ends with its process."""
+        """Does nothing: a lock ends with its process."""
 
     def holder(self) -> tuple[str, bool] | None:
         """Returns None: a root on a disk has no claim."""
@@ -89,18 +99,19 @@ class DiskControl:
 
 
 class BucketControl:
-    """The control of a root in a bucket, by the root's claim."""
+    """The control of a root in a bucket, by the claim in that bucket."""
 
     def __init__(self, bucket: Bucket, local: Path) -> None:
-        """Looks at the claim before each change below the root; `local` is this host's folder."""
+        """Makes `bucket` check the claim before each change. `local` is this host's own folder."""
         self._bucket = bucket
         self._own_file = local / _OWN
         bucket.before_change = self._ensure_may_change
 
     def take(self, *, over: bool) -> None:
-        """Claims the root for this host, with `over` also from another host. Raises Superseded.
+        """Claims the root for this host. With `over`, also takes it from another host.
 
-        The caller has the supervisor's lock. Raises SettingsError if the server cannot hold a root.
+        The caller must hold the supervisor's lock. Raises Superseded if another host has the claim
+        and `over` is False, and SettingsError if the server lacks a feature that a root needs.
         """
         found, tag = self._read_claim()
         own = self._own_id()
@@ -129,7 +140,10 @@ class BucketControl:
             raise self._superseded_error(found)
 
     def release(self) -> None:
-        """Lets any host claim the root, if this host has the claim."""
+        """Releases this host's claim, so that any host can claim the root.
+
+        Does nothing if this host has no claim.
+        """
         found, tag = self._read_claim()
         if found is not None and found.id == self._own_id() and not found.released:
             failpoint("claim.before_release")
@@ -138,7 +152,10 @@ class BucketControl:
             failpoint("claim.after_release")
 
     def holder(self) -> tuple[str, bool] | None:
-        """Returns the host with the claim, and whether that is this host; None without a claim."""
+        """Returns the name of the host with the claim, and True if it is this host.
+
+        Returns None if no host has the claim.
+        """
         found, _ = self._read_claim()
         if found is None or found.released:
             return None
@@ -147,8 +164,9 @@ class BucketControl:
     def _ensure_conditions_hold(self, same_claim: bytes) -> None:
         """Raises SettingsError if the server ignores the conditions of a put.
 
-        Then a put that should have one winner would have two. The claim is there, with other bytes
-        and another tag than this test's.
+        With such a server, two writers of the same object could both succeed. The test writes to
+        the name of the claim, under conditions that must fail. `same_claim` is the claim with
+        slightly other bytes, so that a failed condition cannot look like an earlier success.
         """
         if any(self._bucket.put_if_tag(NAME, same_claim, tag) for tag in (None, _NO_TAG)):
             self.release()
@@ -159,10 +177,10 @@ class BucketControl:
             )
 
     def _ensure_deleted_names_are_free(self, name: str) -> None:
-        """Raises SettingsError if the server refuses a conditional put of a name that was deleted.
+        """Raises SettingsError if the server refuses a conditional put for a name that was deleted.
 
-        Then no job could commit again where it has taken back a dead job's commit. `name` is the
-        name of no object.
+        With such a server, no job could commit again where it has deleted a dead job's commit.
+        `name` is a name that no object has.
         """
         self._bucket.put_if_tag(name, b"1", None)
         self._bucket.delete([name])
@@ -178,10 +196,10 @@ class BucketControl:
             )
 
     def _ensure_lists_are_current(self, name: str) -> None:
-        """Raises SettingsError if a list lacks an object that was put, or has a deleted one.
+        """Raises SettingsError if the server's lists lack new objects, or contain deleted ones.
 
-        Then a reader's lease might not be seen, and its files deleted (law 11). `name` is the name
-        of no object.
+        With such a server, a reader's lease might not be seen, and the reader's files might be
+        deleted (law 11). `name` is a name that no object has.
         """
         self._bucket.put_if_tag(name, b"1", None)
         is_shown = name in self._bucket.names_in("")
@@ -201,7 +219,10 @@ class BucketControl:
             self.ensure_mine()
 
     def _read_claim(self) -> tuple[Claim | None, str | None]:
-        """Returns the claim and the tag of its object, or None for both if no claim exists."""
+        """Returns the claim and the tag of its object, or None for both if no claim exists.
+
+        Raises Damaged if the claim cannot be read.
+        """
         found = self._bucket.get_tagged(NAME)
         if found is None:
             return None, None
@@ -214,7 +235,10 @@ class BucketControl:
             ) from error
 
     def _own_id(self) -> str | None:
-        """Returns the id of this host's claim, or None if the host has none, or another's copy."""
+        """Returns the id of this host's claim, or None if it has none.
+
+        A copy of another host's folder does not count.
+        """
         try:
             own, _, place = self._own_file.read_text(encoding="utf-8", errors="replace").partition(
                 " "
@@ -225,9 +249,10 @@ class BucketControl:
         return own if place in {"", self._host_place()} else None
 
     def _host_place(self) -> str:
-        """Returns the inode and machine of the host's folder, which a new mount of a disk keeps.
+        """Returns the inode of this host's folder and the machine's id, as a text.
 
-        So a folder that was copied to another host, or on this host, does not have the claim.
+        A folder keeps its inode when its disk is mounted again. A copy of the folder, on this host
+        or on another, has another inode or machine, and so does not have the claim.
         """
         folder = self._own_file.parent.parent
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""Credentials of buckets where the environment has none: the credentials of the usual chain.
+"""Credentials of buckets, if the environment has none: they come from Amazon's credential chain.
 
-The chain is Amazon's own: a web identity, a profile below ~/.aws, the service of a container, and
-the service of a machine. botocore goes through the chain, and renews temporary credentials before
-they end. botocore is imported only then, since the import takes half a second. The credentials are
-only in memory.
+The chain has these places: a web identity, a profile below ~/.aws, the service of a container, and
+the service of a machine. botocore searches the chain, and renews temporary credentials before they
+expire. botocore is imported only when it is needed, since the import takes half a second. The
+credentials are kept only in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _ASKED_AGAIN = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A key with its secret, and a session's token if they are temporary; none is shown."""
+    """A key with its secret, and a session token if they are temporary.
+
+    `repr` shows none of them.
+    """
 
     key_id: str = field(repr=False)
     secret: str = field(repr=False)
@@ -35,14 +38,17 @@ class Keys:
 
 
 def keys_now() -> Keys:
-    """Returns the keys of the environment, or of the chain. Raises KappaError if both have none."""
+    """Returns the keys of the environment, or otherwise of the credential chain.
+
+    Raises KappaError if neither has keys.
+    """
     return keys_of_environment() or keys_of_chain()
 
 
 def keys_of_environment() -> Keys | None:
     """Returns the keys of the environment, or None if the environment has none.
 
-    Raises SettingsError if the environment has only half of a key.
+    Raises SettingsError if the environment has only one of the key's two halves.
     """
     found = [os.environ.get(name, "") for name in IN_ENVIRONMENT]
     if not any(found):
@@ -57,9 +63,10 @@ def keys_of_environment() -> Keys | None:
 
 
 def keys_of_chain() -> Keys:
-    """Returns keys that last some ten minutes more. Raises KappaError if the chain gives none.
+    """Returns keys of the credential chain that are valid for about ten more minutes.
 
-    A source whose keys last less than that is asked each time.
+    If a source's keys are valid for less than that, the source is asked at each call. Raises
+    KappaError if the chain has no keys.
     """
     try:
         found = _credential_chain().get_frozen_credentials()
@@ -74,7 +81,10 @@ def keys_of_chain() -> Keys:
 
 
 def keys_for_requests() -> S3Credential:
-    """Returns keys in obstore's form. Raises KappaError if the chain gives none."""
+    """Returns keys of the credential chain in obstore's format.
+
+    Raises KappaError if the chain has no keys.
+    """
     keys = keys_of_chain()
     return {
         "access_key_id": keys.key_id,

@@ -1,7 +1,7 @@
-"""Objects below a root: the protocol of both kinds of root, and a folder of a local disk.
+"""Objects below a root: the protocol of both kinds of root, and the kind for a local folder.
 
-bucket.py has the other kind of root. On a disk, obstore reads and lists objects, and syncs nothing;
-kappa/base/disk.py puts objects.
+bucket.py has the other kind. On a disk, obstore reads and lists objects, but syncs nothing; so
+kappa/base/disk.py writes them.
 """
 
 from __future__ import annotations
@@ -25,34 +25,35 @@ _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
 
 
 class Files(Protocol):
-    """Objects by name: None for a missing object, KappaError for a failed request."""
+    """The operations on objects, by name. A failed operation raises KappaError."""
 
     @property
     def url(self) -> str:
         """Returns the root as a URL."""
 
     def address(self, name: str) -> str:
-        """Returns the path or URL of an object or a folder, as Delta takes it."""
+        """Returns the path or URL of an object or a folder, in the form that Delta uses."""
 
     def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:
-        """Puts an object whole. With `new`, returns False and changes nothing if the object exists.
+        """Writes a whole object. With `new`, returns False if the object already exists.
 
-        The object survives the death of this process, and with `synced` a power loss.
+        If False is returned, nothing has changed. The object survives the death of this process;
+        with `synced`, it also survives a power loss.
         """
 
     def get(self, name: str) -> bytes | None:
-        """Returns an object's content, or None if it does not exist."""
+        """Returns the content of an object, or None if the object does not exist."""
 
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
         """Returns the sorted names of all objects below a folder; () if the folder does not exist.
 
-        With `after`, only names that sort after that name are returned.
+        With `after`, only names that sort after `after` are returned.
         """
 
     def delete(self, names: Sequence[str]) -> None:
-        """Deletes one or more objects; a missing object counts as deleted.
+        """Deletes one or more objects. Missing objects are ignored.
 
-        If the process dies meanwhile, some of the objects are left.
+        If the process dies during the deletion, some of the objects are left.
         """
 
     def move(self, name: str, to: str) -> bool:
@@ -62,16 +63,17 @@ class Files(Protocol):
         """Waits until files of the root's disk, with their names, survive a power loss."""
 
     def ensure_lasting(self, name: str) -> None:
-        """Waits until an object's name survives a power loss, whoever has put the object."""
+        """Waits until an object's name survives a power loss, even if another process wrote it."""
 
 
 class DiskFiles:
-    """The objects below one folder."""
+    """The objects below one folder of a local disk."""
 
     def __init__(self, folder: Path, *, syncs: bool) -> None:
-        """Opens the folder, which is created if missing.
+        """Opens a folder, and creates it if it is missing.
 
-        Without `syncs`, an object survives the death of processes, but not a power loss.
+        Without `syncs`, objects survive the death of processes, but not a power loss. Raises
+        SettingsError if the folder cannot be used.
         """
         self.folder = folder
         self._syncs = syncs
@@ -106,10 +108,10 @@ class DiskFiles:
         return str(self.folder / name)
 
     def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:
-        """Puts an object whole. With `new`, returns False and changes nothing if the object exists.
+        """Writes a whole object. With `new`, returns False if the object already exists.
 
-        If `synced` is set, an object of that name survives a power loss afterwards, whether this
-        call has put the object or not.
+        If False is returned, nothing has changed. If `synced`, the object of that name survives a
+        power loss after the return, whether this call or an earlier one wrote it.
         """
         path, synced = self.folder / name, synced and self._syncs
         try:
@@ -133,11 +135,11 @@ class DiskFiles:
             raise _object_error("write", str(error.filename or self.folder), error) from error
 
     def ensure_lasting(self, name: str) -> None:
-        """Waits until an object's name survives a power loss, whoever has put the object.
+        """Waits until an object's name survives a power loss, even if another process wrote it.
 
-        A process that puts an object syncs the object's name a moment after others can read the
-        object. In folders whose names are numbers that are put in order, one wait covers all names
-        that exist then. Later waits for these names only look in memory.
+        Other processes can read an object a moment before the writing process has synced its name.
+        In a folder whose names are ascending numbers, one wait covers all names that exist at that
+        time; later calls for these names need no access to the disk.
         """
         path = self.folder / name
         if not self._syncs or path.name <= self._last.get(path.parent, ""):
@@ -154,7 +156,7 @@ class DiskFiles:
         self._last[path.parent] = max(path.name, last)
 
     def get(self, name: str) -> bytes | None:
-        """Returns an object's content, or None if the object does not exist."""
+        """Returns the content of an object, or None if the object does not exist."""
         try:
             return bytes(self._objects.get(name).bytes())
         except (NotFoundError, FileNotFoundError):
@@ -163,7 +165,10 @@ class DiskFiles:
             raise _object_error("read", name, error) from error
 
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
-        """Returns the sorted names of all objects below a folder, or of objects `after` a name."""
+        """Returns the sorted names of all objects below a folder.
+
+        With `after`, only later names.
+        """
         try:
             return tuple(
                 sorted(
@@ -178,7 +183,7 @@ class DiskFiles:
             raise _object_error("list", prefix, error) from error
 
     def delete(self, names: Sequence[str]) -> None:
-        """Deletes objects one by one; a missing object counts as deleted."""
+        """Deletes objects one after the other. Missing objects are ignored."""
         for name in names:
             try:
                 self._objects.delete(name)
@@ -200,7 +205,7 @@ class DiskFiles:
         return True
 
     def _sync_folders(self, folders: Iterable[Path]) -> None:
-        """Syncs folders, and the folders above each folder that had no synced object yet."""
+        """Syncs folders. If a folder was not synced before, the folders above it are synced too."""
         wanted = set(folders)
         new = wanted - self._lasting
         above = {each for path in new for each in folders_between(self.folder.parent, path / "_")}

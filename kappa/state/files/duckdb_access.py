@@ -1,9 +1,9 @@
 """DuckDB over the files of tables, on a disk or in a bucket.
 
-DuckDB reads a bucket by its own client of S3, an extension. DuckDB checks the extension by its
-signature. The extension is installed as a package: by itself DuckDB would fetch the extension from
-a server. DuckDB takes credentials only by a command. Credentials of the usual chain end, so a
-connection that is kept is given newer credentials before its next query.
+DuckDB reads a bucket with its own S3 client, an extension, whose signature it checks. The extension
+is installed as a Python package, since DuckDB itself would download it from a server. DuckDB
+receives credentials only by a command. Credentials from the chain expire. So before each query, a
+connection that is kept open gets new credentials if they have changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _RETRIES = 8
 
 
 class Access(NamedTuple):
-    """The buckets that a DuckDB can read, and the keys for them; None if there are no buckets."""
+    """The buckets that a DuckDB connection can read, and the keys for them.
+
+    Without buckets, `keys` is None.
+    """
 
     buckets: tuple[Bucket, ...] = ()
     keys: Keys | None = None
@@ -38,9 +41,9 @@ NO_ACCESS = Access()
 
 
 def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB that reads files of tables, wherever the roots of this process are.
+    """Opens a DuckDB connection that can read the tables in all roots that this process has opened.
 
-    Raises KappaError if the buckets cannot be opened.
+    Raises KappaError if DuckDB cannot read the buckets.
     """
     connection = open_connection(config)
     try:
@@ -52,10 +55,10 @@ def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB over files whose rows are stored, without an optimisation that spoils rows.
+    """Opens a DuckDB connection for rows that will be stored, without a faulty optimization.
 
-    DuckDB 1.5 moves a join's filter below the order and limit of a subquery that the join reads.
-    Source: https://github.com/duckdb/duckdb/pull/22963, which fixes this.
+    DuckDB 1.5 may move the filter of a join below the order and limit of a subquery of the join;
+    then the rows are wrong. https://github.com/duckdb/duckdb/pull/22963 fixes this.
     """
     connection = open_over_files(config)
     # Readers' queries keep this optimisation, since without it a limit sorts all rows.
@@ -64,10 +67,10 @@ def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def open_for_few_rows() -> Connection:
-    """Opens a DuckDB as `open_exact` does, whose as-of joins treat nulls as SQL does.
+    """Opens a connection as `open_exact` does; as-of joins treat nulls as SQL requires.
 
-    Such joins compare all rows of one side with all rows of the other.
-    `kappa/tables/views/nulls.py` is for more rows.
+    For this, such a join compares all rows of one side with all rows of the other side.
+    `kappa/tables/views/nulls.py` is for joins of more rows.
     """
     connection = open_exact()
     connection.execute("set asof_loop_join_threshold = 1000000")
@@ -77,11 +80,12 @@ def open_for_few_rows() -> Connection:
 def renew_access(
     connection: Connection, access: Access = NO_ACCESS, *, remembers: bool = False
 ) -> Access:
-    """Lets a DuckDB read below the roots in buckets that this process has opened, with its keys.
+    """Lets a DuckDB connection read the buckets that this process has opened, with its keys.
 
-    Returns the DuckDB's access. An `access` that is still current is not renewed. A DuckDB that
-    `remembers` asks once about a file, since files never change, and not for each query; it forgets
-    no file. Raises KappaError if DuckDB cannot be made to read the buckets.
+    Returns the access that the connection now has. If `access` is still valid, nothing is changed.
+    With `remembers`, the connection requests information about a file only once and not for each
+    query, since files never change; but it never forgets a file. Raises KappaError if DuckDB cannot
+    read buckets.
     """
     now = _access_now()
     if now == access or now.keys is None:

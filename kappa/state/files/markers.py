@@ -1,9 +1,9 @@
-"""News of a root: how a process that watches a root knows that something was put there.
+"""Markers: files by which a process notices that something new was written to a root.
 
-A look at a root in a bucket costs requests. So a process that puts an object for which others wait
-also touches a file of this host, the marker, and watchers look at the marker instead. A process
-that died between the put and the touch touched nothing, so watchers also ask the bucket every few
-seconds. A root in a folder is looked at directly.
+A look at a root in a bucket costs requests. So a process that writes an object for which others
+wait also changes a file on this host, the marker. Watchers look at the marker instead of the
+bucket. If the process dies between the two steps, the marker does not change. So watchers also look
+at the bucket every few seconds. If the root is a local folder, watchers look at the root itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LOOK_SECONDS = 5.0
 
 
 class MarkerWatch:
-    """One watcher's looks at a marker."""
+    """The view of one watcher on a marker."""
 
     def __init__(self, marker: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Takes the marker; if it is None, each look is at the root."""
+        """Watches `marker`. If it is None, the watcher must look at the root each time."""
         self._marker = marker
         self._clock = clock
         self._known: object = None
@@ -33,7 +33,10 @@ class MarkerWatch:
 
     @contextmanager
     def looking_for_news(self) -> Iterator[bool]:
-        """Gives whether to ask the root within the block. A block that fails has not asked."""
+        """Yields True if the block has to look at the root, because there may be something new.
+
+        If the block raises an error, the next call yields True again.
+        """
         due = self.are_due()
         try:
             yield due
@@ -42,7 +45,7 @@ class MarkerWatch:
             raise
 
     def are_due(self) -> bool:
-        """Returns True if the root may have news since the last look, and must be asked."""
+        """Returns True if the watcher has to look at the root: there may be something new."""
         if self._marker is None:
             return True
         # The marker is read before the root is asked: a put in between is news again.
@@ -54,7 +57,10 @@ class MarkerWatch:
 
 
 def touch_marker(marker: Path | None) -> None:
-    """Changes a marker for the watchers on this host; if this fails, watchers notice later."""
+    """Changes a marker, so that the watchers on this host notice.
+
+    If this fails, the watchers notice a few seconds later.
+    """
     if marker is not None:
         with suppress(OSError):
             put_file(marker, secrets.token_bytes(8), synced=False)

@@ -1,7 +1,7 @@
-"""The events of the journal: decisions and observations, a class per kind. Values.
+"""The events of the journal: decisions and observations, a class per kind.
 
-Before them are the values that events contain: the findings of a verification, and the receipt of
-a switch. The names of all fields are those of the records on disk.
+The first classes are values that events contain: the findings of a verification, and the receipt of
+a switch. The names of all fields are the same as in the stored records.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from kappa.state.offsets import Offsets
 
 
 class JournalEvent(Struct, frozen=True, tag_field="kind"):
-    """An event of the journal, whose class has the event's kind as the tag."""
+    """An event of the journal. The tag of its class is the kind of the event."""
 
     @property
     def kind(self) -> str:
-        """Returns the name of the event's kind, as the record on disk has the name."""
+        """Returns the name of the event's kind, as in the stored record."""
         return str(self.__struct_config__.tag)
 
 
 class Check(Struct, frozen=True):
-    """A declared check and its result: the number of rows that fail.
+    """A declared check and its result. `failing` is the number of rows that do not pass.
 
-    `failing` is None if the check could not be run; `error` then gives the reason.
+    `failing` is None if the check could not be run; then `error` contains the reason.
     """
 
     table: str
@@ -38,25 +38,26 @@ class Check(Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Returns True only if the check ran and no row failed."""
+        """Returns True if the check ran and all rows passed."""
         return self.failing == 0
 
 
 class Difference(Struct, frozen=True):
-    """The difference of a table's served rows between two builds at equal offsets.
+    """The difference between the served rows of a table in two builds, at equal offsets.
 
-    `rows_before` and `rows_after` count the rows compared; None means that the side has no table of
-    that name. They leave out the `unsettled` rows, whose keys a compacted topic has written again
-    since (law 5).
+    `rows_before` and `rows_after` are the numbers of compared rows, or None if that build has no
+    table of the name. `unsettled` rows are not compared: their keys are in a compacted topic, which
+    has written them again since (law 5).
 
-    Appended rows have no keys. A row counts as added or removed as often as the row occurs more or
-    less often.
+    Appended rows have no keys. If such a row occurs more often in one build, each additional
+    occurrence counts as an added or a removed row.
 
-    `changed_by_column` names the columns in which any row changed. `largest_relative_change` is
-    the largest |after - before| / max(|before|, |after|) by column, so 1 is from or to nothing.
-
-    Columns of only one side, and retyped columns (old and new type), do not count as changed rows.
-    `incomparable` gives the reason if both sides have the table but no rows were compared.
+    `changed_by_column` counts, for each column, the rows whose value has changed.
+    `largest_relative_change` is the largest |after - before| / max(|before|, |after|) by column; it
+    is 1 for a change from zero or to zero. If a column exists in only one build, or has another
+    type (`columns_retyped`: old and new type), rows do not count as changed because of it.
+    `incomparable` contains the reason if both builds have the table, but the rows were not
+    compared.
     """
 
     table: str
@@ -75,14 +76,14 @@ class Difference(Struct, frozen=True):
 
     @property
     def compared(self) -> bool:
-        """Returns True if both sides have the table and the rows were compared."""
+        """Returns True if both builds have the table, and their rows were compared."""
         return (
             self.rows_before is not None and self.rows_after is not None and not self.incomparable
         )
 
     @property
     def equal(self) -> bool:
-        """Returns True if the rows were compared and neither rows nor columns differ."""
+        """Returns True if the rows were compared, and neither rows nor columns differ."""
         return self.compared and not (
             self.added
             or self.removed
@@ -93,12 +94,15 @@ class Difference(Struct, frozen=True):
         )
 
     def share(self, rows: int) -> float:
-        """Returns `rows` as a share of the old rows; of an empty table any row is the whole."""
+        """Returns `rows` as a share of the rows before.
+
+        If the table was empty before, returns 1 for any rows and 0 for none.
+        """
         return rows / self.rows_before if self.rows_before else float(rows > 0)
 
 
 class OutcomeCount(Struct, frozen=True):
-    """The records of a topic with one outcome, counted on both sides.
+    """The number of a topic's records with one outcome, in both builds.
 
     `what` is duplicate, rejected, or rejected for a named reason.
     """
@@ -110,12 +114,12 @@ class OutcomeCount(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """The proof in a promote's record.
+    """The proof in the record of a promote.
 
-    `live_offsets` is None for the first build of a pipeline, which had nothing to hold. `code` and
-    `live_code` are the hashes of both builds' sources (`Birth.code_sha256`), between which the
-    code's diff was made. `base` is the base of a branch: up to its offsets the rows are another
-    build's. `tables_of` is the build below an overlay, for which nothing was replayed.
+    `live_offsets` is None for the first build of a pipeline, since there was no build to hold.
+    `code` and `live_code` are the hashes of both builds' sources (`Birth.code_sha256`); the code
+    diff was made between these sources. `base` is the base of a branch: the rows up to its offsets
+    come from another build. `tables_of` is the build below an overlay, which needs no replay.
     """
 
     pipeline: str
@@ -137,19 +141,19 @@ class Receipt(Struct, frozen=True):
 
 
 class Switched(Struct, frozen=True):
-    """A pipeline's part in a switch: the rollout that ends there, and the receipt."""
+    """The part of one pipeline in a switch: the rollout that ends with it, and the receipt."""
 
     rollout: int
     receipt: Receipt
 
 
 class Staged(JournalEvent, frozen=True, tag="staged"):
-    """A build was accepted as a candidate: a rollout begins, named by this record's number.
+    """The acceptance of a build as a candidate. A rollout begins; its id is this record's number.
 
-    With `auto_promote`, the candidate is promoted once a verification has passed; otherwise the
-    rollout then waits for a PromoteAsked. `accepted` lists the obstacles that were allowed, with
-    the reasons; the journal keeps the list. `base` is the base of a branch, and `tables_of` the
-    build below an overlay.
+    With `auto_promote`, the candidate is promoted as soon as a verification has passed. Otherwise
+    the rollout then waits for a PromoteAsked. `accepted` lists the obstacles that a person
+    accepted, with the reasons. `base` is the base of a branch, and `tables_of` is the build below
+    an overlay.
     """
 
     pipeline: str
@@ -163,9 +167,9 @@ class Staged(JournalEvent, frozen=True, tag="staged"):
 
 
 class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
-    """A request to let a kept build serve (again): undo, redo, or a deploy of that version.
+    """A request to let a kept build serve: by an undo, a redo, or a deploy of that version.
 
-    A rollout begins here, too.
+    It also begins a rollout.
     """
 
     pipeline: str
@@ -175,10 +179,10 @@ class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
 
 
 class CaughtUp(JournalEvent, frozen=True, tag="caught_up"):
-    """The end of a catch-up: the candidate was aligned with the live build, or the log ended.
+    """The end of a catch-up: the candidate has reached the live build, or the end of the log.
 
-    Without an alignment (`alignment` is None), the candidate has reached the end that the log had
-    when the candidate's tail began.
+    `alignment` is the number of the alignment with the live build. If it is None, the candidate has
+    reached the end that the log had when the candidate's tail began.
     """
 
     rollout: int
@@ -187,11 +191,11 @@ class CaughtUp(JournalEvent, frozen=True, tag="caught_up"):
 
 
 class Verified(JournalEvent, frozen=True, tag="verified"):
-    """A verification: the candidate was checked at a frontier of its own.
+    """A verification: the candidate was checked at one of its own frontiers.
 
-    If a live build existed, the candidate was also compared with `live_build`, at equal offsets of
-    all topics but `incomparable_topics`. Of the `records` that the candidate read, `rejected` were
-    rejected; None means that the number is not known.
+    If a build was live, the candidate was also compared with that `live_build`, at equal offsets of
+    all topics except `incomparable_topics`. The candidate read `records` records, of which
+    `rejected` were rejected; None means that the number is not known.
     """
 
     rollout: int
@@ -208,9 +212,9 @@ class Verified(JournalEvent, frozen=True, tag="verified"):
 
 
 class VerifyAsked(JournalEvent, frozen=True, tag="verify_asked"):
-    """A request to verify a ready candidate once more.
+    """A request to verify a ready candidate again.
 
-    The alignment must have a number above `alignment_after`.
+    The verification must use an alignment whose number is greater than `alignment_after`.
     """
 
     rollout: int
@@ -218,10 +222,10 @@ class VerifyAsked(JournalEvent, frozen=True, tag="verify_asked"):
 
 
 class PromoteAsked(JournalEvent, frozen=True, tag="promote_asked"):
-    """A person's request to let a ready candidate serve, after reading the verification.
+    """A person's request to promote a ready candidate, after reading the verification.
 
-    `together` are the other rollouts that the same yes is for. All of these rollouts switch in the
-    same Served record, or no rollout switches.
+    `together` contains the other rollouts that the same request promotes. Either all of these
+    rollouts switch in the same Served record, or none switches.
     """
 
     rollout: int
@@ -229,11 +233,11 @@ class PromoteAsked(JournalEvent, frozen=True, tag="promote_asked"):
 
 
 class Held(JournalEvent, frozen=True, tag="held"):
-    """A hold: the live build `build` publishes no frontier until a Served or Released follows.
+    """A hold: the build `build`, which is live, publishes no frontier until the hold ends.
 
-    For an overlay, `build` is the build that folds the tables. `together` are the other rollouts
-    that are promoted with this rollout. A record that ends or releases one of these rollouts ends
-    this hold, too.
+    The hold ends with a Served or a Released record. For an overlay, `build` is the build that
+    folds the tables. `together` contains the other rollouts that are promoted together with this
+    one. If a record ends or releases one of these rollouts, this hold ends too.
     """
 
     rollout: int
@@ -243,7 +247,7 @@ class Held(JournalEvent, frozen=True, tag="held"):
 
 
 class Released(JournalEvent, frozen=True, tag="released"):
-    """The end of hold number `hold` without a switch: the live job itself had waited too long."""
+    """The end of the hold number `hold`, without a switch: the live job had waited too long."""
 
     rollout: int
     build: str
@@ -252,11 +256,11 @@ class Released(JournalEvent, frozen=True, tag="released"):
 
 
 class Served(JournalEvent, frozen=True, tag="served"):
-    """The whole serving map of a new generation: pipeline -> build that serves the pipeline.
+    """A new generation. `serving` is its whole serving map: pipeline -> build.
 
-    The record ends the holds. `others` are the rollouts that were promoted together with the first,
-    each with a receipt. `previous_generation` is the generation that readers saw until then (None:
-    nothing was served).
+    The record ends the holds. `others` are the rollouts that were promoted together with `rollout`,
+    each with its receipt. `previous_generation` is the generation that readers saw before, or None
+    if nothing was served.
     """
 
     rollout: int
@@ -268,14 +272,14 @@ class Served(JournalEvent, frozen=True, tag="served"):
 
     @property
     def switched(self) -> tuple[Switched, ...]:
-        """Returns all rollouts that switched in this record, alone or promoted together."""
+        """Returns all rollouts that switch in this record."""
         return Switched(self.rollout, self.receipt), *self.others
 
 
 class Abandoned(JournalEvent, frozen=True, tag="abandoned"):
-    """The end of a rollout that was given up before the build served.
+    """The end of a rollout that a person abandoned before its build served.
 
-    The build will be retired, unless the build is kept.
+    The build will be retired, unless it is kept for another reason.
     """
 
     rollout: int
@@ -283,10 +287,10 @@ class Abandoned(JournalEvent, frozen=True, tag="abandoned"):
 
 
 class Failed(JournalEvent, frozen=True, tag="failed"):
-    """The end of a rollout by itself, without serving.
+    """The failure of a rollout: it ends without serving.
 
-    The job stopped, a check failed, or no hold was kept. `together` are the other rollouts of the
-    group, if the group's switch failed.
+    Either the job stopped, or a check failed, or no hold was kept. If the switch of a group failed,
+    `together` contains the other rollouts of the group.
     """
 
     rollout: int
@@ -296,7 +300,7 @@ class Failed(JournalEvent, frozen=True, tag="failed"):
 
 
 class Retired(JournalEvent, frozen=True, tag="retired"):
-    """The end of a build, which no longer runs, and whose data may be deleted."""
+    """The end of a build. It no longer runs, and its data may be deleted."""
 
     build: str
 
@@ -304,14 +308,13 @@ class Retired(JournalEvent, frozen=True, tag="retired"):
 class Proved(JournalEvent, frozen=True, tag="proved"):
     """A proof: a build's log was folded again in other slices, and compared with its tables.
 
-    The log was folded from the build's origin, or a branch's `base`, to `offsets`. `how` names the
-    way of cutting slices: at random with that `seed`, evenly, or as one slice.
-
-    `rows` were compared. `hash` is over the rows in the build's tables
-    (replay/rollout/prove/row_hash.py), without the columns `left_out` (`table.column` -> why).
-    `causes` may explain a difference. `views` has all maintained views, compared with their texts
-    as DuckDB runs the texts over the build's tables. The record is an observation, and changes
-    nothing.
+    The log was folded from the build's origin, or from the `base` of a branch, to `offsets`. `how`
+    is the way in which slices were cut: at random with `seed`, evenly, or as one slice. `rows` rows
+    were compared. `hash` is a hash of the rows in the build's tables
+    (replay/rollout/prove/row_hash.py), without the columns in `left_out` (`table.column` ->
+    reason). `causes` are possible reasons for a difference. `views` contains the result for each
+    maintained view: its rows were compared with its query, which DuckDB ran over the build's
+    tables. The record is an observation, and changes nothing.
     """
 
     pipeline: str
@@ -332,11 +335,11 @@ class Proved(JournalEvent, frozen=True, tag="proved"):
 
 
 class PipelineRetired(JournalEvent, frozen=True, tag="pipeline_retired"):
-    """The end of a pipeline's service: a new generation whose serving map lacks the pipeline.
+    """The end of a pipeline's service: a new generation, whose serving map lacks the pipeline.
 
-    `build` served the pipeline last. The build is kept for `kept_seconds`, so that an undo is a
-    switch to this build. `names` are the tables and views that left, and `offsets` are the offsets
-    that readers saw at the yes.
+    `build` is the build that served the pipeline last. It is kept for `kept_seconds`, so that an
+    undo can switch back to it. `names` are the tables and views that are no longer served.
+    `offsets` are the offsets that readers saw when a person confirmed the retirement.
     """
 
     pipeline: str
@@ -350,18 +353,18 @@ class PipelineRetired(JournalEvent, frozen=True, tag="pipeline_retired"):
 
     @property
     def switched(self) -> tuple[()]:
-        """The empty result: no rollout ends with this record."""
+        """An empty tuple, since no rollout ends with this record."""
         return ()
 
 
 class Paused(JournalEvent, frozen=True, tag="paused"):
-    """A pause: no job of the pipeline runs, and the tables serve unchanged."""
+    """A pause: no job of the pipeline runs, and its tables are served unchanged."""
 
     pipeline: str
 
 
 class Resumed(JournalEvent, frozen=True, tag="resumed"):
-    """The end of a pause: each job of the pipeline continues from the job's frontier."""
+    """The end of a pause: each job of the pipeline continues from its frontier."""
 
     pipeline: str
 

@@ -1,15 +1,16 @@
 """The journal: numbered, append-only records of decisions and observations.
 
-Everything else about rollouts is a fold of the journal (replay/rollout/rollout.py).
+All other facts about rollouts are a fold of the journal (replay/rollout/rollout.py).
 
-A record is put if its number is free. If the number is taken, the record with that number is read.
-If that record is our own, as its random id shows, the put succeeded and only its answer was lost.
-Otherwise another process was first, and the decision must be made again on the records that exist
-now. So the journal decides every race, never a clock.
+A record is stored only if its number is free. If the number is taken, the record with that number
+is read. If it has the random id of our own record, our write succeeded and only the answer was
+lost. Otherwise another process was first, and the decision must be made again on the present
+records. So the journal decides every race between processes, and a clock never does.
 
-Records never change. A process that reads again and again (the supervisor, the HTTP server, a
-command that waits) shares one `JournalView` per store, which reads each record once. Each call
-reads on from the last known record, so the view never misses a record that another process appends.
+Records never change. A process that reads the journal again and again (the supervisor, the HTTP
+server, a command that waits) shares one `JournalView` per store, which reads each record once. Each
+call reads the records after the last known one. So the view never misses a record that another
+process has appended.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NEWS = "journal"
 
 
 class JournalRecord(Struct, frozen=True):
-    """A record of the journal; `reason` is the reason that a person gave, or ""."""
+    """A record of the journal. `reason` is the reason that a person gave, or ""."""
 
     number: int
     event: Event
@@ -56,7 +57,7 @@ _RECORD = Documents(JournalRecord)
 
 
 def journal_records(store: Store) -> NumberedRecords[JournalRecord]:
-    """Returns the journal's stored records, for a caller that examines the files."""
+    """Returns the journal's stored records, for callers that examine the files."""
     return NumberedRecords(
         store,
         "journal",
@@ -67,7 +68,7 @@ def journal_records(store: Store) -> NumberedRecords[JournalRecord]:
 
 
 class Journal:
-    """The journal under one root."""
+    """The journal of one root."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -76,17 +77,16 @@ class Journal:
 
     @staticmethod
     def news(store: Store, *, clock: Callable[[], float] = time.monotonic) -> MarkerWatch:
-        """Returns a watcher's looks for records newer than the watcher has."""
+        """Returns a watcher's view on the marker that changes with each new record."""
         return MarkerWatch(store.news_marker(_NEWS), clock=clock)
 
     def append(self, number: int, event: Event, reason: str = "") -> JournalRecord | None:
-        """Puts record `number`, which must follow the last record read.
+        """Appends a record. `number` must follow the number of the last record that was read.
 
-        `reason` is the reason that the acting person gave.
-
-        Returns None if another process's record has that number. Raises Damaged if the journal has
-        a hole: a lost record is not written again. Raises KappaError if the record cannot be put,
-        or was put and may not survive a power loss, and Copied if the root is a copy.
+        `reason` is the reason that the acting person gave. Returns None if another process has
+        appended a record with that number. Raises Damaged if an earlier record is missing, since a
+        lost record must not be written again. Raises KappaError if the record cannot be stored, or
+        was stored and may not survive a power loss. Raises Copied if the root is a copy.
         """
         ensure_no_copy(self._store)
         self._records.ensure_no_hole()
@@ -111,7 +111,7 @@ class Journal:
         return record if self._is_put(record) else None
 
     def get(self, number: int) -> JournalRecord | None:
-        """Returns record `number`, or None if the journal ends before that number."""
+        """Returns the record `number`, or None if the journal ends before that number."""
         return self._records.get(number)
 
     def _may_be_put(self, record: JournalRecord) -> bool:
@@ -126,10 +126,10 @@ class Journal:
         return taken is not None and taken.id == record.id
 
     def after(self, number: int) -> Iterator[JournalRecord]:
-        """Yields the records that follow `number`, in order; `after(0)` is the whole journal.
+        """Yields the records after `number`, in order. `after(0)` yields the whole journal.
 
-        Raises Damaged if a record is not as it was written, or if the newest record is gone, and
-        `after(0)` also if any record is missing.
+        Raises Damaged if a record has changed since it was written, or if the newest record is
+        missing. `after(0)` also raises Damaged if any other record is missing.
         """
         if number == 0:
             self._records.ensure_no_hole()
@@ -141,9 +141,9 @@ class Journal:
         self._records.ensure_newest(last, noted)
 
     def last_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the journal's last number, and the newest record that made a generation.
+        """Returns the journal's last number, and the newest record that began a generation.
 
-        The record is None if nothing has served yet.
+        The record is None if nothing has ever been served.
         """
         noted, numbers = self._records.noted_number(), self._records.numbers()
         last = numbers[-1] if numbers else 0
@@ -158,7 +158,7 @@ class Journal:
 
 
 def as_document(record: JournalRecord) -> dict[str, Any]:
-    """Returns a record as the document that the journal keeps."""
+    """Converts a record to a document, in the form in which the journal stores it."""
     document: dict[str, Any] = _RECORD.plain(record)
     return document
 
@@ -169,10 +169,10 @@ _asker: ContextVar[str | None] = ContextVar("asker", default=None)
 
 @contextmanager
 def acting_as(name: str | None) -> Iterator[None]:
-    """Makes a client of the network the author of the records that the block appends.
+    """Makes a network client the author of the records that the block appends.
 
-    The author is set for this task or thread, and for the tasks and threads that copy its context.
-    `name` is the name of the client (`Identity.name`); None stands for the user of this process.
+    The name applies to this task or thread, and to tasks and threads that copy its context. `name`
+    is the name of the client (`Identity.name`), or None for the user of this process.
     """
     before = _asker.set(name)
     try:
@@ -182,12 +182,15 @@ def acting_as(name: str | None) -> Iterator[None]:
 
 
 def acting_user() -> str:
-    """Returns who acts: a client of the network, or the user of this process."""
+    """Returns the author of records: a network client, or the user of this process."""
     return _asker.get() or process_user()
 
 
 def process_user() -> str:
-    """Returns the user of this process, as `user@host`; KAPPA_BY overrides it (CI jobs, bots)."""
+    """Returns the user of this process as `user@host`.
+
+    The variable KAPPA_BY overrides it, for CI jobs and bots.
+    """
     given = os.environ.get("KAPPA_BY")
     if given:
         return given
@@ -202,7 +205,7 @@ _T = TypeVar("_T")
 
 
 class _ReadRecords:
-    """The records read so far. The memory names no store, so it is freed with its store."""
+    """The records that were read so far. It does not refer to its store, and is freed with it."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -218,16 +221,16 @@ _MEMORIES: WeakKeyDictionary[Store, _ReadRecords] = WeakKeyDictionary()
 
 
 class JournalView:
-    """The journal of a store as this process knows it. Threads may share it."""
+    """The journal of a store, as far as this process has read it. Threads may share a view."""
 
     def __init__(self, store: Store) -> None:
-        """Shares the records read with all other views of the same store."""
+        """Opens a view. All views of one store share the records that were read."""
         self._journal = Journal(store)
         with _LOCK:
             self._memory = _MEMORIES.setdefault(store, _ReadRecords())
 
     def records(self, after: int = 0) -> tuple[JournalRecord, ...]:
-        """Returns the records that follow number `after`, in order, up to the newest."""
+        """Returns the records after the number `after`, in order, up to the newest one."""
         known = self._memory.records
         with self._memory.lock:
             # A damaged record ends this with Damaged; the records before are kept.
@@ -236,13 +239,14 @@ class JournalView:
             return tuple(known[after:])
 
     def known(self) -> tuple[JournalRecord, ...]:
-        """Returns the records that this process has read, without a look for others."""
+        """Returns the records that this process has already read. Reads no others."""
         return tuple(self._memory.records)
 
     def folded(self, step: Callable[[_T, JournalRecord], _T], first: _T) -> _T:
-        """Returns the fold of all records by `step`, from `first`. Raises the errors of `step`.
+        """Folds all records by `step`, beginning with the value `first`, and returns the result.
 
-        A process folds each record once: `step` is a module's function, and names the fold.
+        Results are cached by `step`, which must be a function of a module, so that each record is
+        folded once per process. Raises the errors of `step`.
         """
         folds = self._memory.folds
         known: tuple[int, _T] = folds.get(step, (0, first))
@@ -256,9 +260,9 @@ class JournalView:
         return folded
 
     def last_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the journal's last number, and the newest record that made a generation, or None.
+        """Returns the journal's last number, and the newest record that began a generation or None.
 
-        The first call reads back from the journal's end, and only as far as needed.
+        The first call reads the journal from its end backwards, only as far as needed.
         """
         memory = self._memory
         with memory.lock:
@@ -272,5 +276,5 @@ class JournalView:
             return number, served
 
     def known_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the last answer of `last_served`, which is called only if there is none yet."""
+        """Returns the last result of `last_served`, or calls it if there is no result yet."""
         return self._memory.served or self.last_served()

@@ -1,16 +1,17 @@
-"""Holds, pauses, retirements and rollout numbers, as the journal's records make them. Pure.
+"""Holds, pauses, retirements and rollout numbers, derived from the journal's records. Pure.
 
-Each is a fold of the records, and is decided in this one place, so that no two callers disagree:
+Each of them is a fold of the records. The rules are only in this module, so that all callers agree:
 
-- The hold is the record that keeps a build's frontier still. The promote
-  (replay/rollout/promote.py) opens holds, and the publisher (kappa/engine/write/publisher.py)
-  answers holds. A Held record that names the live build opens a hold. A later record ends the hold:
-  a Released that names the hold, or any end of the hold's rollout. Rollouts that are promoted
-  together are held together: a record that ends the hold of one rollout ends the holds of all.
-- A pause of a pipeline ends with a Resumed, or with the last build of a pipeline that was retired
-  during the pause.
-- A retirement ends when the pipeline serves again, by an undo or a deploy. A reader whose query
-  names a table of a retired pipeline learns when the table left, and how to bring the table back.
+- A hold is a record that stops a build from publishing frontiers. The promote
+  (replay/rollout/promote.py) begins holds, and the publisher (kappa/engine/write/publisher.py)
+  acknowledges them. A Held record that names the live build begins a hold. A later record ends
+  it: a Released that names the hold, or any end of the hold's rollout. Rollouts that are promoted
+  together are held together: if a record ends the hold of one, it ends the holds of all.
+- A pause of a pipeline ends with a Resumed. If the pipeline is retired during the pause, the pause
+  ends when the pipeline's last build is retired.
+- A retirement of a pipeline ends when the pipeline serves again, by an undo or a deploy. If a
+  query names a table of a retired pipeline, the reader learns when the table was retired, and how
+  to get it back.
 - The n-th record that begins a rollout begins rollout n.
 """
 
@@ -42,7 +43,7 @@ from kappa.state.journal.journal import JournalRecord
 def hold_after(
     hold: JournalRecord | None, record: JournalRecord, build: str
 ) -> JournalRecord | None:
-    """Returns the hold of `build` after one more record; `hold` is the hold before the record."""
+    """Returns the hold of `build` after one more record. `hold` is the hold before that record."""
     match record.event:
         case Held(build=held) if held == build:
             return record
@@ -73,10 +74,10 @@ def _held_event(hold: JournalRecord) -> Held:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause: when the pause began, and who asked for it.
+    """A pause of a pipeline: the time of its beginning, and the person who requested it.
 
-    `kept` is the build of a pipeline that was retired during a pause, as long as an undo may need
-    the build.
+    `kept` is set if the pipeline was retired during the pause: it is the build to which an undo can
+    still return.
     """
 
     at: str
@@ -85,7 +86,7 @@ class Pause:
 
     @property
     def text(self) -> str:
-        """The pause in a few words."""
+        """The pause as a short text for display."""
         return f"paused since {time_text(self.at)} by {self.by}"
 
 
@@ -93,7 +94,10 @@ Pauses = Mapping[str, Pause]
 
 
 def paused_after(pauses: Pauses, record: JournalRecord) -> Pauses:
-    """Returns the pauses by pipeline after one more record; `pauses` are the pauses before."""
+    """Returns the pauses by pipeline after one more record.
+
+    `pauses` are those before the record.
+    """
     match record.event:
         case Paused(pipeline=pipeline):
             return {**pauses, pipeline: Pause(record.at, record.by)}
@@ -123,7 +127,7 @@ def _without_pipelines(pauses: Pauses, *pipelines: str) -> Pauses:
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """A pipeline that no longer serves. If it is `kept`, the last build can serve again."""
+    """A pipeline that no longer serves. If `kept` is True, its last build can serve again."""
 
     event: PipelineRetired
     at: str
@@ -132,19 +136,19 @@ class Retirement:
 
     @property
     def kept_until(self) -> datetime:
-        """The time until which the build is kept."""
+        """The time until which the last build is kept."""
         return datetime.fromisoformat(self.at).astimezone(UTC) + timedelta(
             seconds=self.event.kept_seconds
         )
 
     @property
     def text(self) -> str:
-        """The retirement in a few words."""
+        """The retirement as a short text for display."""
         return f"retired at generation {self.event.generation} by {self.by}"
 
     @property
     def way_back(self) -> str:
-        """Returns the command that makes the pipeline serve again, in words."""
+        """Returns a text with the command that makes the pipeline serve again."""
         name = self.event.pipeline
         if not self.kept:
             return f"its data are deleted; to replay it: kappa deploy {name}"
@@ -156,7 +160,10 @@ Retirements = Mapping[str, Retirement]
 
 
 def retired_after(retirements: Retirements, record: JournalRecord) -> Retirements:
-    """Returns the retirements by pipeline after one more record, from the retirements before."""
+    """Returns the retirements by pipeline after one more record.
+
+    `retirements` are those before the record.
+    """
     match record.event:
         case PipelineRetired() as event:
             return {**retirements, event.pipeline: Retirement(event, record.at, record.by)}
@@ -172,7 +179,10 @@ def retired_after(retirements: Retirements, record: JournalRecord) -> Retirement
 
 
 def rollout_id(record: JournalRecord) -> int | None:
-    """Returns the number of the record that began this record's rollout, or None for no rollout."""
+    """Returns the id of a record's rollout, which is the number of the record that began it.
+
+    Returns None if the record belongs to no rollout.
+    """
     if isinstance(record.event, Staged | SwitchAsked):
         return record.number
     id_: int | None = getattr(record.event, "rollout", None)
@@ -180,11 +190,14 @@ def rollout_id(record: JournalRecord) -> int | None:
 
 
 def begun_after(begun: tuple[int, ...], record: JournalRecord) -> tuple[int, ...]:
-    """Lists the records that begin a rollout, after one more record; `begun` is the list before."""
+    """Returns the ids of all rollouts after one more record. `begun` contains those before it."""
     return (*begun, record.number) if isinstance(record.event, Staged | SwitchAsked) else begun
 
 
 def rollout_number(record: JournalRecord, begun: Sequence[int]) -> int | None:
-    """Returns the number, 1, 2, 3, of a record's rollout; `begun` are all beginnings until then."""
+    """Returns the number of a record's rollout (1, 2, 3, ...), or None if it has no rollout.
+
+    `begun` contains the ids of the rollouts that had begun by then, ascending.
+    """
     id_ = rollout_id(record)
     return None if id_ is None else bisect_right(begun, id_)

@@ -1,26 +1,24 @@
-"""Maintained views: the rows of their queries, and the stored rows that differ.
+"""Maintained views: their analysis, and the SQL that computes their changed rows.
 
-DuckDB is opened here for empty tables alone: the job that stores a view's rows computes the rows
-(kappa/engine/views/maintained.py). Parsed queries come first:
-
-- trees.py: a query's tree, taken apart
+In this package, DuckDB only opens empty tables. The job that stores a view's rows computes the
+rows (kappa/engine/views/maintained.py). The first modules parse queries:
+- trees.py: the tree of a query, and its parts
 - scopes.py: the columns that a query's `from` clause makes visible
 - nulls.py: as-of joins, in which no null is equal to anything
-- exact.py: the parts of a query that may give other rows each time
+- exact.py: the parts of a query whose results may differ between two runs
 - alike.py: the expressions that are equal in all rows of a select that share some values
 - ties.py: orders that may leave ties
 - exact_rows.py: a query whose rows leave DuckDB without a loss
 
-Then views:
-
-- served.py: DuckDB's query for the rows of a table's files
-- bound.py: the only meaning of a declared text
+The other modules are about views:
+- served.py: the DuckDB query for the rows of a table's files
+- bound.py: a declared query with exactly one meaning
 - births.py: maintained views as the tables of a build
 - lineage.py: the rows of each table that a view's rows can depend on
 - column_sources.py: the columns from which a view computes each of its columns
 - reached.py: the keys that changed rows reach through joins
-- by_change.py: counts and sums to which a slice adds its own
-- ways.py: the way in which a view is kept
+- by_change.py: counts and sums to which a slice adds its own counts and sums
+- ways.py: the method by which a view is kept up to date
 - changes.py: the query for the rows that have changed
 """
 

@@ -1,8 +1,8 @@
-"""The rows of a select that share certain values, and the other shared values. Pure.
+"""The values that rows of a select share because they share some other values. Pure.
 
-Rows of a table that are alike in the table's keys are a single row. So are rows of a subquery that
-are alike in the subquery's groups, or in all columns that the subquery makes distinct. A query that
-this module does not understand has no keys.
+Rows of a table with the same values of the table's keys are a single row. The same holds for rows
+of a subquery with the same values of the columns by which the subquery groups, or of all columns
+that the subquery makes distinct. A query that this module does not understand has no keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TableKeys:
     """The keys of tables and of subqueries over tables."""
 
     def __init__(self, tables: Mapping[str, TableBirth], aggregates: Collection[str]) -> None:
-        """Takes the tables that a query may read, and the names of DuckDB's aggregates."""
+        """Takes the tables that a query may read, and the names of DuckDB's aggregate functions."""
         self._keys = {
             lowered(name): {*map(lowered, table.keys or table.row_keys)}
             for name, table in tables.items()
@@ -45,9 +45,9 @@ class TableKeys:
         self._aggregates = aggregates
 
     def groups(self, select: Tree) -> list[Any] | None:
-        """Returns the expressions by which a select groups rows, or None without groups.
+        """Returns the expressions by which a select groups rows, or None if it does not group rows.
 
-        An unknown expression is None.
+        An expression that is not understood is None in the list.
         """
         outputs = self.scopes.outputs(select)
         if select["aggregate_handling"] == "FORCE_AGGREGATES":
@@ -61,7 +61,11 @@ class TableKeys:
         return any(str(each["function_name"]).lower() in self._aggregates for each in found)
 
     def item(self, item: Item, names: Collection[str]) -> tuple[bool, Collection[str]]:
-        """Returns whether columns of an item determine the row, and the columns so determined."""
+        """Returns the columns of an item that follow from the columns `names`.
+
+        The first value is True if `names` determine the whole row of the item. The second value has
+        the columns that `names` determine.
+        """
         rows, decided = False, names
         match item.tree:
             case {"type": "BASE_TABLE", "table_name": str(table)} if item.columns:
@@ -83,9 +87,10 @@ class TableKeys:
         return rows, item.columns if rows else decided
 
     def named(self, visible: Iterable[Visible], tree: Any) -> Iterator[Visible]:
-        """Yields the visible columns that a tree names.
+        """Yields those of the visible columns that a tree names.
 
-        A name in a subquery of the tree counts if the subquery itself has no column of that name.
+        A name in a subquery of the tree counts only if the subquery itself has no column of that
+        name.
         """
         found = [each for each in trees(tree, within=True) if each.get("class") == "COLUMN_REF"]
         for select in trees(tree):
@@ -113,9 +118,11 @@ class Alike:
         window: Tree | None = None,
         is_grouped: bool = True,
     ) -> None:
-        """Takes the expressions; within an aggregate, rows are not grouped yet.
+        """Takes a select, and the expressions `same` whose values the rows share.
 
-        Windows with the order of `window` give rows that are alike in all else the same values.
+        `is_grouped` is False for the rows within an aggregate, which are not grouped yet. If
+        `window` is given, the select's windows with the same order have the same value in rows that
+        share everything else.
         """
         self._given = keys
         self._scope = keys.scopes.of(select)
@@ -149,7 +156,10 @@ class Alike:
         self._is_grouped = groups is not None
 
     def decides(self, expression: Any, *, by_name: bool = True) -> bool:
-        """Returns True if an expression is the same in all of these rows."""
+        """Returns True if an expression has the same value in all of these rows.
+
+        If `by_name` is True, a name may also be an alias in the select list.
+        """
         if expression is None:
             return False
         if self._plain(expression) in self._same:
@@ -195,7 +205,10 @@ class Alike:
         )
 
     def left_open(self, expressions: Iterable[Any]) -> list[str]:
-        """Returns names for expressions that differ between these rows."""
+        """Returns the names in expressions whose values may differ between these rows.
+
+        The names are for an error message. The list is empty if no expression may differ.
+        """
         left = [each for each in expressions if not self.decides(each)]
         names = [
             each.name if isinstance(each, Visible) else str(each["column_names"][-1])
@@ -207,7 +220,7 @@ class Alike:
         return list(dict.fromkeys(names)) or ["something else"] * bool(left)
 
     def _follow(self, conditions: list[Tree]) -> None:
-        """Finds all columns and items that are the same because others are the same."""
+        """Finds all columns and items that must be the same because others are the same."""
         edges = self._scope.edges
         # The columns of a compared full join may come from either side.
         full = {
@@ -276,12 +289,12 @@ class Alike:
         return rows, {*decided} & unique
 
     def _place(self, expression: Any) -> set[Place]:
-        """Returns the place of an expression that is a single column, in a set."""
+        """Returns the place of an expression, in a set. Empty unless it is a single column."""
         found = self._scope.find(expression)
         return set() if found is None or len(found.places) != 1 else {*found.places}
 
     def _is_converted(self, place: Place, other: Tree) -> bool:
-        """Returns True if a column of text is compared as a number: then '1' equals '01'."""
+        """Returns True if a text column is compared as a number, so that '1' equals '01'."""
         kind = self._given.scopes.kind(self._scope.items[place[0]], place[1])
         constants = [
             each["value"]["type"] for each in trees(other) if each.get("class") == "CONSTANT"
@@ -289,7 +302,7 @@ class Alike:
         return kind == "string" and any(each["id"] != "VARCHAR" for each in constants)
 
     def _plain(self, expression: Any) -> str:
-        """Returns a text that is the same for equal expressions."""
+        """Returns a text that is the same for two expressions if the expressions are equal."""
         match expression:
             case {"class": "COLUMN_REF"} | Visible() if found := self._scope.find(expression):
                 return str(found.places)

@@ -1,4 +1,4 @@
-"""Maintained views as tables of a build: the relations that are read, and the columns.
+"""Maintained views as tables of a build: the relations that they read, and their columns.
 
 DuckDB derives both from tables without rows.
 """
@@ -32,23 +32,23 @@ def build_tables(
 ) -> tuple[TableBirth, ...]:
     """Lists the tables of a build of this pipeline, including maintained views.
 
-    The rejects are last. Raises DeclarationError as `table_births` and `view_births` do.
+    The table of rejects is last. Raises DeclarationError as `table_births` and `view_births` do.
     """
     return with_views(pipeline, table_births(pipeline, outputs))
 
 
 def with_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> tuple[TableBirth, ...]:
-    """Returns a pipeline's tables with the maintained views; the rejects stay last."""
+    """Returns a pipeline's tables with the maintained views added. The rejects stay last."""
     *others, rejects = tables
     return (*others, *view_births(pipeline.views, tables), rejects)
 
 
 def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[TableBirth, ...]:
-    """Returns the maintained views as tables, each after the tables that the view reads.
+    """Returns the maintained views as tables, each after the tables that it reads.
 
-    Raises DeclarationError, with the view's line, in these cases: the view's query cannot be read
-    or gives rows from empty tables, the keys are not columns of the query, a table cannot have the
-    columns, or the rows depend on the order in which other rows are read.
+    Raises DeclarationError, with the view's line, in these cases: DuckDB cannot read the view's
+    query, the query returns rows from empty tables, the keys are not columns of the query, a table
+    cannot store the columns, or the rows depend on the order in which DuckDB reads other rows.
     """
     if not any(view.is_maintained for view in views):
         return ()
@@ -62,7 +62,7 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
 def births_in(
     duck: Connection, views: Sequence[View], tables: Sequence[TableBirth]
 ) -> tuple[TableBirth, ...]:
-    """Returns the maintained views as `view_births` does. `duck` has the tables without rows."""
+    """Returns the maintained views as `view_births` does. `duck` has the tables, without rows."""
     births = list[TableBirth]()
     # Of each view that is not stored: its query, after the queries of the views that it reads.
     inlined: dict[str, str] = {}
@@ -91,7 +91,7 @@ def births_in(
 
 
 def make_empty(duck: Connection, table: TableBirth) -> None:
-    """Makes a table in DuckDB with the columns that readers see, and no rows."""
+    """Creates a table in DuckDB with the columns that readers see, and without rows."""
     # A table, not a view: DuckDB would name the relations that a view reads in place of the view.
     duck.execute(f"create table {quoted(table.name)} as {read_sql(table, (), clock=None)}")
 
@@ -187,7 +187,10 @@ def _view_birth(
 def _reached_relations(
     duck: Connection, sql: str, inlined: Mapping[str, str]
 ) -> tuple[set[str], set[str]]:
-    """Returns the views that a query reaches, and all relations named there or in the views."""
+    """Returns the views that a query reads, and the names of all relations in these queries.
+
+    The first set has the views that are not stored, also those that are read through other views.
+    """
     used, names, texts = set[str](), set[str](), [sql]
     while texts:
         found = _names_in(duck, texts.pop())
@@ -201,7 +204,11 @@ def _reached_relations(
 def _refused_views(
     duck: Connection, pending: Sequence[View], refused: Mapping[str, Exception]
 ) -> Iterator[DeclarationError]:
-    """Yields the error of each view that can never become a table."""
+    """Yields an error for each view that can never become a table.
+
+    Such a view reads itself, or cannot be read although it waits for no other view. If there is no
+    such view, the pending views read each other, and one error says so.
+    """
     names = {view.name for view in pending}
     found = False
     for view in pending:
@@ -252,9 +259,9 @@ _CAST = "cast it in the query, as in count(*)::bigint or at::timestamptz"
 
 
 def spark_type(duck: Any, where: str) -> str:
-    """Returns Spark's simple name of a DuckDB type.
+    """Returns the simple Spark name of a DuckDB type.
 
-    Raises DeclarationError, beginning with `where`, if a table can have no column of that type.
+    Raises DeclarationError, beginning with `where`, if a table cannot have a column of that type.
     """
     kind = str(duck.id)
     match kind:

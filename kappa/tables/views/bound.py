@@ -1,7 +1,7 @@
-"""The only meaning of a declared query in DuckDB, and whether slices can read the query.
+"""Declared queries with exactly one meaning in DuckDB, and a check that slices can read them.
 
-In a slice the tables of a view are named subqueries. A table has a schema, which could distinguish
-two relations of the same name; a named subquery has no schema.
+In a slice, the tables of a view are named subqueries. A table has a schema, which can distinguish
+two relations of the same name. A named subquery has no schema.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kappa.tables.views.trees import sql_of, tree_of
 
 
 def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> str | None:
-    """Returns why a query over these named relations cannot be read, or None.
+    """Explains why DuckDB cannot read a query over these named relations, or returns None.
 
-    `duck` has the tables, and reads no rows.
+    `relations` has a query per name. `duck` has the tables, and reads no rows.
     """
     named = ", ".join(f"{quoted(name)} as ({each})" for name, each in relations.items())
     try:
@@ -28,9 +28,9 @@ def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> s
 
 
 def declared_sql(duck: Connection, sql: str) -> str:
-    """Returns a declared query in its only meaning, which is the same under all of DuckDB's plans.
+    """Returns a declared query in a form that means the same under all of DuckDB's plans.
 
-    The result is the query itself if there is no as-of join.
+    Without an as-of join, the result is the query itself.
     """
     if "asof" not in sql.lower():
         return sql

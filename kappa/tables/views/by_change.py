@@ -1,11 +1,12 @@
-"""Views that are kept by change: counts and sums, to which a slice adds its own.
+"""Views that are kept by change: each slice adds its own counts and sums to stored ones.
 
-These views are over a single table. A group's new count is the stored count, plus the rows that the
-slice brings and minus the rows that the slice takes. So the cost of a slice follows the size of the
-change, however large the groups are. Beside its columns a view by change stores each group's number
-of rows, and of values per sum. Greatest and least values are kept by change if rows are only ever
-added. Averages are not: DuckDB divides a sum by a count with more digits than a column has. Pure,
-except for DuckDB's knowledge of functions.
+These views read a single table. A group's new count is the stored count, plus the number of rows
+that the slice adds to the group, minus the number that it takes away. So the cost of a slice
+depends on the size of the change, however large the groups are. Next to its columns, such a view
+stores the number of rows of each group, and the number of values of each sum. Minima and maxima are
+kept by change only if rows are never changed or deleted. Averages are not kept by change: DuckDB
+divides a sum by a count with more digits than a column has. Pure, except for DuckDB's knowledge of
+functions.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ COME, GONE = "_come", "_gone"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A column of a group's state: a count, a min, a max, or a sum with a count's column."""
+    """A column of a group's state: a count, a minimum, a maximum or a sum.
+
+    `values` is, for a sum, the column with the number of its values.
+    """
 
     name: str
     kind: str
@@ -42,10 +46,10 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class ByChange:
-    """The two halves of a view by change: `inner` gives groups' states, `outer` the columns.
+    """A view by change as two queries: `inner` computes groups' states, `outer` the columns.
 
-    `inner` reads the table `table` once, under that name. `outer` reads STATE. `keys` are the
-    columns of a group.
+    `inner` reads the table `table` once, under that name. `outer` reads the relation STATE. `keys`
+    are the columns by which the view groups. `state` are the columns of the state.
     """
 
     table: str
@@ -56,18 +60,19 @@ class ByChange:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Returns the names of the columns that are stored beside the view's own."""
+        """Returns the names of the state columns, which are stored with the view's columns."""
         return tuple(each.name for each in self.state)
 
     def whole(self) -> str:
-        """Returns the query for all rows of the view, with the state stored beside the rows."""
+        """Returns the query for all rows of the view, including the state columns."""
         return f"with {STATE} as ({self.inner}) {self.outer}"
 
     def changed(self, stored: str, parts: Iterable[str]) -> str:
         """Returns the query for the new state of groups.
 
-        `stored` is the query for the groups' state before the slice. `parts` are COME and GONE, if
-        these relations are there: the states of the rows which the slice has brought and taken.
+        `stored` is the query for the groups' state before the slice. `parts` has COME and GONE, as
+        far as these relations exist: the states of the rows that the slice has added, and of those
+        that it has taken away.
         """
         keys = ", ".join(map(quoted, self.keys))
         columns = f"{keys}, {', '.join(self.columns)}"
@@ -96,9 +101,10 @@ class ByChange:
 def by_change(
     duck: Connection, statement: Tree, keys: Sequence[str], tables: Mapping[str, TableBirth]
 ) -> ByChange | None:
-    """Returns the form of a query that is kept by change, or None if the query has no such form.
+    """Returns a query as a view by change, or None if the query cannot be kept by change.
 
-    `tables` are the tables that the query may read. `duck` has the tables, and reads no rows.
+    `statement` is the query's tree, and `keys` are the view's keys. `tables` are the tables that
+    the query may read. `duck` has the tables, and reads no rows.
     """
     if is_recursive(statement):
         return None
@@ -128,11 +134,11 @@ def by_change(
 
 
 class _NotByChange(Exception):
-    """The error of a query with a part to which no change can be added."""
+    """The error for a query that has a part that cannot be kept by change."""
 
 
 def _is_simple(select: Tree, tables: Container[str]) -> bool:
-    """Returns True if a query groups the rows of a single table, and does nothing else."""
+    """Returns True if a query only groups the rows of a single table."""
     if select.get("type") != "SELECT_NODE":
         return False
     source = select["from_table"]
@@ -153,7 +159,7 @@ def _is_simple(select: Tree, tables: Container[str]) -> bool:
 
 
 class _Parts:
-    """The groups and aggregates of a query, taken apart column by column."""
+    """The groups and the aggregates of a query, split column by column."""
 
     def __init__(self, known: frozenset[str], scopes: Scopes, *, is_appended: bool) -> None:
         self._aggregates = known
@@ -165,7 +171,10 @@ class _Parts:
         self._known: list[tuple[Tree, str]] = []
 
     def made(self, select: Tree, keys: Sequence[str]) -> tuple[Tree, Tree]:
-        """Returns the inner and the outer query. Raises _NotByChange if there are none."""
+        """Returns the inner and the outer query.
+
+        Raises _NotByChange if the query cannot be kept by change.
+        """
         groups = [each for each in select["select_list"] if not self._aggregates_in(each)]
         names = [_name(each) for each in groups]
         all_named = all(_name(each) for each in select["select_list"])
@@ -200,7 +209,7 @@ class _Parts:
         return inner, outer
 
     def _are_groups(self, select: Tree, groups: Sequence[Tree]) -> bool:
-        """Returns True if a select groups rows by exactly these listed columns."""
+        """Returns True if a select groups by exactly these columns of its select list."""
         find = self._scopes.of(select).find
         by = self._scopes.groups(select)
 
@@ -226,7 +235,7 @@ class _Parts:
         )
 
     def _outer(self, expression: Any) -> Any:
-        """Returns an expression over the state. Raises _NotByChange if it has no such form."""
+        """Rewrites an expression to read the state. Raises _NotByChange if that is impossible."""
         match expression:
             case list():
                 return [self._outer(each) for each in expression]
@@ -242,9 +251,9 @@ class _Parts:
         return expression
 
     def _counted(self, aggregate: Tree) -> str:
-        """Adds an aggregate to the state, and returns the aggregate's column.
+        """Adds an aggregate to the state, and returns the name of its column.
 
-        Raises _NotByChange if no change can be added to the aggregate.
+        Raises _NotByChange if the aggregate cannot be kept by change.
         """
         name, children = aggregate["function_name"].lower(), aggregate["children"]
         plain = not aggregate["distinct"] and not aggregate["order_bys"]["orders"]
@@ -266,13 +275,13 @@ class _Parts:
 
 
 def _name(expression: Tree) -> str:
-    """Returns the name of a column in a select list; an unnamed expression has none."""
+    """Returns the name of a column in a select list, or "" for an unnamed expression."""
     names = expression.get("column_names") or [""]
     return lowered(str(expression.get("alias") or names[-1]))
 
 
 def _bare(tree: Any) -> Any:
-    """Returns a tree without places in the query's text, and without the tree's own alias."""
+    """Returns a tree without aliases and without positions in the query's text."""
     match tree:
         case dict():
             return {

@@ -1,7 +1,7 @@
 """The query for the rows of a maintained view that have changed. Pure.
 
-The view's query is computed, whole or for touched keys (ways.py), and compared with the stored
-rows. New rows, rows with other values, and rows that are gone are the slice's contributions to the
+The view's query is computed, for all keys or for the touched keys (ways.py), and compared with the
+stored rows. New rows, rows with other values and deleted rows are the slice's contributions to the
 view's table (kappa/tables/merge.py).
 """
 
@@ -25,12 +25,12 @@ _QUOTE = text("'")
 def changes_sql(
     view: TableBirth, query: str, relations: Mapping[str, str], stored: str, since: int
 ) -> str:
-    """Returns DuckDB's query for the contributions to a view's table.
+    """Returns the DuckDB query for a slice's contributions to a view's table.
 
-    `query` is the view's own, or for some of the view's rows, and `relations` are queries for the
-    relations that are read, by name. `stored` is the query for the same rows of the view's table,
-    with the columns that identify rows. `since` are the offsets that the build has folded so far.
-    The query fails if several rows have the same keys.
+    `query` is the view's own query, or a query for some of the view's rows. `relations` has the
+    queries for the relations that it reads, by name. `stored` is the query for the same rows of the
+    view's table, with the columns that identify rows. `since` is the number of offsets that the
+    build has folded so far. The query fails if several rows have the same keys.
     """
     kinds = dict(view.columns)
     columns = [name for name, _ in stored_columns(view)]
@@ -60,12 +60,12 @@ def changes_sql(
 
 
 def stored_columns(view: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists a view's columns that follow from the query, with the columns that identify rows."""
+    """Lists the columns that the view's query gives, and the columns that identify rows."""
     return tuple(column for column in view.columns if column[0] not in {DELETED, SINCE})
 
 
 def _unique(view: TableBirth) -> str:
-    """Returns a part of the query that has no rows, and fails if keys are not unique."""
+    """Returns a part of the query that returns no rows, and that fails if keys are not unique."""
     if not view.keys:
         return ""
     keys, kinds = ", ".join(map(quoted, view.keys)), dict(view.columns)
@@ -121,14 +121,14 @@ _MEND = "fix its query, and kappa deploy makes a new build of it"
 
 
 class Unfit(Broken):
-    """The error of a view that cannot be computed over the present rows, with DuckDB's words.
+    """The error for a view that cannot be computed over the present rows, with DuckDB's message.
 
-    Other rows may be fit for the view.
+    The view may be computable over other rows.
     """
 
 
 def too_long(name: str, seconds: float) -> Unfit:
-    """Returns the error of a view whose query was interrupted after `seconds`."""
+    """Returns the error for a view whose query was interrupted after `seconds`."""
     return Unfit(
         f"view {name} takes longer than {seconds:g} s, half of engine.slice_seconds",
         hint=_MEND,
@@ -136,7 +136,10 @@ def too_long(name: str, seconds: float) -> Unfit:
 
 
 def view_error(name: str, told: str) -> Broken:
-    """Returns the error for a view that DuckDB could not compute."""
+    """Returns the error for a view that DuckDB could not compute. `told` is DuckDB's message.
+
+    The error is Unfit if other rows may be fit for the view, and otherwise Broken.
+    """
     _, found, rows = told.partition(SEVERAL_ROWS)
     if found:
         return Unfit(

@@ -1,8 +1,8 @@
 """The columns of tables from which a view computes each of its columns. Pure.
 
-The values of a view's column follow from these columns. Columns that only choose or pair rows (in
-`where`, in a join's condition, in `group by`) are no sources. A query that is not understood here
-has no answer: no source is guessed.
+The values of a view's column follow from these columns. Columns that only select or pair rows (in
+`where`, in a join's condition, in `group by`) are not sources. For a query that this module does
+not understand, there is no answer: no source is guessed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Sources = frozenset[ColumnName]
 
 
 class _UnknownError(Exception):
-    """A part of a query whose columns cannot be told."""
+    """The error for a part of a query whose source columns cannot be determined."""
 
 
 def column_sources(statement: Tree, tables: Tables) -> list[Sources | None] | None:
-    """Returns the sources of each column of a query, in order; None for a column not understood.
+    """Returns the sources of each column of a query, in order.
 
-    `statement` is the result of `json_serialize_sql` for the query, and `tables` has the types of
-    the columns of each table and view that the query may name. Returns None if the columns of the
-    query cannot be told one by one.
+    A column that is not understood has None. `statement` is the result of `json_serialize_sql` for
+    the query. `tables` has the types of the columns of each table and view that the query may name.
+    Returns None if the columns of the query cannot be determined one by one.
     """
     if is_recursive(statement):
         return None
@@ -46,7 +46,10 @@ class _SourceWalk:
         self._known: dict[int, list[Sources | None]] = {}
 
     def query(self, node: Tree, outer: tuple[Scope, ...]) -> list[Sources | None]:
-        """Returns the sources of a query's columns. `outer` are the scopes around, inner first."""
+        """Returns the sources of a query's columns.
+
+        `outer` has the scopes of the enclosing queries, the innermost first.
+        """
         if id(node) not in self._known:
             self._known[id(node)] = self._query(node, outer)
         return self._known[id(node)]
@@ -84,7 +87,7 @@ class _SourceWalk:
     def _expression(
         self, expression: Any, scopes: tuple[Scope, ...], named: dict[str, Any]
     ) -> Iterator[ColumnName]:
-        """Yields the sources of an expression; `named` are the columns of the select by name."""
+        """Yields the sources of an expression. `named` has the select's columns by name."""
         match expression:
             case Visible():
                 yield from self._visible(scopes[0], expression, scopes[1:])
@@ -104,7 +107,7 @@ class _SourceWalk:
     def _reference(
         self, names: Sequence[str], scopes: tuple[Scope, ...], named: dict[str, Any]
     ) -> Iterator[ColumnName]:
-        """Yields the sources of a name: of a column, of a field of a column, or of an alias."""
+        """Yields the sources of a name: a column, a field of a column, or an alias."""
         # `a.b.c` may be a column of a table, or a field of a column.
         spelled = [names[:2], names[:1]] if len(names) > 1 else [names[:1]]
         for depth, scope in enumerate(scopes):

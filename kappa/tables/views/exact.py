@@ -1,9 +1,9 @@
-"""The parts of a view's query that may give other rows each time: refused by name.
+"""The parts of a view's query that may give other rows in another run.
 
-A maintained view's rows must follow from the view's tables. The order in which DuckDB reads rows
-does not follow from the tables, as DuckDB reads files with several threads. So an aggregate or a
-window that depends on that order is refused. Sums of doubles are refused too: the last digits
-depend on that order.
+Such a query is refused, and the error names the part. The rows of a maintained view must follow
+from the view's tables. DuckDB reads files with several threads, so the order in which it reads rows
+does not follow from the tables. An aggregate or a window that depends on that order is therefore
+refused. Sums of doubles are refused too, because their last digits depend on that order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CAST = "sum what is exact, as in sum(price::decimal(18, 4))"
 
 
 def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
-    """Returns a part of a query that may give other rows each time, and a replacement.
+    """Returns a part of a query whose result may differ between two runs, and a remedy.
 
     Returns None if there is no such part. `statement` is the query's tree. `duck` has the query's
     tables, and reads no rows.
@@ -84,13 +84,13 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
 
 
 def is_by_order(window: Tree) -> bool:
-    """Returns True if a window depends on the order of rows that are tied in the window's order."""
+    """Returns True if a window's result depends on the order of rows that its order leaves tied."""
     name = str(window["function_name"]).lower()
     return name in NUMBERING or name in BY_ORDER or has_row_frame(window)
 
 
 def has_row_frame(window: Tree) -> bool:
-    """Returns True if a window's frame may have some tied rows without the others."""
+    """Returns True if a window's frame may contain some of several tied rows without the others."""
     return any(str(window[each]).endswith("_ROWS") for each in ("start", "end"))
 
 
@@ -121,7 +121,7 @@ def _numbers_rows(duck: Connection, statement: Tree) -> bool:
 
 
 def _sums_of_doubles(duck: Connection, select: Tree) -> Iterator[str]:
-    """Yields the names of sums in a select whose argument is a double, by DuckDB's types."""
+    """Yields the function name of each sum over doubles in a select. DuckDB gives the types."""
     sums = [
         each
         for part in ("select_list", "having", "qualify", "modifiers")

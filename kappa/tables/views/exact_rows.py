@@ -1,7 +1,8 @@
-"""A query whose rows leave DuckDB without a loss: for Python, Arrow or a Parquet file.
+"""A rewritten form of a query in which its rows leave DuckDB without a loss.
 
-The query's columns are looked at before the query runs. If a value of a column would be lost on the
-way (kappa/declare/values/exact_sql.py), the query is put into another query that writes the value
+The rows go to Python, to Arrow or to a Parquet file. The types of the query's columns are examined
+before the query runs. If a value of a column would lose precision on the way
+(kappa/declare/values/exact_sql.py), the query is wrapped in another query that writes the value
 exactly.
 """
 
@@ -22,9 +23,9 @@ Names = Callable[[Iterable[str]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ExactQuery:
-    """A query to run, and the asked query's columns: names, and DuckDB's types.
+    """A query to run, with the column names and DuckDB types of the original query.
 
-    `as_json` are the places of columns that come as a text of JSON.
+    `as_json` has the positions of the columns that the query returns as JSON text.
     """
 
     sql: str
@@ -33,7 +34,7 @@ class ExactQuery:
     as_json: tuple[int, ...] = ()
 
     def row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns a fetched row with the columns' own values."""
+        """Returns a fetched row with the JSON texts replaced by their values."""
         if not self.as_json:
             return row
         values = list(row)
@@ -43,9 +44,10 @@ class ExactQuery:
 
 
 def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tuple) -> ExactQuery:
-    """Returns a query for Python. `times` asks for Python's dates and timestamps if possible.
+    """Returns a query whose rows Python can hold exactly.
 
-    Raises DuckDB's errors, and UsageError if a column's type has no form.
+    If `times` is True, dates and timestamps are Python objects where Python has such a value.
+    Raises DuckDB's errors, and UsageError if a column has a type that cannot be represented.
     """
     return _exact_query(
         duck, sql, names, lambda each, kind, column: python_sql(each, kind, column, times=times)
@@ -53,7 +55,7 @@ def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tupl
 
 
 def python_rows(table: Any) -> list[dict[str, Any]]:
-    """Returns the rows of an Arrow table. A time that Python lacks becomes a text."""
+    """Returns the rows of an Arrow table as dicts. A time outside Python's range becomes text."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except (OverflowError, ValueError):
@@ -64,14 +66,20 @@ def python_rows(table: Any) -> list[dict[str, Any]]:
 
 
 def rows_of(duck: Connection, sql: str) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a query. Dates and timestamps that Python has are Python's."""
+    """Yields the rows of a query as dicts.
+
+    Dates and timestamps are Python objects where Python has such a value.
+    """
     query = python_query(duck, sql, times=True)
     for row in duck.execute(query.sql).fetchall():
         yield dict(zip(query.columns, query.row(row), strict=True))
 
 
 def arrow_query(duck: Connection, sql: str, *, parquet: bool, names: Names = tuple) -> ExactQuery:
-    """Returns a query for Arrow, or for a file of `parquet`. Raises as `python_query` does."""
+    """Returns a query for Arrow, or for a Parquet file if `parquet` is True.
+
+    Raises the errors of `python_query`.
+    """
     return _exact_query(
         duck,
         sql,

@@ -1,10 +1,10 @@
-"""The rows of each table that a view's rows can depend on, from the parsed query. Pure.
+"""The rows of each table on which a view's rows can depend, from the parsed query. Pure.
 
-A view's rows belong together by some of the view's columns, the `by`. Each of these columns may
-come unchanged from a column of a table, or be compared with a table's column by a join's equality.
-Then rows of certain values depend on no rows of that table that have other values there. So the
-view's rows can be computed from the table's rows of these values alone. Nothing is assumed: a query
-that is not understood here has a reason in place of a lineage.
+The columns `by` of a view say which of its rows belong together. Each of these columns may come
+unchanged from a column of a table, or a join may compare it with a column of a table by equality.
+Then view rows with certain values in `by` depend only on rows of that table with the same values
+there. So these view rows can be computed from these table rows alone. Nothing is assumed: for a
+query that this module does not understand, the result gives the reason instead of a lineage.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kappa.tables.views.trees import Tree, expanded, is_recursive, meant, trees
 class Reading:
     """A place at which a query reads a table.
 
-    `by` maps the columns by which the view's rows belong together to the table's own names, for the
-    columns that the table has at this place. `lost` gives the reason for each other column.
+    `by` maps each `by` column of the view to the column of the table with the same value, if there
+    is one. `lost` gives the reason for each other `by` column.
     """
 
     tree: Tree
@@ -38,7 +38,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A query's tree, without named subqueries, and the places that read tables."""
+    """A query's tree, with named subqueries expanded, and the places that read tables."""
 
     tree: Tree
     scopes: Scopes
@@ -48,13 +48,13 @@ class Lineage:
 
     @property
     def node(self) -> Tree:
-        """Returns the query itself."""
+        """Returns the node of the query itself."""
         node: Tree = self.tree["statements"][0]["node"]
         return node
 
 
 def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
-    """Follows the columns `by` of a query to the tables that are read.
+    """Follows the columns `by` of a query to the tables that the query reads.
 
     `statement` is the result of `json_serialize_sql` for the query, and `tables` has the types of
     the columns of each table.
@@ -83,7 +83,11 @@ class _Following:
         self._readings = readings
 
     def follow(self, node: Tree, wanted: Mapping[int, str], lost: Mapping[str, str]) -> None:
-        """Follows columns of a query, by number, into the sources; `lost` are the others."""
+        """Follows columns of a query into the tables and subqueries that the query reads.
+
+        `wanted` maps the number of each followed column to its `by` column. `lost` has the reason
+        for each `by` column that cannot be followed.
+        """
         if has_limit(node):
             lost = {**lost, **dict.fromkeys(wanted.values(), "the query has a limit")}
             wanted = {}
@@ -134,9 +138,10 @@ class _Following:
 
 
 def blocked(scopes: Scopes, select: Tree, column: Visible, number: int, name: str) -> str | None:
-    """Returns why rows with other values of a column decide on these rows, or None.
+    """Explains why rows with other values of a column can affect the result, or returns None.
 
-    `number` and `name` belong to the column in the select list.
+    If the result is None, the rows of the select with one value of the column do not depend on rows
+    with another value. `number` and `name` are the column's position and name in the select list.
     """
     scope, outputs = scopes.of(select), scopes.outputs(select) or []
 
@@ -167,7 +172,7 @@ def _are_same(one: Visible | None, other: Visible) -> bool:
 
 
 def _window_functions(select: Tree) -> Iterator[Tree]:
-    """Yields the window functions of a select, without subqueries."""
+    """Yields the window functions of a select, without those in subqueries."""
     for part in ("select_list", "qualify", "modifiers"):
         yield from (
             each for each in trees(select[part], within=True) if each.get("class") == "WINDOW"
@@ -175,7 +180,7 @@ def _window_functions(select: Tree) -> Iterator[Tree]:
 
 
 def has_limit(node: Tree) -> bool:
-    """Returns True if a query gives only some of its rows: then each row decides on others."""
+    """Returns True if a query has a limit: then a row may be absent because of other rows."""
     return any("LIMIT" in each["type"] for each in node.get("modifiers", ()))
 
 

@@ -1,9 +1,9 @@
 """Nulls in as-of joins: a comparison with a null is never true, as in SQL. Pure.
 
-One plan of DuckDB 1.5 treats a null as the latest time, and the other plan treats a null as no
-time. With nulls among several compared columns, DuckDB may also find rows that are not equal.
-Source: https://github.com/duckdb/duckdb/pull/24199. DuckDB never takes wrong rows if the condition
-rules nulls out.
+DuckDB 1.5 has two plans for an as-of join. One plan treats a null as the latest time, and the other
+plan treats a null as no time. If several columns are compared and have nulls, DuckDB may also match
+rows that are not equal. Source: https://github.com/duckdb/duckdb/pull/24199. If the join's
+condition excludes nulls, DuckDB always matches the right rows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def asof_joins(tree: Any) -> list[Tree]:
 def unsure_asof(tree: Tree) -> tuple[str, str] | None:
     """Returns a part of a query's as-of joins that DuckDB may compute in two ways, or None.
 
-    The second text is the replacement to type.
+    The second text is a remedy for the user.
     """
     return next(filter(None, map(unsure_join, asof_joins(tree))), None)
 
 
 def unsure_join(join: Tree) -> tuple[str, str] | None:
-    """Returns the unsure part of an as-of join; see `unsure_asof`."""
+    """Returns the part of a single as-of join that `unsure_asof` would return, or None."""
     if join["join_type"] in {"RIGHT", "FULL"}:
         return (
             f"an asof {join['join_type'].lower()} join, on which DuckDB may hang",
@@ -57,7 +57,7 @@ def unsure_join(join: Tree) -> tuple[str, str] | None:
 
 
 def without_nulls(tree: Tree) -> Tree:
-    """Returns a query whose as-of joins have conditions that no null fulfils."""
+    """Returns a query in which the conditions of as-of joins exclude nulls."""
     if not asof_joins(tree):
         return tree
     found: Tree = copied(tree)

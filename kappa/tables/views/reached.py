@@ -1,9 +1,10 @@
-"""The keys of a view that changed rows of a table reach through joins.
+"""The keys of a view that changed rows of a table reach through joins. Pure.
 
-These rows do not have the keys. A customer's row has no order, yet decides on rows of the view that
-belong to orders. The touched keys are the result of the query with joins and conditions alone, over
-the changed rows in place of the table. As with lineage, the query for the keys is derived from the
-parsed query, or no such query exists. Pure.
+These are rows of tables that do not have the view's keys. For example, a customer's row has no
+order, but rows of the view that belong to orders depend on it. The touched keys are computed by a
+query that has only the joins and conditions of the view's query, with the changed rows instead of
+the table. As with lineage, this query is derived from the parsed query. If it cannot be derived for
+certain, there is none.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from kappa.tables.views.trees import Tree, conjuncts, copied, trees
 
 
 def reached_by(scopes: Scopes, node: Tree, reading: Tree, wanted: Mapping[str, str]) -> Tree | None:
-    """Returns the query for keys that rows of a reading reach, or None if no query is sure.
+    """Returns the query for the keys that rows of a reading reach, or None if none is certain.
 
     `wanted` maps the columns of the query `node` that make a key to the names in the result. The
-    result still reads all tables, under the same names. If rows of that reading alone come or go,
-    the result has at least the keys of the view's rows that come, go or differ.
+    returned query still reads all tables, under the same names. If only rows of that reading are
+    added or deleted, the result contains at least the keys of the view's rows that are added,
+    deleted or changed.
     """
     names = [name for name, _ in scopes.outputs(node) or ()]
     if any(names.count(name) != 1 for name in wanted):
@@ -101,7 +103,7 @@ def _of_select(
 
 
 def _output_expression(expression: Any) -> Tree:
-    """Returns the expression of an output column."""
+    """Returns the tree of the expression that computes an output column."""
     if isinstance(expression, Visible):
         names = [expression.alias, expression.name] if expression.alias else [expression.name]
         return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": names}
@@ -109,7 +111,7 @@ def _output_expression(expression: Any) -> Tree:
 
 
 def _joins_above(tree: Tree, reading: Tree) -> Iterator[tuple[Tree, str]]:
-    """Yields the joins above a reading, the outermost first, each with the reading's side."""
+    """Yields the joins that contain a reading, outermost first, each with the reading's side."""
     while tree.get("type") == "JOIN":
         side = "left" if _has_part(tree["left"], reading) else "right"
         yield tree, side
@@ -117,24 +119,30 @@ def _joins_above(tree: Tree, reading: Tree) -> Iterator[tuple[Tree, str]]:
 
 
 def _turned_joins(tree: Tree, reading: Tree) -> Iterator[Tree]:
-    """Yields the joins above a reading that are turned, to give rows that meet its rows."""
+    """Yields the joins around a reading that must be turned into inner or semi joins.
+
+    Then these joins return exactly the rows that match a row of the reading.
+    """
     yield from (join for join, side in _joins_above(tree, reading) if _may_lack(join, side))
 
 
 def _may_lack(join: Tree, side: str) -> bool:
-    """Returns True if a row of the other side can stay, or change, without a row of this side."""
+    """Returns True if a row of the other side may be in the result without a row of this side."""
     if side == "left":
         return bool(join["join_type"] == "RIGHT")
     return join["join_type"] in {"LEFT", "SEMI", "ANTI"} or join["ref_type"] == "ASOF"
 
 
 def _is_followed(join: Tree) -> bool:
-    """Returns True if a join's rows that are reached from a row of either side are known."""
+    """Returns True if the rows of a join that depend on a row of either side can be found."""
     return join["ref_type"] in {"REGULAR", "ASOF", "CROSS"} and join["join_type"] != "FULL"
 
 
 def _lacking_items(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
-    """Returns the items on the reading's side of turned joins, or None if they are unknown."""
+    """Returns the items on the reading's side of turned joins.
+
+    Returns None if the joins around the reading cannot be followed.
+    """
     lacking, upper = set[int](), list[Tree]()
     for join, side in _joins_above(tree, reading):
         if not _is_followed(join):
@@ -156,7 +164,7 @@ def _lacking_items(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
 
 
 def _reads_none_of(scope: Scope, expression: Any, items: Iterable[int]) -> bool:
-    """Returns True if an expression surely reads no column of these items."""
+    """Returns True if an expression certainly reads no column of these items."""
     for each in trees(expression):
         if each.get("class") == "SUBQUERY" or each.get("class") == "STAR":
             return False
@@ -168,9 +176,9 @@ def _reads_none_of(scope: Scope, expression: Any, items: Iterable[int]) -> bool:
 
 
 def _is_plain(scopes: Scopes, tree: Tree, reading: Tree) -> bool:
-    """Returns True if each row of an item comes from the reading's rows alone.
+    """Returns True if each row of an item comes from single rows of the reading.
 
-    Returns True as well if the item does not contain the reading.
+    Also returns True if the item does not contain the reading.
     """
     if tree is reading or not _has_part(tree, reading):
         return True

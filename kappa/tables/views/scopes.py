@@ -1,7 +1,7 @@
 """The columns that a query's `from` clause makes visible, and equal columns. Pure.
 
-A query is the tree of DuckDB's own parser, with named subqueries put in place (trees.py). A part
-that is not understood here has no columns: nothing is concluded from that part.
+A query is a tree from DuckDB's own parser, with named subqueries expanded (trees.py). A part that
+this module does not understand has no columns: nothing is concluded from that part.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Tables = Mapping[str, Mapping[str, str]]
 class Visible:
     """A column that expressions can name.
 
-    The column has the value of the column at each of `places`, in every row that has a value there.
-    If not `given`, an outer join may give a null instead. If not `bare`, the column is named with
-    the alias.
+    The column equals the column at each of `places`, in every row that has a value there. `given`
+    is False if an outer join may give a null instead. `bare` is False if the column can only be
+    named with its alias.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Visible:
 
 @dataclass(slots=True)
 class Item:
-    """A table or a subquery in a `from` clause, and the names of the columns in order."""
+    """A table or a subquery in a `from` clause, and its column names in order."""
 
     tree: Tree
     columns: tuple[str, ...]
@@ -49,8 +49,8 @@ class Item:
 class Scope:
     """The columns that a `from` clause makes visible.
 
-    An edge (one, other): rows with certain values in the column `one` meet only rows with these
-    values in `other`.
+    An edge (one, other) means: rows with certain values in the column `one` are only joined to rows
+    with the same values in the column `other`.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Scope:
     taken: set[Place] = field(default_factory=set)
 
     def find(self, expression: Any) -> Visible | None:
-        """Returns the column that an expression is, or None for any other expression."""
+        """Returns the visible column that an expression names, or None for any other expression."""
         match expression:
             case Visible():
                 return expression
@@ -83,13 +83,13 @@ class Scope:
         return found[0] if len(found) == 1 else None
 
     def may_have(self, name: str) -> bool:
-        """Returns True if a name may be a column here, or an item's alias."""
+        """Returns True if a name may be a visible column or an alias of an item."""
         return any(
             (each.bare and each.name == name) or each.alias == name for each in self.visible
         ) or any(not item.columns for item in self.items)
 
     def reached(self, places: Sequence[Place]) -> set[Place]:
-        """Returns the columns that have certain values wherever the columns at `places` do."""
+        """Returns the columns at `places`, and all columns that must have the same values."""
         found, new = set[Place](), {*places}
         while new:
             found |= new
@@ -98,7 +98,7 @@ class Scope:
 
 
 class Scopes:
-    """The scopes of all queries in a tree."""
+    """The scopes of all selects in a tree, each computed once."""
 
     def __init__(self, tables: Tables) -> None:
         """Takes the types of the columns of each table that the tree may name."""
@@ -106,7 +106,7 @@ class Scopes:
         self._made: dict[int, Scope] = {}
 
     def of(self, select: Tree) -> Scope:
-        """Returns the scope of a select's `from` clause, with the equalities of the `where`."""
+        """Returns the scope of a select's `from` clause, with the equalities of its `where`."""
         if id(select) not in self._made:
             scope = Scope()
             self._made[id(select)] = scope
@@ -116,9 +116,10 @@ class Scopes:
         return self._made[id(select)]
 
     def outputs(self, node: Tree) -> list[tuple[str, Any]] | None:
-        """Returns the columns of a query: each name with an expression or a Visible.
+        """Returns the columns of a query, each as a name and an expression or a Visible.
 
-        Returns None if the columns are not known.
+        A column of a set operation has None for the expression. Returns None if the columns are not
+        known.
         """
         match node:
             case {"type": "SELECT_NODE"}:
@@ -129,10 +130,10 @@ class Scopes:
         return None
 
     def groups(self, select: Tree) -> list[Any]:
-        """Returns the expressions in the `group by` of a select, or None for an unknown expression.
+        """Returns the expressions in the `group by` of a select; None stands for an unknown one.
 
-        DuckDB looks for a bare name there among the columns of the `from` clause before the names
-        of the select list.
+        In a `group by`, DuckDB looks for a bare name first among the columns of the `from` clause,
+        and then among the names of the select list.
         """
         return [self._grouped(select, each) for each in select["group_expressions"]]
 
@@ -152,7 +153,7 @@ class Scopes:
         return expression
 
     def kind(self, item: Item, column: str) -> str | None:
-        """Returns the type of an item's column, or None for a column that is not a table's own."""
+        """Returns the type of an item's column, or None if it is not a table's column."""
         if item.columns.count(column) != 1:
             return None
         number = item.columns.index(column)
@@ -227,9 +228,10 @@ class Scopes:
         return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
 
     def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
-        """Adds a join's items, and the equalities of the join's condition.
+        """Adds a join's items and equalities to a scope. Returns the columns that can be named.
 
-        A row of the kept side of an outer join meets only equal rows, but not vice versa.
+        In an outer join, a row of the side that is kept only matches equal rows of the other side.
+        A row of the other side may be absent.
         """
         left, right = (self._relation(scope, tree[side]) for side in ("left", "right"))
         kind = tree["join_type"]
@@ -282,7 +284,10 @@ class Scopes:
         return visible
 
     def _where(self, scope: Scope, condition: Tree) -> None:
-        """Adds a condition's equalities of columns: no other rows are in the result."""
+        """Adds the column equalities of a `where` condition.
+
+        The condition holds for all rows of the result.
+        """
         match condition:
             case {"type": "COMPARE_EQUAL", "left": left, "right": right}:
                 self._equal(scope, scope.find(left), scope.find(right), to_left=True, to_right=True)
@@ -304,7 +309,11 @@ class Scopes:
         to_left: bool,
         to_right: bool,
     ) -> None:
-        """Adds the edges between two equal columns of the same type: others are converted."""
+        """Adds the edges between two equal columns, if both columns have the same type.
+
+        With different types, a value is converted before the comparison, so that unequal values may
+        match.
+        """
         for left in () if one is None else one.places:
             for right in () if other is None else other.places:
                 kinds = {self.kind(scope.items[item], name) for item, name in (left, right)}
@@ -316,7 +325,7 @@ class Scopes:
 
 
 def _distinct_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns a subquery's column names: a later name that repeats gets a number."""
+    """Returns a subquery's column names without repetition: a repeated name gets a number."""
     found = list[str]()
     for name in names:
         number, each = 0, name
@@ -333,7 +342,7 @@ def _visible_named(visible: Sequence[Visible], name: str) -> Visible | None:
 
 
 def _merged_column(kind: str, left: Visible, right: Visible) -> Visible:
-    """Returns the merged column of two columns of a `using`."""
+    """Returns the column into which `using` merges two columns of the same name."""
     if kind == "FULL":
         given = left.given and right.given
         return Visible(left.name, "", (*left.places, *right.places), given)
@@ -342,7 +351,7 @@ def _merged_column(kind: str, left: Visible, right: Visible) -> Visible:
 
 
 def _not_given(scope: Scope, visible: Sequence[Visible]) -> list[Visible]:
-    """Returns the columns of the side of an outer join that may have no row."""
+    """Returns the columns of a side of an outer join that may have no matching row."""
     places = {place for each in visible for place in each.places}
     scope.paired = {pair for pair in scope.paired if not pair & places}
     return [replace(each, given=False) for each in visible]

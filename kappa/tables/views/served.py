@@ -1,4 +1,4 @@
-"""DuckDB's query for the rows of a table's files. Pure."""
+"""The DuckDB query for the served rows of a table's files. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def served_condition(table: TableBirth, clock: int | None) -> str | None:
 
 
 def gone_condition(table: TableBirth, clock: int | None) -> str | None:
-    """Returns the condition for the rows that are gone at this clock, or None."""
+    """Returns the condition for the rows that have expired at `clock`, or None if none can have."""
     least = least_kept(table, clock)
     if table.expiry is None or least is None:
         return None
@@ -41,9 +41,10 @@ def gone_condition(table: TableBirth, clock: int | None) -> str | None:
 
 
 def _moment_sql(micros: int) -> str:
-    """Returns a time in the spelling of DuckDB and Spark, for a session in UTC.
+    """Returns a time as a SQL literal of DuckDB and Spark, for a session in UTC.
 
-    The time is given in microseconds since 1970, and may be after Python's last time.
+    The time is given in microseconds since 1970, and may be after the last time that Python
+    supports.
     """
     cycles = max(0, (micros - _LAST) // _CYCLE + 1)
     moment = _EPOCH + timedelta(microseconds=micros - cycles * _CYCLE)
@@ -52,20 +53,20 @@ def _moment_sql(micros: int) -> str:
 
 
 def least_kept(table: TableBirth, clock: int | None) -> int | None:
-    """Returns the least time of a table's rows that are not gone, or None if no row is gone.
+    """Returns the least time of a table's rows that have not expired.
 
-    The time is in microseconds since 1970.
+    The time is in microseconds since 1970. Returns None if no row can have expired.
     """
     return None if table.expiry is None or clock is None else table.expiry.least_kept(clock)
 
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """The rows whose `columns` have the values of some row of the relation `name`.
+    """A selection of the rows that equal some row of the relation `name` in some columns.
 
-    `columns` maps each column of the rows to the relation's column for the comparison. DuckDB
-    leaves out parts of files only by an equality, and a null is equal to nothing. `has_nulls` is
-    True if the relation may have nulls.
+    `columns` maps each column of the rows to the column of the relation with which it is compared.
+    DuckDB can skip parts of files only if the comparison is an equality, and a null is equal to
+    nothing. So set `has_nulls` to False if the relation has no nulls.
     """
 
     name: str
@@ -73,11 +74,11 @@ class Among:
     has_nulls: bool = True
 
     def of(self, sql: str) -> str:
-        """Returns the query for the rows of a query that are among these rows."""
+        """Returns the query for the selected rows among the rows of the query `sql`."""
         return self._joined(sql, "semi")
 
     def others_of(self, sql: str) -> str:
-        """Returns the query for the other rows of a query."""
+        """Returns the query for all other rows of the query `sql`."""
         return self._joined(sql, "anti")
 
     def _joined(self, sql: str, kind: str) -> str:
@@ -98,13 +99,13 @@ def read_sql(
     recent: Iterable[Sequence[str]] = (),
     among: Among | None = None,
 ) -> str:
-    """Returns DuckDB's query for the served rows of a table that consists of these files.
+    """Returns the DuckDB query for the served rows of a table that consists of these files.
 
-    `clock` is the log's clock at the frontier; it decides which rows are gone. `wanted` gives other
-    columns than the served columns. `recent` are the files of the tables with contributions to the
-    table (kappa/engine/write/recent.py), which are folded in. With `among`, only rows that are
-    among these rows are read. Every column is cast to the declared type: Delta's writers spell
-    times in two ways, and the first file would decide.
+    `clock` is the log's clock at the frontier; it decides which rows have expired. `wanted` gives
+    other columns than the served columns. `recent` has the files of each table of recent rows
+    (kappa/engine/write/recent.py), which are folded into the rows. With `among`, only the rows that
+    `among` selects are read. Every column is cast to its declared type: Delta's writers store times
+    in two ways, and otherwise the first file would decide the type.
     """
     columns = table.served if wanted is None else tuple(wanted)
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
@@ -130,9 +131,10 @@ def folded_sql(
     *,
     clock: int | None,
 ) -> str:
-    """Returns DuckDB's query for served rows: stored rows with waiting contributions.
+    """Returns the DuckDB query for served rows: stored rows with contributions folded in.
 
-    `stored` and each of `waiting` are queries for all columns. `clock` is as in `read_sql`.
+    `stored` is a query for the stored rows, and each of `waiting` is a query for contributions, all
+    with all columns. `clock` is as in `read_sql`.
     """
     condition = served_condition(table, clock)
     where = "" if condition is None else f" where {condition}"
@@ -143,7 +145,10 @@ def folded_sql(
 
 
 def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
-    """Returns a query with these columns, by name and Spark's type, that fails with a reason."""
+    """Returns a query that has these columns, but fails with the message `why` when it runs.
+
+    The columns are pairs of name and Spark type.
+    """
     columns = tuple(columns)
     nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
     selected = casts_sql(columns)
@@ -154,5 +159,5 @@ def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
-    """Returns the query for all of a table, with the platform's own columns and rows."""
+    """Returns the query for all rows and columns of a table, including the platform's own."""
     return parquet_sql(table.columns, paths)

@@ -1,8 +1,9 @@
-"""Orders that may leave ties, where DuckDB takes either row: refused by name.
+"""Orders in a query that may leave ties, where DuckDB takes any of several rows.
 
-Rows that are alike in all values that a select uses may stand for each other. So an order that
-gives all of these values decides, or an order that gives a key of each item of the `from` clause
-(alike.py). An order that does not surely decide is refused. Recursive queries are not looked at.
+Such a query is refused, and the error names the part. Rows that are equal in all values that a
+select uses are interchangeable. So an order is sufficient if it contains all of these values, or a
+key of each item of the `from` clause (alike.py). Any other order is refused. Recursive queries are
+not examined.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _BY_SECOND = {
 
 
 def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
-    """Returns a part of a query that may take either of several rows, and a replacement.
+    """Returns a part of a query that may take any of several rows, and a remedy.
 
     Returns None if there is no such part. `tables` are the tables that the query may read.
     """
@@ -66,7 +67,7 @@ def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
 
 
 def _open_limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields a limit, or a `distinct on`, whose order leaves the rows open."""
+    """Yields each limit and each `distinct on` whose order may leave ties."""
     order, targets, is_limited = _order_and_limit(node, outputs)
     if node["type"] == "SET_OPERATION_NODE":
         left = [name for name, _ in outputs or [("all", None)] if name not in order]
@@ -81,7 +82,7 @@ def _open_limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Fo
 
 
 def _open_calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields windows and aggregates whose order leaves the value open."""
+    """Yields the windows and aggregates whose value depends on the order of tied rows."""
     order, targets, _ = _order_and_limit(select, outputs)
     shown = select["select_list"] if outputs is None else [each for _, each in outputs]
     rest = [select[each] for each in ("having", "qualify") if select[each] is not None]
@@ -106,7 +107,11 @@ def _open_calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_F
 
 
 def _open_asof_joins(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields joins that take either of several rows with equal values in the compared columns."""
+    """Yields the as-of joins that may match any of several rows.
+
+    These rows are equal in the columns that the join compares, but differ in columns that the
+    select uses.
+    """
     scope = keys.scopes.of(select)
     for join, _, middle, end in joins(select["from_table"]):
         if join["ref_type"] != "ASOF":
@@ -143,9 +148,9 @@ def _open_asof_joins(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterat
 
 
 def _order_and_limit(node: Tree, outputs: _Outputs) -> tuple[list[Any], list[Any], bool]:
-    """Returns a query's order, its `distinct on` targets, and whether there is a limit.
+    """Returns a query's order, its `distinct on` targets, and True if the query has a limit.
 
-    The columns of a `union` have their names for expressions.
+    For a set operation, such as a `union`, the names of its columns stand for their expressions.
     """
     named = [(name, name if each is None else each) for name, each in outputs or ()]
     order, targets = list[Any](), list[Any]()

@@ -1,4 +1,4 @@
-"""A query's tree, from DuckDB's parser (`json_serialize_sql`), and the parts of a tree."""
+"""The tree of a query, in the form of DuckDB's parser (`json_serialize_sql`), and its parts."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ Join = tuple[Tree, int, int, int]
 
 
 def tree_of(duck: Connection, sql: str) -> Tree:
-    """Returns the tree of a query."""
+    """Parses a query with DuckDB, and returns its tree."""
     (found,) = duck.execute(f"select json_serialize_sql({text(sql)})").fetchone() or ("",)
     tree: Tree = json.loads(found)
     return tree
 
 
 def sql_of(duck: Connection, tree: Tree) -> str:
-    """Returns the query of a tree, with the tree's own meaning.
+    """Returns the SQL text of a tree, and makes sure that the text has the tree's meaning.
 
-    DuckDB writes a cross join as a comma and leaves parentheses out, and a comma binds less than
-    all other joins. So a cross join within another join is written as an inner join. DuckDB writes
-    a double without an exponent, which would be a decimal, so a double is written as a cast.
+    DuckDB writes a cross join as a comma and omits parentheses, and a comma binds less than all
+    other joins. So this function writes a cross join within another join as an inner join. DuckDB
+    also writes a double without an exponent, and would read it as a decimal. So this function
+    writes a double as a cast.
     """
     written = json.dumps(_with_meaning(tree))
     (sql,) = duck.execute(f"select json_deserialize_sql({text(written)})").fetchone() or ("",)
@@ -38,7 +39,7 @@ def sql_of(duck: Connection, tree: Tree) -> str:
 
 
 def _with_meaning(tree: Any, *, in_join: bool = False) -> Any:
-    """Returns a copy of a part of a tree that DuckDB writes with its meaning."""
+    """Returns a copy of a part of a tree, changed so that DuckDB writes it with its meaning."""
     if isinstance(tree, list):
         return [_with_meaning(each) for each in tree]
     if not isinstance(tree, dict):
@@ -61,7 +62,7 @@ def _with_meaning(tree: Any, *, in_join: bool = False) -> Any:
 
 
 def _cast_constant(value: str, kind: str, alias: str = "") -> Tree:
-    """Returns the cast of a text to a type, as the parser makes casts."""
+    """Returns the tree of a cast of a text to a type, in the parser's form."""
     varchar = {"id": "VARCHAR", "type_info": None}
     constant = {"type": varchar, "is_null": False, "value": value}
     return {
@@ -106,7 +107,7 @@ def functions_in(tree: object) -> Iterator[str]:
 
 
 def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
-    """Yields all parts of a tree; with `within`, without the parts of subqueries."""
+    """Yields all nodes of a tree. With `within`, the nodes of subqueries are left out."""
     pending = [tree] if isinstance(tree, _PARTS) else []
     # All parts go through one generator, not through a generator for each level of the tree.
     while pending:
@@ -121,7 +122,7 @@ def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
 
 
 def copied(tree: Any) -> Any:
-    """Returns a separate copy of a tree, much faster than `deepcopy`."""
+    """Returns a deep copy of a tree. It is much faster than `deepcopy`."""
     if isinstance(tree, dict):
         return {
             key: copied(each) if isinstance(each, _PARTS) else each for key, each in tree.items()
@@ -130,12 +131,12 @@ def copied(tree: Any) -> Any:
 
 
 def is_recursive(tree: Tree) -> bool:
-    """Returns True if a query reads itself: named subqueries cannot be put in place then."""
+    """Returns True if a query has a recursive named subquery, which cannot be expanded."""
     return any(each.get("type") == "RECURSIVE_CTE_NODE" for each in trees(tree))
 
 
 def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
-    """Returns a copy of a query's tree with each named subquery in the places of its reads.
+    """Returns a copy of a query's tree in which each named subquery replaces the reads of its name.
 
     The query must not be recursive.
     """
@@ -171,7 +172,7 @@ def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
 
 
 def conjuncts(expression: Any) -> Iterator[Any]:
-    """Yields the conditions that are all true if and only if an expression is true."""
+    """Yields the conditions that `and` combines in an expression."""
     match expression:
         case {"type": "CONJUNCTION_AND", "children": list(children)}:
             for child in children:
@@ -181,7 +182,7 @@ def conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def joins(tree: Any, first: int = 0) -> Iterator[Join]:
-    """Yields the joins of a `from` clause, nested joins before the joins around them."""
+    """Yields the joins of a `from` clause. A nested join comes before the join that contains it."""
     if isinstance(tree, dict) and tree.get("type") == "JOIN":
         left = [*joins(tree["left"], first)]
         middle = left[-1][-1] if left else first + 1
@@ -191,9 +192,10 @@ def joins(tree: Any, first: int = 0) -> Iterator[Join]:
 
 
 def place_of(expression: Any) -> int | None:
-    """Returns the place in a select list that a whole number in another clause means.
+    """Returns the position in a select list that a whole number in another clause refers to.
 
-    There DuckDB takes a decimal, a text or a truth value as a plain constant.
+    Returns None for any other expression: in these clauses, DuckDB takes a decimal, a text or a
+    truth value as a plain constant.
     """
     match expression:
         case {"class": "CONSTANT", "value": {"type": {"id": str(kind)}, "value": int(place)}} if (
@@ -204,11 +206,11 @@ def place_of(expression: Any) -> int | None:
 
 
 def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
-    """Returns the columns of a query that a part of an order, or of `distinct on`, means.
+    """Returns the columns to which a part of an `order by` or of a `distinct on` refers.
 
-    DuckDB looks for a bare name there among the names of the select list before the columns of the
-    `from` clause. (In `group by`, `where`, windows, and within an expression anywhere, columns come
-    first: scopes.py.) An unknown column is None.
+    There, DuckDB looks for a bare name first among the names of the select list, and then among the
+    columns of the `from` clause. (In `group by`, `where` and windows, and within any larger
+    expression, it looks among the columns first: scopes.py.) None stands for an unknown column.
     """
     if (place := place_of(expression)) is not None:
         return [outputs[place - 1][1] if 0 < place <= len(outputs) else None]
@@ -223,12 +225,12 @@ def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
 
 
 def sorts(orders: Iterable[Tree]) -> list[Any]:
-    """Returns the expressions of an order."""
+    """Returns the expressions of an `order by`."""
     return [each["expression"] for each in orders]
 
 
 def parts(tree: Any) -> Iterator[Tree]:
-    """Yields the expressions that are parts of an expression."""
+    """Yields the direct subexpressions of an expression."""
     for each in tree.values() if isinstance(tree, dict) else tree:
         if isinstance(each, dict) and "class" in each:
             yield each
@@ -238,7 +240,7 @@ def parts(tree: Any) -> Iterator[Tree]:
 
 @cache
 def aggregates() -> frozenset[str]:
-    """Returns the names of DuckDB's aggregates."""
+    """Returns the names of DuckDB's aggregate functions."""
     known = "select function_name from duckdb_functions() where function_type = 'aggregate'"
     with open_connection() as duck:
         return frozenset(name for (name,) in duck.execute(known).fetchall())

@@ -1,9 +1,9 @@
-"""The way in which a slice keeps a maintained view: whole, by touched keys, or by change.
+"""The method by which a slice keeps a view up to date: whole, by touched keys, or by change.
 
-*Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: only
-rows of the `by` values that rows of the slice have or had are computed, and only from the rows of
-the view's tables that decide them (lineage.py). *By change*: a slice adds to counts and sums, and
-subtracts from both (by_change.py).
+*Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: some
+rows of the slice have or had certain `by` values. Only the view's rows of these values are
+computed, from only those rows of the view's tables that they depend on (lineage.py). *By change*:
+the slice's rows are added to and subtracted from stored counts and sums (by_change.py).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _READING = "_read_"
 class Read:
     """A place at which a view's query reads a table.
 
-    `by` maps the columns by which the view's rows belong together to the table's own names, for the
-    columns that the table has there. `reaches` is the query for the keys that the table's rows
-    reach through joins, if the table lacks some of these columns and there is a sure query.
+    `by` maps each `by` column of the view to the column of the table with the same value, if there
+    is one. If the table lacks some of these columns, `reaches` is the query for the keys that the
+    table's rows reach through joins. It is None if there is no certain query.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way of a view: the query over `reads`, and the reasons for a whole computation.
+    """The way of a view: its query over `reads`, and the reasons to compute the view whole.
 
-    `whole_after` gives the reason for each table whose change needs the view whole.
+    `whole_after` has a reason for each table after whose changes the view is computed whole.
     """
 
     by: tuple[str, ...]
@@ -64,7 +64,7 @@ class Way:
 
     @property
     def is_whole(self) -> bool:
-        """Returns True if the view computes all rows after every change."""
+        """Returns True if all rows of the view are computed after every change."""
         return {read.table for read in self.reads} <= set(self.whole_after)
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Way:
 
 
 def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
-    """Returns the way of each maintained view among the tables of a build, by name."""
+    """Returns the way of each maintained view among the tables of a build, by the view's name."""
     births = {table.name: table for table in tables}
     views = [table for table in births.values() if table.view is not None]
     if not views:
@@ -92,7 +92,7 @@ def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
 
 
 def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
-    """Returns the way of a maintained view over the tables of a build.
+    """Returns the way of a maintained view over the tables of a build, with advice if it is whole.
 
     `duck` has the tables, and reads no rows.
     """
@@ -103,10 +103,10 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
 
 
 def _advice(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> str:
-    """Returns the arguments with which a whole view would be kept by touched keys.
+    """Returns the arguments with which a view would be kept by touched keys instead of whole.
 
-    Returns an empty text if there are none. Only the view's own keys are considered, and for a
-    query with a window function all columns of the query.
+    Returns an empty text if there are none. Only the view's own keys are considered. For a query
+    with a window function, all columns of the query are considered.
     """
     assert view.view is not None
     tree, columns = tree_of(duck, view.view), _columns_read(view, tables)
@@ -127,14 +127,14 @@ def _advice(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]
 
 
 def _tuple_text(names: Sequence[str]) -> str:
-    """Returns a tuple of names as Python writes it, with double quotes."""
+    """Returns a tuple of names in Python syntax, with double quotes."""
     return f"({', '.join(json.dumps(name) for name in names)}{',' * (len(names) == 1)})"
 
 
 def _columns_read(
     view: TableBirth, tables: Mapping[str, TableBirth]
 ) -> Mapping[str, Mapping[str, str]]:
-    """Returns the types of the columns of each table that a view reads, by lower-case name."""
+    """Returns the column types of each table that a view reads. All names are in lower case."""
     return {
         lowered(name): {lowered(column): kind for column, kind in tables[name].served}
         for name in view.reads
@@ -142,7 +142,7 @@ def _columns_read(
 
 
 def _way_by(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
-    """Returns the way of a view with its own keys and `by`, without advice."""
+    """Returns the way of a view with its present keys and `by`, without advice."""
     assert view.view is not None
     columns = _columns_read(view, tables)
     tree = tree_of(duck, view.view)
@@ -188,7 +188,7 @@ _NUMBER = "_number"
 
 
 def _tree_sql(duck: Connection, tree: Tree) -> str:
-    """Returns a tree as SQL, in which each reading has a separate name."""
+    """Returns a tree as SQL in which each reading of a table has a separate name."""
     named = without_nulls(copied(tree))
     for each in trees(named):
         if _NUMBER in each:

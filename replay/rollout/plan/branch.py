@@ -1,9 +1,9 @@
-"""The start of a branch: new code on a state of the serving build. Pure.
+"""The beginning of a branch: new code on the state of the serving build. Pure.
 
-A branch is for changes that concern only the future. The branch begins with copies of the serving
-build's tables at the nearest kept frontier. The serving build's own code brings the copies to the
-requested offsets (law 15). So the state must be the state that the new code would keep: the same
-topics, tables, keys, folds and columns. kappa/tables/branch.py begins a branch.
+Use a branch for changes that concern only the future. The branch begins with copies of the serving
+build's tables at the nearest kept frontier. The serving build's own code then brings the copies to
+the requested offsets (law 15). So the new code must be able to continue from this state: its
+topics, tables, keys, folds and columns must be the same. kappa/tables/branch.py begins a branch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _HINT = "from the log's beginning it can be built: kappa deploy {}"
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """The requested beginning of a branch; None means the serving build's newest offsets."""
+    """A request for a branch: the offsets at which the branch should begin.
+
+    None means the serving build's newest offsets. `now` is the time of the request.
+    """
 
     offsets: Offsets | None
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -36,10 +39,10 @@ class Branching:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The beginning of a branch: the base, and the frontier whose tables the branch takes.
+    """The beginning of a branch: the base, and the frontier from which it takes the tables.
 
-    `frontier` is None if the branch begins with empty tables, at the origin `start`. `at` is the
-    time of the request.
+    `start` are the offsets of that frontier. `frontier` is None if the branch begins with empty
+    tables; then `start` is the origin. `at` is the time of the request.
     """
 
     base: Base
@@ -51,8 +54,9 @@ class Branch:
 def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branch:
     """Returns the requested branch of the serving build.
 
-    `shown` are the build's frontiers that still exist, the newest last. Raises UsageError if the
-    build was never at the requested offsets, or if the state there is gone.
+    `born` is the build's birth certificate, and `shown` are its frontiers that still exist, the
+    newest last. Raises UsageError if the build was never at the requested offsets, or if its state
+    there is gone.
     """
     if not shown:
         raise UsageError(
@@ -114,7 +118,7 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
 def branch_refusals(
     born: Birth, declared: Declared, branch: Branch, log: LogFacts
 ) -> Iterator[Finding]:
-    """Yields reasons why new code cannot use a build's state. No reason can be let through."""
+    """Yields the reasons why new code cannot use a build's state. No allowance overrides them."""
     hint = _HINT.format(born.pipeline)
 
     def refused(why: str) -> Finding:
@@ -180,7 +184,7 @@ def _table_kind(table: TableBirth) -> str:
 
 
 def _state_changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, str]]:
-    """Yields differences in the state that a table keeps: (aspect, before, after)."""
+    """Yields the differences in the state that a table keeps, as (aspect, before, after)."""
     compared = (
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),
@@ -211,7 +215,7 @@ def _state_changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str,
 
 
 def _query_line(query: str | None) -> str:
-    """Returns a maintained view's query in one line; different queries give different lines."""
+    """Returns a maintained view's query in one line, or "" if the table is not a view."""
     return "" if query is None else " ".join(query.split())
 
 

@@ -1,7 +1,7 @@
 """The functions, topics and tables that changed since a build, as a readable diff. Pure.
 
-Both sides are written again from syntax trees, without comments, docstrings and layout. The version
-leaves these out too (kappa/code/scan.py), so a change that decides no row is never shown.
+Both sides are printed from their syntax trees, without comments, docstrings and layout. The version
+ignores these too (kappa/code/scan.py), so the diff shows no change that affects no row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEED = re.compile(r"rows of a file with SHA-256 ([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class CodeSide:
-    """A side of a diff: fingerprints of parts, the files of the code, and declarations."""
+    """One side of a diff: the fingerprints of its parts, its code files and its declarations."""
 
     parts: Mapping[str, str]
     files: Mapping[str, bytes]
@@ -37,9 +37,9 @@ class CodeSide:
 
 @dataclass(frozen=True, slots=True)
 class PartDiff:
-    """A part that differs: the name, the name in words, and the lines of a unified diff.
+    """A part that differs: its name, a readable name, and the lines of a unified diff.
 
-    It has no lines if the earlier code is unknown.
+    There are no lines if the earlier code is unknown.
     """
 
     part: str
@@ -48,7 +48,7 @@ class PartDiff:
 
 
 def part_diffs(old: CodeSide, new: CodeSide) -> tuple[PartDiff, ...]:
-    """Returns the parts in which two versions differ, the user's own code first."""
+    """Returns the parts in which two versions differ, those of the user's own code first."""
     return tuple(
         PartDiff(part, part_name(part), tuple(_part_diff(part, old, new)))
         for part in changed_parts(old.parts, new.parts)
@@ -65,7 +65,10 @@ def _part_diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
 
 
 def _part_lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
-    """Returns a part as lines: [] if the side lacks the part, None if the code is unknown."""
+    """Returns a part as lines.
+
+    Returns [] if the side does not have the part, and None if the code of the part is unknown.
+    """
     if part not in side.parts:
         return []
     kind, _, rest = part.partition(" ")
@@ -91,7 +94,10 @@ def _part_lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
 
 
 def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
-    """Returns a line about the rows of a file in words, if the side has the file."""
+    """Rewrites a line about the rows of a file in readable words.
+
+    Any other line stays as it is, and so does a line about a file that the side does not have.
+    """
     found = _SEED.match(line)
     if found is None:
         return line
@@ -123,9 +129,9 @@ def _part_statements(kind: str, name: str, module: ScannedModule) -> tuple[State
 def _import_meanings(
     statements: tuple[Statement, ...], module: ScannedModule, other: ScannedModule | None
 ) -> Iterator[str]:
-    """Yields the meaning of imported names that mean something else on the other side.
+    """Yields a comment for each name whose import means something else on the other side.
 
-    The code alone would look the same.
+    Otherwise the code of both sides would look the same.
     """
     for name in (
         sorted(frozenset().union(*(each.names for each in statements))) if other is not None else ()

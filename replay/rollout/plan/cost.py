@@ -1,9 +1,9 @@
 """The cost of a replay: records and bytes per partition, disk, and time. Pure.
 
-An unknown fact is None. The time is estimated from the last replay of the same pipeline, from
-staging until the build had caught up (the journal has both), with the start of the job. The law of
-slices comes before. A replay that took a moment predicts nothing: its time is mostly that of
-starting Spark.
+An unknown fact is None. The time is estimated from the last replay of the same pipeline, which
+includes the start of its job: from its staging until it had caught up, as recorded in the journal.
+The test of the law of slices comes before, and is not included. A very short replay predicts
+nothing, because most of its time is the start of Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionCost:
-    """The part of one partition that a replay reads: offsets, and bytes on the broker's disk."""
+    """The part of one partition that a replay reads.
+
+    `records` is a number of offsets, and `bytes` is the size on the broker's disk.
+    """
 
     topic: str
     partition: int
@@ -41,10 +44,11 @@ class PartitionCost:
 class Cost:
     """The cost of a replay.
 
-    `rate` and `ingest` are in records a second: of the last replay, and of arrivals in the last
-    hour. `cores` is the number of cores that a replay may use; 0 if unknown. `seconds` is the time
-    of the replay, with the start of its job; the law of slices before takes `law_seconds` at most.
-    Disk and bytes are in bytes.
+    `disk_needed` and `disk_free` are in bytes. `rate` is the speed of the last replay, and `ingest`
+    is the rate of arrivals in the last hour, both in records a second. `seconds` is the estimated
+    time of the replay, including the start of its job. The test of the law of slices takes at most
+    `law_seconds` before that. `cores` is the number of cores that the replay may use, or 0 if
+    unknown.
     """
 
     partitions: tuple[PartitionCost, ...]
@@ -58,18 +62,21 @@ class Cost:
 
     @property
     def records(self) -> int:
-        """The number of offsets to read: compaction and transactions leave holes."""
+        """Returns the number of offsets to read.
+
+        There may be fewer records, because compaction and transactions leave gaps.
+        """
         return sum(each.records for each in self.partitions)
 
     @property
     def bytes(self) -> int | None:
-        """The number of bytes to read, or None if any partition's size is unknown."""
+        """Returns the number of bytes to read, or None if the size of a partition is unknown."""
         known = [each.bytes for each in self.partitions if each.bytes is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
     @property
     def text(self) -> str:
-        """The cost in a line."""
+        """Returns the cost in one line, for display."""
         read = (
             f"{count_of(self.records, 'record')} in "
             f"{count_of(len(self.partitions), 'partition')}, "
@@ -102,9 +109,9 @@ def cost_of(
     cores: int = 0,
     law_seconds: float = 0.0,
 ) -> Cost:
-    """Returns the cost of reading these topics from `origin` to the end.
+    """Returns the cost of a replay of these topics, from `origin` to the end of the log.
 
-    The size of build `serving` is taken for the size of the new build.
+    The disk space is estimated from the size of the build `serving`.
     """
     names = frozenset(topics)
     partitions = tuple(
@@ -144,9 +151,10 @@ def cost_of(
 def last_replays(
     records: Iterable[JournalRecord], origin_of: Callable[[str], Offsets | None]
 ) -> Mapping[str, Replayed]:
-    """Returns the last replay of each pipeline that caught up.
+    """Returns, for each pipeline, its last replay that caught up.
 
-    `origin_of` returns the offsets where a build began to read.
+    `origin_of` returns the offsets at which a build began to read. Branches and overlays are
+    ignored.
     """
     staged: dict[int, JournalRecord] = {}
     found: dict[str, Replayed] = {}

@@ -1,9 +1,9 @@
-"""The pipelines as the project's files declare them, with everything that files alone show.
+"""The pipelines that the project's files declare, with everything that the files alone show.
 
-No broker is asked. Spark describes a function once per rows version, in a child process. No JVM is
-needed for a function that was described before, nor for a pipeline whose tables are all of topics.
-engine/children/describe.py runs the function on empty frames in a session of its own. The answer is
-kept under `cache/describe/<rows version>.json`.
+No broker is asked. Spark describes the function of a pipeline once per rows version, in a child
+process. No JVM is needed if the function was described before, or if all tables of the pipeline are
+made from topics without a function. engine/children/describe.py runs the function on empty frames
+in a separate session. The result is kept in `cache/describe/<rows version>.json`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _SQL_MEMORY = 2 << 30
 
 
 class DeclaredProject(NamedTuple):
-    """The pipelines of a project as declared.
+    """The declared pipelines of a project.
 
-    `names` are the names of all pipelines, `found` the described pipelines and the errors, and
-    `unloadable` the errors of the files that cannot be loaded, by path.
+    `names` has the names of all pipelines. `found` has each pipeline that was described, or its
+    error. `unloadable` has the errors of the files that cannot be loaded, by path.
     """
 
     names: frozenset[str]
@@ -61,12 +61,13 @@ def describe_declared_pipelines(
     *,
     show: Callable[[str], None] = lambda _step: None,
 ) -> DeclaredProject:
-    """Returns the names of all pipelines, and each of `only` (empty: of all) as declared.
+    """Returns the names of all pipelines, and the declarations of the pipelines in `only`.
 
-    A refused pipeline has an error in place of a declaration, which has all mistakes that were
-    found. Without `only`, files that cannot be loaded are refused, too, by path. If `only` names a
-    pipeline that no loaded file declares, the error of the first unloadable file is raised. `show`
-    is called with each slow step as the step begins.
+    An empty `only` means all pipelines. A pipeline with mistakes has an error instead of a
+    declaration; the error has all mistakes that were found. Without `only`, there is also an error
+    for each file that cannot be loaded, by path. If `only` names a pipeline that no loaded file
+    declares, the error of the first unloadable file is raised. `show` is called at the beginning of
+    each slow step with its description.
     """
     show("reads the project's files")
     project = load_files(settings.project)
@@ -129,9 +130,9 @@ def describe_declared_pipelines(
 
 
 def _by_topic(pipeline: Pipeline, output: Outputs) -> Lineage:
-    """Returns the lineage of a function's columns, with the topics of the parameters.
+    """Returns the sources of a function's columns, with topics instead of the parameters.
 
-    The topics of a pattern have the same fields, and are named by the pattern.
+    The topics of a pattern have the same fields, so the pattern stands for all of them.
     """
     topics = {
         parameter: dict.fromkeys(each.of_pattern or each.name for each in bound)
@@ -149,7 +150,7 @@ def _by_topic(pipeline: Pipeline, output: Outputs) -> Lineage:
 
 
 def _with_doubts(error: DeclarationError, doubts: tuple[Finding, ...]) -> DeclarationError:
-    """Returns the error of a pipeline, with the lint's findings in the code as further mistakes."""
+    """Returns the error of a pipeline, with the lint's findings in its code as further mistakes."""
     found = (DeclarationError(each.message, hint=each.hint) for each in doubts)
     return joined_error((error, *found)) or error
 
@@ -157,11 +158,11 @@ def _with_doubts(error: DeclarationError, doubts: tuple[Finding, ...]) -> Declar
 def _born_tables(
     pipeline: Pipeline, output: Outputs
 ) -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
-    """Returns the tables of a pipeline, with its maintained views, and the ways of these views.
+    """Returns the tables and maintained views of a pipeline, and the ways of these views.
 
     Raises DeclarationError, with the line, for views, checks and outlets that do not fit the
-    tables. The pipeline's queries are run over tables without rows. A query may take forever, so
-    the queries run within limits of time and memory, in a separate process.
+    tables. The pipeline's queries are run over tables without rows. A query may never end, so the
+    queries run in a separate process with limits on time and memory.
     """
     tables = table_births(pipeline, output.tables)
     if not (
@@ -191,14 +192,14 @@ def _born_tables(
 
 
 def _raise_all(mistakes: Iterable[DeclarationError]) -> None:
-    """Raises the first mistake, with the others, if there is any."""
+    """Raises one error with all mistakes, if there are any."""
     error = joined_error(mistakes)
     if error is not None:
         raise error
 
 
 def code_doubts(pipeline: Pipeline, place: PipelinePlace, find: Find) -> tuple[Finding, ...]:
-    """Returns the lint's findings in the code that the function and its steps reach, each once."""
+    """Returns the lint's findings in the code that the function and its steps use, each once."""
     return tuple(
         dict.fromkeys(
             found
@@ -213,7 +214,9 @@ def _refused_views(
 ) -> Iterator[DeclarationError]:
     """Yields an error for each view that does not follow from the pipeline's tables alone.
 
-    Maintained views are run over no rows next, together with the views that they read.
+    For example, the view reads a file, or calls a function that gives another value each time. Does
+    nothing if no view is maintained. Maintained views are run next over tables without rows,
+    together with the views that they read.
     """
     if not any(view.is_maintained for view in pipeline.views):
         return
@@ -230,9 +233,9 @@ def _refused_views(
 def _unreadable_sql(
     pipeline: Pipeline, tables: tuple[TableBirth, ...]
 ) -> Iterator[DeclarationError]:
-    """Yields an error, with the line, for each view and check that cannot be read.
+    """Yields an error, with the line, for each view and check that DuckDB cannot read.
 
-    Otherwise a whole replay would end with that error.
+    Otherwise this error would only appear at the end of a whole replay.
     """
     if not (pipeline.views or any(table.checks for table in pipeline.tables)):
         return
@@ -266,7 +269,7 @@ def _unfit_outlets(
 ) -> Iterator[DeclarationError]:
     """Yields an error for each sink or alert that does not fit its table.
 
-    Columns, the condition, and a format without a place for the table's values may not fit.
+    Its columns, its condition or its format may not fit.
     """
     if not (outlets := _outlets_to_fit(pipeline)):
         return
@@ -293,10 +296,10 @@ _SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """A function's output: table -> column -> type, in the function's order.
+    """The output of a function: for each table, the type of each column, in the function's order.
 
     `changing` has Spark's names of the expressions that give another value each time. `lineage` has
-    the fields behind each column, as (parameter of the function, field).
+    the fields from which each column is computed, as (parameter of the function, field).
     """
 
     tables: Mapping[str, Mapping[str, Type]]
@@ -306,7 +309,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class PipelineToDescribe:
-    """A pipeline to describe: its module, and the rows version under which the answer is kept."""
+    """A pipeline to describe: its module, and the rows version under which the result is kept."""
 
     pipeline: Pipeline
     module: str
@@ -320,11 +323,12 @@ def describe_functions(
     wanted: Mapping[str, PipelineToDescribe],
     show: Callable[[str], None] = lambda _step: None,
 ) -> Mapping[str, Outputs | DeclarationError]:
-    """Returns each pipeline's outputs in the project's `folder`, or why the pipeline is refused.
+    """Returns the outputs of each pipeline's function, or the error that refuses the pipeline.
 
-    The outputs are taken from the cache if the rows version was described before. A
-    DeclarationError names the user's line: the function fails, is not row-local, or does not return
-    all columns that the tables need. `show` is called with each slow step as the step begins.
+    `folder` is the folder of the project's files. The outputs come from the cache if the rows
+    version was described before. A DeclarationError names the user's line: the function fails, is
+    not row-local, or does not return all columns that the tables need. `show` is called at the
+    beginning of each slow step with its description.
     """
     found: dict[str, Outputs | DeclarationError] = {}
     for name, described in wanted.items():

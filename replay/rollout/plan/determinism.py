@@ -33,7 +33,7 @@ _IN_CODE = "write it into the code, or produce it to a topic: a build's snapshot
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A reason why code is doubtful, and how to write the code otherwise."""
+    """A reason why code may give other rows, and a hint how to write the code instead."""
 
     why: str
     hint: str
@@ -247,7 +247,11 @@ METHODS: Mapping[str, Doubt] = {"read_text": FILES, "read_bytes": FILES}
 
 
 def _doubt_of(full: str, arguments: int | None) -> Doubt | None:
-    """Returns the doubt about a full name, called with `arguments` arguments (None: not called)."""
+    """Returns the doubt about a name, or None if the name is harmless.
+
+    `full` is the dotted name with its module. `arguments` is the number of arguments with which it
+    is called, or None if it is not called.
+    """
     begins, _, builtin = full.partition(".")
     if begins == "builtins":
         # A function that is passed on as a value may be called, too.
@@ -280,9 +284,10 @@ _TAKES_SQL = frozenset({"expr", "selectExpr", "sql", "where", "filter"})
 
 
 def find_doubts(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
-    """Returns findings of code that may give other rows in a replay, by file and line.
+    """Returns a finding for each place in code that may give other rows in a replay.
 
-    The lint searches all code that `attribute` of `module` reaches.
+    The findings are sorted by file and line. The lint searches all code that `attribute` of
+    `module` reaches.
     """
     found: dict[tuple[str, int, str], Finding] = {}
     for scanned, statements in reached_statements(module, attribute, find):
@@ -303,10 +308,10 @@ def find_doubts(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
 def spark_findings(
     changing: Iterable[str], found: Iterable[Finding], line: str
 ) -> Iterator[Finding]:
-    """Yields findings of Spark in a function's plan that the lint has not found in the code.
+    """Yields the findings from Spark's plan of a function that the lint has not found in the code.
 
-    `changing` are Spark's kinds of expressions that give another value each time. `line` is the
-    function's file and line.
+    `changing` has Spark's names of the expressions that give another value each time. `found` are
+    the lint's findings. `line` is the function's file and line.
     """
     known = set(map(_as_spark, found))
     for kind in changing:
@@ -319,7 +324,7 @@ def spark_findings(
 
 
 def _as_spark(found: Finding) -> str:
-    """Returns Spark's name, in lower case, of a Spark function in a finding; else ""."""
+    """Returns Spark's lower-case name of the Spark function in a finding, or "" without one."""
     # Only the middle of the message names the function; Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
     if not (what.startswith(f"{SPARK}.") or what.endswith(_AS_SQL)):
@@ -372,7 +377,10 @@ def _doubts_used(
 def _used_nodes(
     node: ast.AST, arguments: int | None = None
 ) -> Iterator[tuple[ast.AST, int | None]]:
-    """Yields all nodes, a dotted name as a single node, with the number of arguments of a call."""
+    """Yields all nodes of a syntax tree, each with the number of arguments if it is called.
+
+    A dotted name is a single node. The number is None for a node that is not called.
+    """
     yield node, arguments
     if expression_root(node) is not None:
         return
@@ -385,7 +393,7 @@ def _used_nodes(
 
 
 class _Names:
-    """The meanings of the names in a statement."""
+    """The objects outside the project to which the names in a statement may refer."""
 
     def __init__(self, scanned: ScannedModule, statement: Statement, find: Find) -> None:
         self._scanned = scanned
@@ -398,7 +406,7 @@ class _Names:
                     self._inside.setdefault(alias, []).append(str(imported))
 
     def full_names(self, node: ast.AST) -> Iterator[str]:
-        """Yields the full names outside the project that a dotted expression may mean."""
+        """Yields the full names, outside the project, to which a dotted expression may refer."""
         found = expression_root(node)
         if found is None:
             return
@@ -422,7 +430,7 @@ class _Names:
 
 
 def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields imports by a name given as text: `import_module("random")`."""
+    """Yields the doubtful modules that a call imports by name, as in `import_module("random")`."""
     called = {full.removeprefix("builtins.") for full in names.full_names(call.func)}
     if (
         called & _IMPORTS_BY_NAME
@@ -436,7 +444,7 @@ def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields doubtful words in texts that are arguments of calls that take SQL."""
+    """Yields the doubtful words in the text arguments of a call that takes SQL."""
     name = (
         call.func.attr
         if isinstance(call.func, ast.Attribute)
@@ -452,9 +460,9 @@ def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields doubtful words in a text, with line numbers.
+    """Yields the doubtful words in a text, with their line numbers.
 
-    Quoted text and comments of SQL are blanked out first.
+    Quoted text and comments of SQL are ignored.
     """
     if not isinstance(constant.value, str):
         return

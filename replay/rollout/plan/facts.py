@@ -1,6 +1,6 @@
-"""The facts of a plan: project, journal, log, disk and earlier replays. Pure.
+"""The facts on which a plan is based: project, journal, log, disk and earlier replays. Pure.
 
-A fact that could not be obtained is absent, and a plan calls the fact unknown. observe.py gathers
+A fact that could not be obtained is absent, and the plan reports it as unknown. observe.py gathers
 all facts.
 """
 
@@ -25,11 +25,11 @@ from kappa.tables.archive import ArchiveMark
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A pipeline as declared now: the version, the tables, and the files of the code.
+    """A pipeline as declared now: its version, its tables, and the files of its code.
 
-    `doubtful` are the lint's findings in the code (determinism.py). `ways` says how each maintained
-    view is kept (kappa/tables/views/ways.py). `lineage` has the fields of topics from which the
-    function computes the columns of its tables.
+    `doubtful` are the lint's findings in the code (determinism.py). `ways` describes the way of
+    each maintained view (kappa/tables/views/ways.py). `lineage` has the fields of topics from which
+    the function computes the columns of its tables.
     """
 
     pipeline: Pipeline
@@ -44,7 +44,7 @@ class Declared:
 
     @property
     def rows_version(self) -> str:
-        """Returns the part of the version that decides rows."""
+        """Returns the fingerprint of the part of the version that decides the rows."""
         return declared_rows_version(self.pipeline, self.parts)
 
 
@@ -53,9 +53,10 @@ class Declared:
 # new build serves the tables of the live build, or, if the live build is an overlay, of the build
 # below.
 def has_its_rows(declared: Declared, born: Birth) -> bool:
-    """Returns True if a declared pipeline has the rows of a build, so that no replay is needed.
+    """Returns True if a declared pipeline has the same rows as a build.
 
-    A replay is needed if libraries have made other columns of the same code since the birth.
+    Then no replay is needed. A replay is needed if the same code gives other columns, because
+    libraries changed since the birth.
     """
     return declared.rows_version == born_rows_version(born) and _served_columns(
         declared.tables
@@ -71,15 +72,15 @@ def _served_columns(tables: Iterable[TableBirth]) -> dict[str, tuple[tuple[str, 
 class LogFacts:
     """The broker's facts about the declared topics that exist.
 
-    For topics of sinks only `partitions` and `configs` are known. `others` are sinks' topics with
-    records that no sink of this root has sent.
+    For topics of sinks, only `partitions` and `configs` are known. `others` are the topics of sinks
+    that have records, although no sink of this root has sent any.
 
-    `beginning` is the beginning of the log that topics and their archives form together. `archived`
-    are the marks of these archives. `topics_beginning` is where the broker's topics begin.
-    `hour_ago` is where each partition ended an hour ago. `configs` are the settings in force.
-    `bytes` is the size of a partition on the broker's disk. `waiting` are the topics that match a
-    pattern and have not joined. `replicas` is the smallest number of the cluster's `brokers` that
-    keep a partition.
+    `beginning` has the first offsets of the log that topics and their archives form together.
+    `archived` are the marks of these archives. `topics_beginning` has the first offsets of the
+    broker's topics alone. `hour_ago` has the end of each partition an hour ago. `configs` are the
+    settings in force. `bytes` is the size of each partition on the broker's disk. `waiting` has,
+    for each pattern, the topics that match it and have not joined it. `brokers` is the number of
+    brokers in the cluster. `replicas` is, for each topic, the number of replicas of its partitions.
     """
 
     ids: Mapping[str, str]
@@ -99,7 +100,11 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The last replay of a pipeline that caught up: offsets, and seconds since staging."""
+    """The last replay of a pipeline that caught up.
+
+    `records` is the number of offsets, and `seconds` is the time from its staging until it caught
+    up.
+    """
 
     records: int
     seconds: float
@@ -107,9 +112,10 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
-    """The free space of the root's disk, and bytes and offsets of each serving build.
+    """The free space on the root's disk, and the size and folded offsets of each serving build.
 
-    `free` is None if the root is in a bucket, which is never full.
+    `free` is in bytes, or None if the root is in a bucket, which is never full. `builds` has
+    (bytes, folded offsets) by build.
     """
 
     free: int | None
@@ -118,19 +124,22 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All facts of a plan. `names` are all declared pipelines, `declared` the described pipelines.
+    """All facts on which a plan is based.
 
+    `names` are the names of all declared pipelines, and `declared` has the described pipelines.
     `refused` has the errors of pipelines that the project's files refuse, and of files, by path.
-    `unloadable` has the errors of the files that cannot be loaded, also where some pipelines of
-    other files are described.
-    `snapshots` are the files of serving builds, `replays` the last replay of each pipeline,
-    `libraries` the installed packages. `samples` are samples of the topics to be replayed; of a
-    sample, at most the share `max_unreadable` may be rejected. `rejected` is the number of records
-    that each serving build has rejected. `shown` are a build's frontiers that still exist, the
-    newest last. `rows` is the number of served rows that a sink's topic would have. `subjects` are
-    the pinned subjects, each with the pinned and the newest version; None if the registry has not
-    answered. `cores` is the number of cores that a replay may use; 0 if unknown. `law_seconds` is
-    the most that the law of slices takes before a replay.
+    `unloadable` has the errors of the files that cannot be loaded, even if pipelines of other files
+    are described.
+
+    `snapshots` are the code files of serving builds, `replays` has the last replay of each
+    pipeline, and `libraries` are the installed packages. `samples` are samples of the topics to be
+    replayed. At most the share `max_unreadable` of a sample may be rejected. `rejected` is the
+    number of records that each serving build has rejected. `shown` has the frontiers of a build
+    that still exist, the newest last. `rows` is the number of served rows that the topic of a new
+    sink would have. `subjects` has the pinned version and the newest version of each pinned
+    subject; the newest is None if the registry has not answered. `cores` is the number of cores
+    that a replay may use, or 0 if unknown. `law_seconds` is the longest time that the test of the
+    law of slices takes before a replay.
     """
 
     names: frozenset[str]

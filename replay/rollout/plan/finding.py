@@ -13,10 +13,11 @@ BREAKING = "breaking"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding that blocks a step, or (not `refuses`) should be known before the step.
+    """A finding of a plan.
 
-    `name` lets the finding through: `--accept-gap`, `--allow-breaking`, or `--allow NAME=REASON`. A
-    finding with no name cannot be let through.
+    If `refuses` is True, the finding blocks a step; otherwise the operator should know it before
+    the step. `name` is what the operator uses to let the finding through: by `--accept-gap`,
+    `--allow-breaking`, or `--allow NAME=REASON`. A finding without a name cannot be let through.
     """
 
     message: str
@@ -27,10 +28,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """The operator's allowances: a lost beginning, breaking changes, and findings by name.
+    """The operator's allowances for a gap in the log, for breaking changes, and by name.
 
-    `allowed` maps names to reasons. `before` are findings that were let through and recorded
-    earlier: exactly the recorded findings, and no other finding of the same name.
+    `allowed` maps names of findings to reasons. `before` has the findings that were let through and
+    recorded earlier; exactly these texts are allowed, and no other finding of the same name.
     """
 
     gap: bool = False
@@ -39,7 +40,10 @@ class Allowances:
     before: tuple[str, ...] = ()
 
     def lets_through(self, finding: Finding) -> str | None:
-        """Returns the text to record of a finding that is let through, with the reason, or None."""
+        """Returns the text to record if these allowances let a finding through, or None if not.
+
+        The text contains the operator's reason.
+        """
         reason = self.allowed.get(finding.name) if finding.name else None
         flagged = (finding.name == GAP and self.gap) or (finding.name == BREAKING and self.breaking)
         # A finding in code begins with its name, which is its line.
@@ -61,7 +65,7 @@ class Allowances:
 
 
 def parse_allowances(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Allowances:
-    """Returns the allowances of the flags.
+    """Returns the allowances that the command's flags give.
 
     Raises UsageError if an `--allow` has no name or no reason.
     """
@@ -78,7 +82,7 @@ def parse_allowances(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Allo
 
 
 def allowing_flag(finding: Finding) -> str:
-    """Returns the flag to type to let a finding through."""
+    """Returns the command-line flag that lets a finding through."""
     return {GAP: "--accept-gap", BREAKING: "--allow-breaking"}.get(
         finding.name, f"--allow '{finding.name}=REASON'"
     )

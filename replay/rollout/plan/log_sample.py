@@ -1,8 +1,8 @@
-"""Samples of a log, and whether the sampled records can be read as declared now.
+"""Samples of a log, and a check that the sampled records can be read as declared now.
 
-A sample has records of each partition's beginning, middle and end. Samples decide nothing about a
-row. Samples are small, since a plan is waiting, and everything that cannot be read in time is
-unknown. replay/rollout/law.py tries the law of slices on samples, too.
+A sample has records from the beginning, the middle and the end of each partition. Samples decide
+nothing about a row. They are small, because the operator waits for the plan. Records that cannot be
+read in time are reported as unknown. replay/rollout/law.py tests the law of slices on samples, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FEW = 5
 
 
 class SamplePlace(StrEnum):
-    """The place in a partition where a record was taken."""
+    """The place in a partition from which a record was taken."""
 
     BEGINNING = "beginning"
     MIDDLE = "middle"
@@ -42,7 +42,7 @@ class SamplePlace(StrEnum):
 
 
 class SampledLog(Protocol):
-    """The part of the broker's client that a sample needs."""
+    """The part of the Kafka client that a sample needs."""
 
     def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 
@@ -54,9 +54,10 @@ class SampledLog(Protocol):
 def sample_records(
     log: SampledLog, begin: Offsets, end: Offsets, at_most: int
 ) -> Iterator[tuple[SamplePlace, Record]]:
-    """Yields about `at_most` records between two vectors, in order of offsets per partition.
+    """Yields about `at_most` records between `begin` and `end`, with the place of each.
 
-    If compaction or transactions have left a place empty, the records after the hole are taken.
+    Within each partition the records are in order of offsets. If compaction or transactions have
+    left a place empty, the records after the gap are taken.
     """
     found = list(sample_ranges(begin, end, at_most))
     for where, (start, stop), upto in zip(
@@ -78,9 +79,9 @@ def sample_records(
 
 
 def sample_ranges(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
-    """Yields three ranges, in order, with about `at_most` offsets together. Pure.
+    """Yields three ranges, in order, which have about `at_most` offsets together. Pure.
 
-    The ranges are the first offsets of all partitions, some in the middle, and the last.
+    The ranges have the first offsets of all partitions, some offsets in the middle, and the last.
     """
     parts = [
         (topic, partition, begin.at(topic, partition), stop)
@@ -101,7 +102,7 @@ def sample_ranges(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Records of a sample that would be rejected for a reason: the count, and an example."""
+    """Records of a sample that would be rejected for the same reason, and an example."""
 
     reason: str
     count: int
@@ -114,9 +115,9 @@ class Unreadable:
 class TopicSample:
     """The sample of a topic.
 
-    `read` and `rejected` count records by place. `partitions` counts the sampled partitions, and
-    `of_partitions` the partitions that have records. `unknown` says why nothing, or not everything,
-    could be sampled.
+    `read` and `rejected` count the records by place. `partitions` is the number of sampled
+    partitions, and `of_partitions` is the number of partitions that have records. `unknown` is the
+    reason why nothing, or not everything, could be sampled.
     """
 
     topic: str
@@ -129,7 +130,7 @@ class TopicSample:
 
     @property
     def text(self) -> str:
-        """The sample's size and readable share, in a line."""
+        """Describes the sample in one line: its size, and how many of its records can be read."""
         read, rejected = sum(self.read.values()), sum(self.rejected.values())
         where = (
             "1 partition"
@@ -154,8 +155,8 @@ def read_samples(
 ) -> Mapping[str, TopicSample]:
     """Reads some records at the beginning, middle and end of each partition of each topic.
 
-    Empty topics are left out. The reading ends after some seconds, whatever the log does:
-    everything that is not read by then is unknown.
+    Empty topics are omitted. The reading always stops after five seconds. Records that are not read
+    by then are reported as unknown.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     samples = (_sample_of(log, topic, begin, end, at_each_place, deadline) for topic in topics)
@@ -195,11 +196,11 @@ def _sample_of(
 def unreadable_findings(
     found: TopicSample, *, most: float, is_read_as_before: bool
 ) -> Iterator[Finding]:
-    """Yields a refusal if too much of a sample would be rejected, or a warning if anything would.
+    """Yields a finding if records of a sample would be rejected: a refusal if they are too many.
 
-    Too much is more than the share `most` of the sample, or of a place in the sample. If the
-    serving build reads the topic by the same declaration, that build has rejected the same records.
-    In that case nothing is refused.
+    They are too many if their share is above `most`, in the whole sample or at one place.
+    `is_read_as_before` is True if the serving build reads the topic by the same declaration. Then
+    that build has rejected the same records, and the finding does not refuse.
     """
     if not found.unreadable:
         return
@@ -240,7 +241,7 @@ def unreadable_findings(
 
 
 class _SampleBuilder:
-    """A topic's sample that is being made."""
+    """A builder for the sample of a topic."""
 
     def __init__(self, topic: Topic, deadline: float) -> None:
         self._topic = topic
@@ -255,7 +256,7 @@ class _SampleBuilder:
         self.unknown = ""
 
     def take(self, where: SamplePlace, record: Record) -> None:
-        """Tries to read a record by the declaration."""
+        """Reads a record as the topic is declared, and counts it."""
         self._read[where] += 1
         self._partitions.add(record.partition)
         self._bytes += len(record.key or b"") + len(record.value or b"")
@@ -267,7 +268,7 @@ class _SampleBuilder:
             self._examples.setdefault(verdict.reason, (record, verdict.detail))
 
     def has_enough(self) -> bool:
-        """Returns whether no more should be read; the reason is noted."""
+        """Returns True if no more records should be read, and notes the reason in `unknown`."""
         if self._bytes > _MOST_BYTES:
             self.unknown = "the records are large"
         elif time.monotonic() > self._deadline:
@@ -275,7 +276,7 @@ class _SampleBuilder:
         return bool(self.unknown)
 
     def sample(self, of_partitions: int) -> TopicSample:
-        """Returns the sample so far."""
+        """Returns the sample of the records so far. `of_partitions` is the number with records."""
         unreadable = tuple(
             Unreadable(
                 reason,

@@ -1,4 +1,4 @@
-"""Makes a plan: the declared pipelines compared with the builds that serve. Pure.
+"""The making of a plan: declared pipelines are compared with the builds that serve. Pure.
 
 observe.py gathers the facts; preflight.py finds reasons to refuse a step.
 """
@@ -41,12 +41,12 @@ def make_plan(
     accepting: Allowances | None = None,
     branching: Branching | None = None,
 ) -> Plan:
-    """Returns the plan for all pipelines, or for `only` some.
+    """Returns the plan for all pipelines, or for the pipelines in `only`.
 
-    `again` makes a new build whatever the version (`kappa replay PIPELINE`). `branching` makes a
-    new build on the state of the serving build (`kappa branch PIPELINE`). `accepting` are the
-    user's allowances. Raises UsageError if `only` names no pipeline of the project, or if the
-    branch cannot be made.
+    With `again`, a new build is made even if the version has not changed (`kappa replay PIPELINE`).
+    With `branching`, a new build is made from the state of the serving build (`kappa branch
+    PIPELINE`). `accepting` are the operator's allowances. Raises UsageError if a name in `only` is
+    not a pipeline of the project, or if the branch cannot be made.
     """
     refuse_unknown(only, observed.names)
     accepting = accepting or Allowances()
@@ -104,7 +104,10 @@ def make_plan(
 
 
 def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
-    """Raises UsageError, with the nearest name, if a name is not a pipeline of the project."""
+    """Raises UsageError if a name is not a pipeline of the project.
+
+    The hint has the most similar name.
+    """
     for name in only:
         if name in names:
             continue
@@ -149,7 +152,10 @@ def _plan_step(observed: Observed, declared: Declared, *, again: bool) -> PlanSt
 def _unreplayed_step(
     observed: Observed, declared: Declared, born: Birth, after: Birth, change: Change
 ) -> PlanStep:
-    """Returns a step that folds nothing: build `after`, or an overlay on its tables, will serve."""
+    """Returns a step without a replay.
+
+    The build `after` will serve, or an overlay on its tables.
+    """
     return PlanStep(
         born.pipeline,
         change,
@@ -310,7 +316,7 @@ def _code_diffs(observed: Observed, born: Birth, declared: Declared) -> tuple[Pa
 
 
 def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """Returns a note of the records that the serving build has rejected, if any."""
+    """Returns a note about the records that the serving build has rejected, if there are any."""
     rejected = observed.rejected.get(born.build, 0)
     if not rejected:
         return ()
@@ -322,7 +328,7 @@ def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _view_notes(declared: Declared) -> Iterator[str]:
-    """Yields the way in which each maintained view is kept at each slice, and the reason."""
+    """Yields a note for each maintained view: the way in which slices keep it, and the reason."""
     for view, way in declared.ways.items():
         yield f"view {view} is kept {way}"
 
@@ -330,7 +336,10 @@ def _view_notes(declared: Declared) -> Iterator[str]:
 def _archive_notes(
     log: LogFacts, topics: Iterable[Topic | TopicBirth], origin: Offsets
 ) -> Iterator[str]:
-    """Yields the ranges of offsets that come from archives: archive and topic are one log."""
+    """Yields a note for each archive: the offsets that a replay reads from it.
+
+    The archive and its topic count as one log.
+    """
     names = {topic.name for topic in topics}
     for mark in log.archived:
         parts = {
@@ -356,7 +365,10 @@ def _archive_notes(
 
 
 def _subject_notes(observed: Observed) -> Iterator[str]:
-    """Yields the pinned subjects with a newer version in the schema registry."""
+    """Yields a note for each pinned subject with a newer version in the schema registry.
+
+    There is also a note if the newest version is unknown.
+    """
     for subject, (pinned, newest) in sorted(observed.subjects.items()):
         if newest is None:
             yield f"subject {subject} is pinned at version {pinned}, and its newest one is unknown"
@@ -368,7 +380,7 @@ def _subject_notes(observed: Observed) -> Iterator[str]:
 
 
 def _joining_notes(observed: Observed) -> Iterator[str]:
-    """Yields topics that match a pattern and have not joined: nothing reads these topics."""
+    """Yields a note for each topic that matches a pattern but has not joined it, so is not read."""
     for pattern, names in sorted(observed.log.waiting.items()):
         for name in names:
             yield (
@@ -378,7 +390,7 @@ def _joining_notes(observed: Observed) -> Iterator[str]:
 
 
 def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """Returns a note of the libraries whose versions differ from a birth's, if any."""
+    """Returns a note about the libraries that changed since a build's birth, if any."""
     changed = changed_libraries(born.libraries, observed.libraries)
     if not changed:
         return ()
@@ -390,7 +402,7 @@ def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """Returns notes on a build that serves, or will serve again, without a replay."""
+    """Returns notes about a build that will serve without a replay."""
     return (
         *([] if born.base is None else [f"build {born.build} is {born.base}"]),
         *_library_notes(observed, born),
@@ -398,7 +410,7 @@ def _kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _with_outlet_notes(observed: Observed, step: PlanStep) -> PlanStep:
-    """Returns a step with notes on sinks and alerts, if the step acts."""
+    """Returns the step with notes about its sinks and alerts, if a deploy acts on its pipeline."""
     if not step.acts:
         return step
     born = None if step.serving is None else observed.births[step.serving]
@@ -439,7 +451,7 @@ def _alert_notes(declared: Declared, born: Birth | None) -> Iterator[str]:
 
 
 def _sink_reader_notes(observed: Observed, declared: Declared) -> Iterator[str]:
-    """Yields the pipelines that read the topics of a pipeline's sinks."""
+    """Yields a note for each sink whose topic other pipelines read."""
     uses = topic_uses(observed)
     for sink in declared.pipeline.sinks:
         readers = sorted(name for name, use in uses.items() if sink.name in use.reads)

@@ -1,6 +1,8 @@
-"""Gathers the facts of a plan: project, journal, log and disk; changes only caches.
+"""The gathering of a plan's facts from project, journal, log and disk.
 
-A fact that cannot be obtained is left empty. An unreachable broker is an error, since no plan can
+It changes only caches.
+
+A fact that cannot be obtained is left empty. An unreachable broker is an error, because no plan can
 be made without the log.
 """
 
@@ -137,7 +139,11 @@ def _replay_cores(settings: Settings) -> int:
 
 
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
-    """Returns whether a deploy would replay: no kept build has this version, or the same rows."""
+    """Returns True if a deploy would replay a pipeline.
+
+    It does not replay if a serving or idle build has this version, or if the serving build has the
+    same rows.
+    """
     serving, idle = (
         None if build is None else births[build]
         for build in (state.serving.get(name), state.idle.get(name))
@@ -206,7 +212,7 @@ def _waiting_topics(
 
 
 def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:
-    """Raises AclMissing if a missing topic exists, but this client may not see the topic."""
+    """Raises AclMissing if a topic seems to be missing only because this client may not see it."""
     for pipeline in wanted.values():
         for topic in pipeline.topics:
             if topic.name not in there:
@@ -261,7 +267,7 @@ def _bytes_of(store: Store, build: str) -> int:
 
 
 def _has_others(store: Store, log: Log, topic: str) -> bool:
-    """Returns True if a topic has records although no sink of this root ever sent a record."""
+    """Returns True if a topic has records, although no sink of this root has ever sent one."""
     known = read_sink_state(store, topic)
     return (known is None or not known.written) and log.end([topic]) != log.beginning([topic])
 
@@ -288,9 +294,10 @@ def _build_origin(store: Store, build: str) -> Offsets | None:
 def pinned_subjects(
     settings: RegistrySettings, pipelines: Iterable[Pipeline]
 ) -> Mapping[str, tuple[int, int | None]]:
-    """Returns the pinned and the newest version of each subject that pipelines read by.
+    """Returns the pinned and the newest version of each subject that the pipelines read with.
 
-    The newest version is None if the registry does not answer. Returns nothing without a registry.
+    The newest version is None if the registry does not answer. Returns nothing if the project has
+    no registry.
     """
     pins = {
         pin.subject: pin.version

@@ -1,6 +1,6 @@
-"""A plan: the action of a deploy for each pipeline, and the refusals. Values. Pure.
+"""A plan: what a deploy does for each pipeline, and the refusals. Only values. Pure.
 
-make_plan.py makes plans, `kappa plan` prints the steps, and stage.py takes the same steps.
+make_plan.py makes plans. `kappa plan` prints the steps, and stage.py takes the same steps.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _REPLAYED = frozenset({Change.NEW, Change.CHANGED, Change.AGAIN})
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reason why a step cannot be taken; `conflict` if another rollout is in the way for now.
+    """A reason why a step cannot be taken.
 
-    `name` lets the refusal through (finding.py), or is "" if nothing does. `in_files` means that
-    the project's files, or one file, caused the refusal, and there is no step.
+    `conflict` is True if another rollout is in the way for now. `name` is what the operator uses to
+    let the refusal through (finding.py), or "" if that is impossible. `in_files` is True if the
+    project's files caused the refusal; then there is no step.
     """
 
     pipeline: str
@@ -56,12 +57,13 @@ class Refusal:
 class PlanStep:
     """The part of a deploy that concerns one pipeline.
 
-    `build` is the kept build that will serve again, or else the build that serves now. A new build
-    is made of `declared`, `topics` and `origin`; `branch` is the beginning of a branch. `live` is
-    the birth of the serving build whose tables an overlay will serve. `diffs` are changes of code
-    and declarations, `readers` changes for readers, `events` changes of the fields of old events.
-    `cost` is the cost of the replay, `samples` are the samples of the topics. `warnings` and
-    `notes` should be known before the step; `accepted` are findings that were let through.
+    `build` is the kept build that will serve again, or otherwise the build that serves now. A new
+    build is made from `declared`, `topics` and `origin`; `branch` is the beginning of a branch.
+    `live` is the birth certificate of the serving build whose tables an overlay will serve. `diffs`
+    are the changes of code and declarations, `readers` are the changes for readers, and `events`
+    are the changes of the fields of old events. `cost` is the cost of the replay, and `samples` are
+    the samples of the topics. The operator should know `warnings` and `notes` before the step.
+    `accepted` are the findings that were let through.
     """
 
     pipeline: str
@@ -88,22 +90,22 @@ class PlanStep:
 
     @property
     def acts(self) -> bool:
-        """True if a deploy does something for this pipeline."""
+        """Returns True if a deploy changes something for this pipeline."""
         return self.change in _REPLAYED | {Change.KEPT, Change.OVERLAY}
 
     @property
     def replays(self) -> bool:
-        """True if a deploy makes a new build, from the log's beginning."""
+        """Returns True if a deploy makes a new build that folds the log."""
         return self.change in _REPLAYED
 
     @property
     def tables_of(self) -> str | None:
-        """The build whose tables an overlay will serve; None for any other step."""
+        """Returns the build whose tables an overlay will serve, or None for any other step."""
         return None if self.live is None else self.live.folded_by
 
     @property
     def text(self) -> str:
-        """The step in a line."""
+        """Returns the step in one line, for display."""
         underway = (
             f"; rollout {self.rollout.number} of build {self.rollout.build} is {self.rollout.phase}"
             if self.rollout
@@ -147,7 +149,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of a deploy, and the refusals, at record `looked_at` of the journal.
+    """The steps of a deploy, and the refusals, as of the journal's record `looked_at`.
 
     `notes` are about the plan as a whole.
     """
@@ -160,27 +162,28 @@ class Plan:
 
     @property
     def has_changes(self) -> bool:
-        """True if a deploy would do something."""
+        """Returns True if a deploy would change something."""
         return any(step.acts for step in self.steps)
 
     @property
     def is_error(self) -> bool:
-        """True if the plan is a single refusal, which commands report as any other error."""
+        """Returns True if the plan is only one refusal. Commands report it like any other error."""
         return not self.steps and len(self.refusals) == 1
 
     def ensure_possible(self) -> None:
-        """Raises the first refusal.
+        """Raises the error of the first refusal, if there is one.
 
-        The error is Conflict if another rollout is in the way, and DeclarationError for a refusal
-        in files.
+        The error is DeclarationError for a refusal by the project's files, and Conflict if another
+        rollout is in the way.
         """
         for refusal in self.refusals:
             raise _error_of(refusal)(refusal.message, hint=refusal.hint)
 
     def raise_shown_refusal(self) -> None:
-        """Raises like `ensure_possible`, but names only the pipelines: the plan was printed.
+        """Raises an error if the plan has refusals and was printed already.
 
-        The hint names the pipelines that can be deployed without the refused pipelines.
+        The error names only the refused pipelines. The hint names the pipelines that can be
+        deployed without them.
         """
         if not self.refusals:
             return

@@ -1,4 +1,4 @@
-"""A plan for people, as rows, and as the document of `-o json` and saved plans. Pure."""
+"""A plan as text for display, as rows, and as the JSON of `-o json` and saved plans. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kappa.serving.query.render import Listing
 
 
 def plan_text(plan: Plan) -> str:
-    """Returns the plan for people: a line per step, with details below.
+    """Formats the plan for display: a line per step, with details below it.
 
     The details are changes, effects on readers, costs, and refusals.
     """
@@ -37,7 +37,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def plan_listing(plan: Plan) -> Listing:
-    """Returns a row per step."""
+    """Returns the plan as a listing, with one row per step."""
     columns = (
         "pipeline",
         "change",
@@ -69,7 +69,7 @@ def plan_listing(plan: Plan) -> Listing:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """Returns the whole plan for machines: generation, steps, refusals, notes."""
+    """Returns the whole plan as a JSON document: generation, steps, refusals and notes."""
     return {
         "generation": plan.generation,
         "journal": plan.looked_at,

@@ -46,7 +46,7 @@ _IN_SYNC = "min.insync.replicas"
 
 
 def judge_step(step: PlanStep, found: tuple[Finding, ...], accepting: Allowances) -> PlanStep:
-    """Returns the step with warnings, and with the findings that were let through."""
+    """Returns the step with its warnings, and with the findings that were let through."""
     warnings = tuple(finding.message for finding in found if not finding.refuses)
     accepted = tuple(
         let
@@ -59,7 +59,10 @@ def judge_step(step: PlanStep, found: tuple[Finding, ...], accepting: Allowances
 def refusals_of(
     step: PlanStep, found: tuple[Finding, ...], accepting: Allowances, *, again: bool
 ) -> Iterator[Refusal]:
-    """Yields a refusal for each finding that refuses and was not let through."""
+    """Yields a refusal for each finding that refuses and was not let through.
+
+    `again` is True if the operator asked for a replay; it decides which command the hint names.
+    """
     command = (
         f"kappa {'branch' if step.branch is not None else 'replay' if again else 'deploy'} "
         f"{step.pipeline}"
@@ -78,7 +81,7 @@ def refusals_of(
 
 
 def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[Finding]:
-    """Yields all findings that block a step, or should be known before the step."""
+    """Yields all findings that block a step, or that the operator should know before it."""
     declared = observed.declared[step.pipeline]
     if not again:
         yield from _made_anew(observed, step, declared.pipeline)
@@ -111,7 +114,7 @@ def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[
 
 
 def _is_redeclared(topic: str, born: Birth, declared: Declared) -> bool:
-    """Returns whether other records of a topic may be valid now than for a build."""
+    """Returns True if a topic's records may be accepted or rejected otherwise than by a build."""
     return (
         f"topic {topic}" in changed_parts(born.parts, declared.parts) or born.semantics != SEMANTICS
     )
@@ -136,7 +139,7 @@ def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterat
 
 
 def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields refusals by other rollouts, by pauses, and by other pipelines with the same names."""
+    """Yields the refusals because of other rollouts, pauses, or names of other pipelines."""
     if not step.acts:
         return
     name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]
@@ -182,9 +185,9 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
 def preflight_findings(
     pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None
 ) -> Iterator[Finding]:
-    """Yields the log's and disk's findings that block a replay, or should be known before it.
+    """Yields the findings about log, disk and cost that concern a replay.
 
-    `serving` is the build that serves the pipeline now.
+    `serving` is the birth certificate of the build that serves the pipeline now.
     """
     gaps = []
     archived = {mark.topic for mark in log.archived if _keeps_up(mark, log)}
@@ -248,9 +251,9 @@ def preflight_findings(
 
 
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
-    """Returns whether an archive has nearly all of each partition.
+    """Returns True if an archive has nearly all records of each partition.
 
-    In that case, the archive has the records that retention deletes next.
+    Then the archive will have the records that the topic's retention deletes next.
     """
     parts = (
         (end, log.beginning.at(topic, partition), mark.end.get(partition, 0))
@@ -409,7 +412,7 @@ def _parsed_number(text: str | None) -> int | None:
 
 
 def _sink_findings(pipeline: Pipeline, log: LogFacts) -> Iterator[Finding]:
-    """Yields findings on the existing topics of a pipeline's sinks."""
+    """Yields findings about the existing topics of a pipeline's sinks."""
     for sink in pipeline.sinks:
         there = log.partitions.get(sink.name)
         if there is None:
@@ -438,14 +441,15 @@ def _sink_findings(pipeline: Pipeline, log: LogFacts) -> Iterator[Finding]:
 
 
 def _sink_finding_name(sink: Sink) -> str:
-    """Returns the name that lets the finding on a sink's topic through."""
+    """Returns the name by which the operator can let a finding about a sink's topic through."""
     return f"sink:{sink.name}"
 
 
 def least_brokers(up: int, replicas: Iterable[int]) -> int:
-    """Returns the least number of brokers in a cluster, by brokers up and topics' replicas.
+    """Returns the least number of brokers that a cluster can have.
 
-    A broker that is away belongs to the cluster, too.
+    `up` is the number of brokers that are up, and `replicas` has the number of replicas of each
+    topic. A broker that is down belongs to the cluster, too.
     """
     return max(up, *replicas, 0)
 
@@ -453,9 +457,9 @@ def least_brokers(up: int, replicas: Iterable[int]) -> int:
 def replication_findings(
     topic: str, brokers: int, replicas: int, config: Mapping[str, str] | None
 ) -> Iterator[Finding]:
-    """Yields findings on records that the loss of a single broker would lose or refuse.
+    """Yields findings about a topic whose records could be lost or refused if one broker fails.
 
-    Unknown facts give no finding. A cluster of a single broker has no finding.
+    There is no finding if facts are unknown, or if the cluster has a single broker.
     """
     if brokers < 2 or not replicas:
         return
@@ -485,14 +489,17 @@ def replication_findings(
 
 @dataclass(frozen=True, slots=True)
 class TopicUse:
-    """The topics that a pipeline reads, and the topics that its sinks send."""
+    """The topics that a pipeline reads, and the topics to which its sinks send."""
 
     reads: frozenset[str] = frozenset()
     sends: frozenset[str] = frozenset()
 
 
 def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
-    """Returns the topics of each pipeline, as declared; else as the pipeline's builds were born."""
+    """Returns the topics that each pipeline reads and sends to.
+
+    A pipeline that is not declared has the topics of its builds that serve or are in a rollout.
+    """
     state = observed.state
     found = dict[str, TopicUse]()
     for build in (*state.serving.values(), *(each.build for each in state.active_rollouts)):
@@ -506,7 +513,7 @@ def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
 
 
 def declared_uses(declared: Mapping[str, Declared]) -> Mapping[str, TopicUse]:
-    """Returns the topics of each pipeline, as declared."""
+    """Returns the topics that each declared pipeline reads and sends to."""
     return {
         name: TopicUse(
             frozenset(topic.name for topic in each.pipeline.topics),
@@ -517,7 +524,7 @@ def declared_uses(declared: Mapping[str, Declared]) -> Mapping[str, TopicUse]:
 
 
 def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields a refusal if changes that a pipeline sends come back to the pipeline."""
+    """Yields a refusal if the pipeline of a step would read changes that it sends itself."""
     if step.acts:
         hint = "; what serves counts until a deploy of {}"
         yield from refused_circle(step.pipeline, topic_uses(observed), hint)
@@ -528,7 +535,8 @@ def refused_circle(
 ) -> Iterator[Refusal]:
     """Yields a refusal if changes that a pipeline sends come back to the pipeline.
 
-    `more` ends the hint of the refusal, with the last pipeline of the circle in place of {}.
+    `more` is appended to the hint of the refusal; `{}` in it stands for the last pipeline of the
+    circle.
     """
     found = circle_through(pipeline, uses)
     if not found:
@@ -548,9 +556,10 @@ def refused_circle(
 
 
 def circle_through(pipeline: str, uses: Mapping[str, TopicUse]) -> tuple[tuple[str, str], ...]:
-    """Returns the shortest circle from a pipeline back to itself, or () if there is no circle.
+    """Returns the shortest circle from a pipeline back to itself, or () if there is none.
 
-    Each step has a pipeline, and the topic that the pipeline sends to the next pipeline.
+    Each element of the circle is a pipeline, and the topic through which it reaches the next
+    pipeline.
     """
     nothing = TopicUse()
     ways: deque[tuple[str, tuple[tuple[str, str], ...]]] = deque([(pipeline, ())])

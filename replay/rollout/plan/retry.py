@@ -1,4 +1,4 @@
-"""Retry: an ended rollout is begun again, with the same code and allowances. Pure."""
+"""A retry, which begins an ended rollout again with the same code and allowances. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kappa.state.offsets import Offsets
 
 
 def ended_without_serving(state: State, pipeline: str) -> Rollout:
-    """Returns the last rollout of a pipeline, whose build never served.
+    """Returns the last rollout of a pipeline, if it ended without serving.
 
-    `pipeline` may be the rollout's number. Raises Conflict if the rollout has not ended. Raises
-    UsageError if the rollout ended otherwise, if there is no rollout, or if the number is not the
-    last rollout's.
+    `pipeline` may be the number of the rollout. Raises Conflict if the rollout has not ended.
+    Raises UsageError if the rollout has served, if it was a switch to a kept build, if there is no
+    rollout, or if the number is not that of the last rollout.
     """
     named = rollout_named(state, pipeline)
     pipeline = pipeline if named is None else named.pipeline
@@ -57,7 +57,7 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
 
 
 def _again_command(last: Rollout) -> str:
-    """Returns the command that begins a pipeline's last rollout again, or does the same."""
+    """Returns the command that has the effect of beginning a pipeline's last rollout again."""
     if last.phase is Phase.SERVED:
         return f"kappa replay {last.pipeline}"
     return f"kappa undo {last.pipeline}" if last.switch else f"kappa retry {last.number}"
@@ -66,9 +66,9 @@ def _again_command(last: Rollout) -> str:
 def plan_again(observed: Observed, pipeline: str) -> Plan:
     """Returns the plan that begins the last rollout of a pipeline again.
 
-    The plan makes a new build of the same code, for a branch at the same offsets. A finding that
-    was let through then is let through if exactly the same finding appears now. Raises the errors
-    of `ended_without_serving`, and Conflict if the code has changed since.
+    The plan makes a new build of the same code; a branch begins at the same offsets. A finding that
+    was let through then is let through again if it is exactly the same now. Raises the errors of
+    `ended_without_serving`, and Conflict if the code has changed since.
     """
     last = ended_without_serving(observed.state, pipeline)
     before = Allowances(before=last.accepted)

@@ -1,9 +1,9 @@
 """A plan in a file: saved by `kappa plan --out`, applied by `kappa deploy --plan`.
 
-The file has the plan as `-o json` shows it, and the plan's ground: the code, journal and topics
-that the plan was made on. A deploy plans again and compares both grounds. If the ground has moved,
-the plan is stale: the deploy is refused, and names everything that moved. A log that has only grown
-has not moved. Otherwise the deploy asks no question.
+The file has the plan as in `-o json`, and the plan's ground: the state of code, journal and topics
+on which the plan was made. A deploy plans again and compares the ground then with the ground now.
+If they differ, the plan is stale: the deploy is refused, and the error names all differences. A log
+that has only grown is not a difference. If nothing differs, the deploy asks no question.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _FORMAT_OF_SEVERAL = 2
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A saved plan: the pipelines (empty: all), the allowances, and the ground."""
+    """A saved plan: the pipelines (empty means all), the allowances, and the ground.
+
+    `at` and `by` are the time of the plan and the user who saved it.
+    """
 
     only: tuple[str, ...]
     accepting: Allowances
@@ -45,10 +48,10 @@ class SavedPlan:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Reads a saved plan.
+        """Reads a saved plan from a file.
 
-        Raises UsageError if the file is not a saved plan, and Damaged if the file was
-        changed since.
+        Raises UsageError if the file is not a saved plan, and Damaged if the file was changed after
+        it was saved.
         """
         hint = "make one with: kappa plan --out FILE"
         try:
@@ -92,9 +95,9 @@ class SavedPlan:
         )
 
     def plan_again(self, path: Path, observed: Observed) -> Plan:
-        """Returns the same plan, made on the present facts.
+        """Makes the same plan again, on the present facts.
 
-        Raises Conflict, with everything that moved, if the ground has moved.
+        Raises Conflict, with all differences, if the ground of the plan has changed.
         """
         gone = [name for name in self.only if name not in observed.names]
         found = tuple(f"code: pipeline {name} was taken away since" for name in gone)
@@ -112,7 +115,7 @@ class SavedPlan:
 def save_plan(
     path: Path, plan: Plan, observed: Observed, *, only: Sequence[str], accepting: Allowances
 ) -> None:
-    """Puts a plan into a file, whole, in place of an earlier plan.
+    """Writes a plan to a file, which replaces an earlier file atomically.
 
     Raises UsageError if the file cannot be written.
     """
@@ -144,19 +147,19 @@ def save_plan(
 
 
 def _pipeline_names(only: str | list[str] | None) -> tuple[str, ...]:
-    """Returns the names in a saved plan: format 1 has a single name or none, format 2 a list."""
+    """Returns the pipelines in a saved plan: format 1 has one name or None, format 2 has a list."""
     return () if only is None else (only,) if isinstance(only, str) else tuple(only)
 
 
 def _document_hash(document: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of a document without the hash itself."""
+    """Returns the SHA-256 of a document, computed without its field `hash`."""
     kept = {name: value for name, value in document.items() if name != "hash"}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineGround:
-    """The ground of a planned step: the code, and the journal's records of the pipeline."""
+    """The ground of one planned step: the pipeline's code, and its state in the journal."""
 
     change: str
     version: str
@@ -169,7 +172,7 @@ class PipelineGround:
 
 @dataclass(frozen=True, slots=True)
 class TopicGround:
-    """A topic's id, and where each partition began and ended (plain offsets)."""
+    """The ground of a topic: its id, and the offsets at which each partition began and ended."""
 
     id: str
     partitions: int
@@ -179,7 +182,7 @@ class TopicGround:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The whole ground of a plan, with the journal's last number."""
+    """The whole ground of a plan. `journal` is the number of the journal's last record."""
 
     journal: int
     generation: int
@@ -188,7 +191,7 @@ class Ground:
 
 
 def ground_of(plan: Plan, observed: Observed) -> Ground:
-    """Returns the ground of a plan."""
+    """Returns the ground on which a plan was made."""
     log = observed.log
     topics = {
         name: TopicGround(
@@ -214,10 +217,9 @@ def ground_of(plan: Plan, observed: Observed) -> Ground:
 
 
 def ground_changes(then: Ground, now_: Ground) -> Iterator[str]:
-    """Yields a sentence for each thing that moved between two grounds.
+    """Yields a sentence for each difference between two grounds.
 
-    If there are no sentences, a plan that was made on the earlier ground is still right on the
-    later ground.
+    Without a sentence, a plan that was made on the earlier ground is still valid on the later one.
     """
     for name in sorted({*then.pipelines, *now_.pipelines}):
         yield from _pipeline_moved(

@@ -30,7 +30,7 @@ from kappa.state.table import TableBirth
 
 
 class Effect(StrEnum):
-    """A change of something that readers use."""
+    """The kind of a change that readers notice."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -41,7 +41,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReaderChange:
-    """A change of a `table` or view, or of a `column`.
+    """A change of a table or view, or of one of its columns.
 
     `before` and `after` are types, keys or queries.
     """
@@ -64,7 +64,7 @@ _IN_DOUBLE = frozenset({"tinyint", "smallint", "int", "float"})
 def reader_changes(
     born: Birth, tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> tuple[ReaderChange, ...]:
-    """Returns the changes that readers of a build will find in `tables` and `views`."""
+    """Returns the changes for a build's readers if `tables` and `views` replace its own."""
     before = {table.name: table for table in born.tables}
     after = {table.name: table for table in tables}
     return (
@@ -74,7 +74,7 @@ def reader_changes(
 
 
 def table_in_words(table: TableBirth) -> str:
-    """Returns a table's name for sentences: `table delays`, or `view by_day`."""
+    """Returns a table's name for use in sentences: `table delays`, or `view by_day`."""
     return f"{'table' if table.view is None else 'view'} {table.name}"
 
 
@@ -189,7 +189,7 @@ def _widens_by_name(old: str, new: str) -> bool:
 
 
 def widens_type(old: Type, new: Type) -> bool:
-    """Returns whether the new type holds every value of the old type.
+    """Returns True if the new type holds every value of the old type.
 
     Source: https://docs.delta.io/latest/delta-type-widening.html.
     """
@@ -217,9 +217,10 @@ def widens_type(old: Type, new: Type) -> bool:
 
 
 def event_changes(topic: Topic, before: str) -> Iterator[str]:
-    """Yields a sentence for each field of old events that is read otherwise than before.
+    """Yields a sentence for each change in how old events of a topic are read.
 
-    Another sentence tells of a changed format of the events, or of changed keys.
+    There may be a sentence for the format, one for the keys, and one for each changed field.
+    `before` are the lines of the earlier declaration.
     """
     old_format, new_format = _format_lines(before.splitlines()), [*topic.format.declared_lines()]
     if old_format != new_format:
@@ -258,7 +259,7 @@ def event_changes(topic: Topic, before: str) -> Iterator[str]:
 
 
 def _format_lines(lines: list[str]) -> list[str]:
-    """Returns the lines of a format among a topic's lines: right before the columns."""
+    """Returns the lines that describe the format. They are directly before those of the columns."""
     first = next((n for n, line in enumerate(lines) if line.startswith("column ")), len(lines))
     return [
         line for line in lines[:first] if line.split(" ")[0] not in {"kind", "partitions", "key"}
@@ -288,7 +289,10 @@ def _where_missing(column: Column) -> str:
 
 
 def _parsed_column(line: str) -> Column | None:
-    """Returns the column of a declaration's line, with name, type and nullability only."""
+    """Parses the column in a line of a declaration, or returns None for any other line.
+
+    The result has only name, type and nullability.
+    """
     kind, _, declared = line.partition(" ")
     if kind != "column":
         return None

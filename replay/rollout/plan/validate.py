@@ -1,8 +1,8 @@
-"""Validation: checks of the project's pipelines and boards, without broker and journal.
+"""Validation: checks of the project's pipelines and boards that need no broker and no journal.
 
 Validation covers declarations, keys, folds, columns, the SQL of views and checks, determinism,
-circles of pipelines through sinks, and the files of boards. A plan makes the checks that need log
-or journal.
+circles of pipelines through sinks, and the files of boards. The checks that need the log or the
+journal are part of a plan.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """A pipeline, or a board, with refusals, and the version of a valid pipeline.
+    """The result for a pipeline or a board: its refusals, and the version of a valid pipeline.
 
     `not_checked` is the reason why a board without refusals could not be checked, or "".
     """
@@ -53,12 +53,12 @@ class ValidationResult:
 
     @property
     def is_valid(self) -> bool | None:
-        """Whether it is valid, or None if nobody can tell yet."""
+        """Returns True if there are no refusals, or None if this could not be checked."""
         return None if self.not_checked else not self.refused
 
     @property
     def name(self) -> str:
-        """The pipeline's name, or the board's file."""
+        """Returns the name of the pipeline, or the file of the board."""
         return self.pipeline or f"{FOLDER}/{self.board}.toml"
 
 
@@ -115,9 +115,10 @@ def validate_boards(
 
 
 def with_mistakes_of_files(error: SettingsError, start: Path) -> UsageError:
-    """Returns an error of the settings around `start`, with all mistakes that files alone show.
+    """Returns an error of the settings together with all mistakes that can be found in the files.
 
-    Files that can be loaded are not validated: that needs settings.
+    The files are those of the project around `start`. Files that can be loaded are not validated,
+    because that needs settings.
     """
     try:
         project = find_project(start)
@@ -134,7 +135,7 @@ def with_mistakes_of_files(error: SettingsError, start: Path) -> UsageError:
 
 
 def ensure_valid(found: Collection[ValidationResult]) -> None:
-    """Raises UsageError, with the refused names, if anything is refused."""
+    """Raises UsageError with the names of all refused pipelines and boards, if there are any."""
     refused = [each.name for each in found if each.refused]
     what = "pipelines and boards" if any(each.board for each in found) else "pipelines"
     if refused:
@@ -142,16 +143,16 @@ def ensure_valid(found: Collection[ValidationResult]) -> None:
 
 
 def served_versions(state: State, store: Store) -> Mapping[str, str]:
-    """Returns the version that serves each pipeline."""
+    """Returns, for each pipeline that serves, the version that serves."""
     return {pipeline: read_birth(store, build).version for pipeline, build in state.serving.items()}
 
 
 def validated_text(
     found: Collection[ValidationResult], served: Mapping[str, str] | None = None
 ) -> str:
-    """Returns a line for each pipeline and board, with refusals and hints below.
+    """Formats the results for display: a line per pipeline and board, with refusals and hints.
 
-    With the `served` versions, a line says whether a deploy would change the pipeline.
+    If `served` has the versions that serve, a line also says if a deploy would change the pipeline.
     """
     lines = []
     for each in found:
@@ -176,7 +177,7 @@ def _change_text(found: ValidationResult, served: Mapping[str, str]) -> str:
 
 
 def validated_listing(found: Collection[ValidationResult]) -> Listing:
-    """Returns a row for each pipeline and each board."""
+    """Returns a listing with a row per pipeline and per board."""
     return Listing(
         ("pipeline", "board", "version", "valid", "refused", "not_checked"),
         tuple(
@@ -194,7 +195,7 @@ def validated_listing(found: Collection[ValidationResult]) -> Listing:
 
 
 def validated_document(found: Collection[ValidationResult]) -> list[dict[str, Any]]:
-    """Returns all results for machines."""
+    """Returns all results as a JSON document."""
     return [
         {
             "pipeline": each.pipeline,
@@ -242,9 +243,9 @@ def _validated_pipeline(
 def _validated_board(
     reader: Reader, name: str, found: Board | DeclarationError, unknown: Sequence[str]
 ) -> ValidationResult:
-    """Validates a board: the file, and each query over the declared tables without rows.
+    """Validates a board: its file, and each query over the declared tables without rows.
 
-    `unknown` are the refused pipelines and files, which may have any tables.
+    `unknown` are the refused pipelines and files, whose tables are not known.
     """
     if isinstance(found, DeclarationError):
         return ValidationResult(None, None, (Refusal(name, found.message, found.hint),), board=name)
@@ -266,6 +267,6 @@ def _validated_board(
 
 
 def _refused_text(names: Sequence[str]) -> str:
-    """Returns which pipelines, and files that cannot be loaded, are refused."""
+    """Returns the words for refused pipelines and files, as in `pipeline a is refused`."""
     shown = [name if name.endswith(".py") else f"pipeline {name}" for name in names]
     return f"{', '.join(shown)} {'is' if len(shown) == 1 else 'are'} refused"

@@ -1,4 +1,4 @@
-"""The cutting of a log into slices for a proof. Pure."""
+"""The ways to cut a log into slices for a proof. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SMALL = 50
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """A way to cut the log: at random (from a seed), evenly in `count` slices, or not at all.
+    """A way to cut the log: at random from a seed, evenly into `count` slices, or not at all.
 
     With `one`, Spark reads and computes the whole log as a single batch job.
     """
@@ -33,9 +33,10 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,5}|1000000")
 
 
 def parse_cutting(slices: str, seed: int | None) -> Cutting:
-    """Returns the way to cut the log, as typed: `random`, `one`, or a number.
+    """Parses the way to cut the log: `random`, `one`, or a number of slices.
 
-    Raises UsageError for any other text.
+    A `seed` of None means a new seed. Raises UsageError for any other text, and if a seed is given
+    for a way that is not random.
     """
     if slices == "random":
         return Cutting(
@@ -59,7 +60,7 @@ def parse_cutting(slices: str, seed: int | None) -> Cutting:
 def cut_as(
     how: Cutting, start: Offsets, end: Offsets, *, slice_records: int, driver_rows: int
 ) -> Cuts:
-    """Returns the ends of the slices.
+    """Returns the ends of the slices, and the size up to which they are computed without Spark.
 
     If the cuts are random, Spark reads and computes at least the largest quarter of the slices, and
     no slice is larger than `slice_records`.

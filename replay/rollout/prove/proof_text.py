@@ -1,4 +1,4 @@
-"""A proof for people, as rows, and as the document that `-o json` promises. Pure."""
+"""A proof as text for display, as rows, and as the JSON of `-o json`. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def proof_line(found: Proved) -> str:
-    """Returns the result in a line.
+    """Formats the result of a proof as one line.
 
     For example: `proved: 3 tables, 1,203,441 rows, equal at offsets hits:0=120`.
     """
@@ -45,7 +45,10 @@ def proof_line(found: Proved) -> str:
 
 
 def cut_line(found: Proved) -> str:
-    """Returns how the log was cut, and the flag to cut it so again; for a branch, with the base."""
+    """Describes how the log was cut, with the flag to cut it in the same way again.
+
+    For a branch, the text also names the base.
+    """
     return _cut_text(found) if found.base is None else f"{_cut_text(found)}, of {found.base}"
 
 
@@ -60,12 +63,12 @@ def _cut_text(found: Proved) -> str:
 
 
 def proof_text(proof: Proof) -> str:
-    """Returns the proof for people."""
+    """Formats the proof for display."""
     return "".join(f"{line}\n" for line in _proof_lines(proof))
 
 
 def proof_listing(proof: Proof) -> Listing:
-    """Returns a row per table."""
+    """Returns the proof as a listing with a row per table."""
     rows = [
         {**difference_document(each.difference), "hash": each.hashes[0], "equal": each.equal}
         for each in proof.tables
@@ -74,7 +77,7 @@ def proof_listing(proof: Proof) -> Listing:
 
 
 def proof_document(proof: Proof) -> dict[str, Any]:
-    """Returns the proof for machines."""
+    """Returns the proof as a JSON document."""
     found = proof.proved
     return {
         **record_document(proof.record, found),
@@ -93,7 +96,7 @@ def proof_document(proof: Proof) -> dict[str, Any]:
 
 
 def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
-    """Returns the proof's journal record for machines."""
+    """Returns the journal record of a proof as a JSON document."""
     fields = {
         name: value
         for name, value in as_document(record)["event"].items()
@@ -109,7 +112,7 @@ def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
 
 
 def view_lines(found: Proved) -> Iterator[str]:
-    """Yields lines that compare maintained views with their queries over the tables."""
+    """Yields lines about the comparison of maintained views with their queries over the tables."""
     if equal := [view.table for view in found.views if view.passed]:
         are = "view is its query" if len(equal) == 1 else "views are their queries"
         yield f"{len(equal)} maintained {are} over the tables: {', '.join(equal)}"

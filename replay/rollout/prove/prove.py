@@ -1,17 +1,17 @@
-"""A proof: the serving build's log, folded again in other slices, gives the same rows.
+"""A proof: the serving build's log is folded again in other slices, and gives the same rows.
 
-The second fold begins at the build's recorded origin and ends exactly at a frontier of the build,
-which a lease keeps during the proof (law 15). The fold runs in a child process
-(kappa/engine/children/refold.py) and in a separate folder, so nothing that serves is touched. It is
-possible while the build's code, rules and log still exist. A proof that dies leaves that folder,
-and a lease that ends. If the log, the code or Kappa's rules differ from the build's, nothing can be
-proved, and the reason is given.
+The second fold begins at the build's recorded origin and ends exactly at a frontier of the build. A
+lease keeps that frontier during the proof (law 15). The fold runs in a child process
+(kappa/engine/children/refold.py) and in a separate folder, so nothing that serves is touched. A
+proof is possible while the build's code, rules and log still exist. If the log, the code or Kappa's
+rules differ from the build's, nothing can be proved, and the error gives the reason. If a proof is
+killed, its folder is left, and its lease expires.
 
-The comparison is that of the diff (replay/rollout/verify/diff.py), but stricter: rejects are
-compared, too, row by row, and rows have a hash. Columns that may depend on the order of folding, or
-on chance (law 8), are named and left out of the hash. Rows that compaction decides are set aside
-and counted: unsettled keys (law 5), and rejects of compacted topics. The result is appended to the
-journal.
+The comparison is that of the diff (replay/rollout/verify/diff.py), but stricter: rejects are also
+compared row by row, and rows have a hash. Some columns may depend on the order of folding, or on
+chance (law 8). These are named, and left out of the hash. Rows that compaction decides are set
+aside and counted: unsettled keys (law 5), and rejects of compacted topics. The result is appended
+to the journal.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _CODE = re.compile(r"\S+\.py:\d+ uses ")
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a proof: the journal record, and each table's part in the result."""
+    """The result of a proof: its journal record, and the comparison of each table."""
 
     record: JournalRecord
     birth: Birth
@@ -108,7 +108,7 @@ class Proof:
 
     @property
     def proved(self) -> Proved:
-        """The Proved event of the record."""
+        """Returns the Proved event of the record."""
         assert isinstance(self.record.event, Proved)
         return self.record.event
 
@@ -122,11 +122,11 @@ def prove_pipeline(
     *,
     on_progress: Callable[[str], None],
 ) -> Proof:
-    """Folds the log of a pipeline's serving build again, compares, and records the result.
+    """Folds the log of a pipeline's serving build again, compares the rows, and records the result.
 
-    `pipeline` may be the number of the rollout that serves. Raises UsageError if the pipeline does
-    not serve, and NotProvable with the reason if nothing can be proved. Raises Conflict if the
-    build's tables were not kept to the end.
+    `pipeline` may be the number of the rollout that serves. `how` is the way to cut the log. Raises
+    UsageError if the pipeline does not serve, and NotProvable with the reason if nothing can be
+    proved. Raises Conflict if the build's tables were deleted before the proof ended.
     """
     state = current_state(store)
     pipeline = serving_pipeline(state, pipeline)
@@ -198,7 +198,7 @@ def prove_pipeline(
 
 
 def keep_proof(store: Store, found: Proved) -> JournalRecord:
-    """Appends the result to the journal, whatever else is being appended."""
+    """Appends the result to the journal, and tries again if another record takes the number."""
     while True:
         record = Journal(store).append(current_state(store).last + 1, found)
         if record is not None:
@@ -241,9 +241,9 @@ def _compare_with_refold(
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A compared table: the difference, samples, and the hashes of both sides.
+    """The comparison of a table: the difference, samples, and the hashes of both sides.
 
-    `left_out` maps columns that are not in the hashes to the reason.
+    `left_out` maps each column that is not in the hashes to the reason.
     """
 
     difference: Difference
@@ -253,7 +253,7 @@ class Compared:
 
     @property
     def equal(self) -> bool:
-        """True if no row differs, and the hashes are equal."""
+        """Returns True if no row differs and the hashes are equal."""
         return self.difference.equal and self.hashes[0] == self.hashes[1]
 
 
@@ -266,9 +266,11 @@ def compare_tables(
     samples: int,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> tuple[Compared, ...]:
-    """Compares all tables of two builds of one birth, the rejects last.
+    """Compares all tables of two folds of the same build. The table of rejects comes last.
 
-    `on_progress` is called before each table. Raises Broken if a key is twice in a table.
+    `unsettled` and `texts_of` are as in `settled_relations`. `samples` is the number of differing
+    rows to show. `on_progress` is called with a text before each table. Raises Broken if a key
+    occurs twice in a table.
     """
     found = []
     for number, table in enumerate(birth.tables, 1):
@@ -278,7 +280,7 @@ def compare_tables(
 
 
 def hash_before(tables: Iterable[Compared]) -> str:
-    """Returns the hash of all tables of the serving build together."""
+    """Returns one hash of all tables of the serving build."""
     return hash_of_all(
         (each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables
     )
@@ -342,9 +344,10 @@ def likely_causes(
     tables: Iterable[Compared],
     views: Iterable[Check] = (),
 ) -> Iterator[str]:
-    """Yields likely causes of a difference between tables, likeliest first. Pure.
+    """Yields the likely causes of a difference between tables, the likeliest first. Pure.
 
-    The causes are `found` findings in the code, libraries, and the order of additions.
+    The causes are the findings `found` in the code, changed libraries, the order of additions, and
+    wrong queries of views.
     """
     causes = list(found)
     if libraries:
@@ -379,7 +382,7 @@ def likely_causes(
 
 
 def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
-    """Returns findings in a build's code: the lint's, and Spark's that were let through."""
+    """Returns the findings in a build's code: the lint's, and Spark's accepted findings."""
     place, pipeline = load_with_place(store, birth)
     found = [
         each.message for each in code_doubts(pipeline, place, snapshot_sources(store, birth).find)
@@ -407,9 +410,10 @@ def folded_again(
     witnesses: Witnesses,
     on_progress: Callable[[str], None],
 ) -> Iterator[tuple[Store, Frontier]]:
-    """Yields the folder and the frontier of the second fold; both are deleted afterwards.
+    """Runs the second fold, and yields its folder and its last frontier.
 
-    `witnesses` are the log's witnesses at the last cut.
+    The folder is deleted after the block. `witnesses` are the log's witnesses at the last cut.
+    Raises KappaError if the fold fails, and NotProvable if the log was lost meanwhile.
     """
     place = make_folder(store.local.path(settings.verify.temp), PROVE)
     try:
@@ -440,7 +444,7 @@ def folded_again(
 
 
 def folding_text(done: int, total: int, rate: float | None, within: SliceProgress | None) -> str:
-    """Returns the progress of the second fold: records, rate, time left, and slice. Pure."""
+    """Describes the progress of the second fold: records, rate, time left, and slice. Pure."""
     if within is None and not done:
         return f"folding the log again: starting Spark, for {total:,} records"
     text = f"folding the log again: {done:,} of {total:,} records"
@@ -459,7 +463,7 @@ def _run_child(
     cuts: Cuts,
     on_progress: Callable[[str], None],
 ) -> tuple[int, str]:
-    """Runs the child to the end; returns the exit code and the last line of the log."""
+    """Runs the child process until it exits. Returns its exit code and the last line of its log."""
     command = command_of(
         "kappa.engine.children.refold",
         *project_options(settings),
@@ -490,7 +494,11 @@ def _run_child(
 def why_not_provable(
     birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts | None], beginning: Offsets
 ) -> str | None:
-    """Returns why the topics cannot give a build at `upto` again, or None. Pure."""
+    """Explains why the topics cannot give a build at `upto` again, or returns None. Pure.
+
+    `facts` are the facts about the topics now (None for a missing topic), and `beginning` has their
+    first offsets.
+    """
     if birth.semantics != SEMANTICS:
         return (
             f"it was folded by Kappa's rules number {birth.semantics}, and they are number "
@@ -521,7 +529,7 @@ def why_not_provable(
 
 
 def _base_too_old(store: Store, log: Log, birth: Birth) -> str | None:
-    """Returns why a branch's base is too old for a compacted topic, or None."""
+    """Explains why a branch's base is too old for a compacted topic, or returns None."""
     if birth.base is None:
         return None
     read_at, now = base_frontier(store, birth).heard_time, datetime.now(UTC)
@@ -560,13 +568,13 @@ def ensure_provable(
 
 
 def _lost_end_text(log: Log, upto: Offsets, witnesses: Witnesses) -> str | None:
-    """Returns the ends that the log has lost since the build folded the offsets, or None."""
+    """Describes the folded ends that the log has lost since, or returns None."""
     lost = ", ".join(map(str, log.lost_ends(upto, witnesses)))
     return f"the log has lost its end, which the build has folded: {lost}" if lost else None
 
 
 def _archive_marks(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
-    """Returns the marks of the archives of a build's topics."""
+    """Returns the marks of the archives of a build's topics. There are none without archives."""
     if not archived_topics(store):
         return ()
     try:

@@ -1,24 +1,26 @@
-"""The hash of a table's rows, whatever their order; proofs compare this hash.
+"""The hash of a table's rows, which does not depend on their order. Proofs compare this hash.
 
-Each value of a row is written as text, with its length in bytes and a colon before it; null is `~`:
+Each value of a row is written as text. Before the text come its length in bytes and a colon. A null
+is `~`. The text depends on the type:
 
-    string                     as it is, in UTF-8
-    whole number, decimal      its digits; a decimal has as many after the point as its type says
-    float, double              the shortest text that reads back as the same number, as DuckDB
-                               writes it; -0.0 as 0.0, and each NaN as nan
-    boolean, date              true, false; 2026-01-31, infinity, -infinity
-    timestamp                  microseconds since 1970-01-01T00:00:00Z; infinity, -infinity
-    binary                     hexadecimal digits, in upper case
-    array, struct              JSON, as DuckDB's `to_json` writes it where the time zone is UTC,
-                               after -0.0 and NaN in it are made as above
+ string                     as it is, in UTF-8
+ whole number, decimal      its digits; a decimal has as many after the point as its type says
+ float, double              the shortest text that reads back as the same number, as DuckDB
+                            writes it; -0.0 as 0.0, and each NaN as nan
+ boolean, date              true, false; 2026-01-31, infinity, -infinity
+ timestamp                  microseconds since 1970-01-01T00:00:00Z; infinity, -infinity
+ binary                     hexadecimal digits, in upper case
+ array, struct              JSON, as DuckDB's `to_json` writes it where the time zone is UTC,
+                            with -0.0 and NaN changed as above
 
-A row is the texts of its served columns, one after the other, in the order of the columns' names.
-The four 64-bit numbers of the SHA-256 of a row (big-endian) are added up over all rows, each modulo
-2^64. So each occurrence of a row counts. The four sums as 64 hexadecimal digits are the hash of the
-table. The hash of several tables is the SHA-256 of a line for each, in the order of their names. A
-line is name, number of rows and hash, with a space between and a newline at the end.
+A row is the concatenation of the texts of its served columns, in the order of the columns' names.
+The SHA-256 of a row is split into four 64-bit numbers (big-endian). Each of the four is added up
+over all rows, modulo 2^64, so each occurrence of a row counts. The hash of the table is the four
+sums as 64 hexadecimal digits. The hash of several tables is the SHA-256 of one line per table, in
+the order of their names. A line is the name, the number of rows and the hash, separated by spaces,
+with a newline at the end.
 
-Columns that another order of the same rows, or chance, may change are left out (law 8).
+Columns are left out if chance, or another order of the same rows, may change them (law 8).
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ _WITHIN = {
 
 
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
-    """Returns DuckDB's query for the number of rows in `source`, and the sums of the hashes.
+    """Returns the DuckDB query for the number of rows in `source`, and the four sums of hashes.
 
-    `columns` are pairs (name, Spark's simple type).
+    `columns` are pairs of name and simple Spark type.
     """
     row = " || ".join(_value_sql(quoted(name), kind) for name, kind in sorted(columns)) or "''"
     words = (
@@ -57,19 +59,19 @@ def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
 
 
 def table_hash(sums: Iterable[int]) -> str:
-    """Returns the hash of a table from the sums of that query."""
+    """Returns the hash of a table from the four sums of that query, as 64 hexadecimal digits."""
     return "".join(f"{each:016x}" for each in sums)
 
 
 def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
-    """Returns the hash of several tables: name, number of rows and hash of each."""
+    """Returns the hash of several tables, given as (name, number of rows, hash)."""
     return hashlib.sha256(
         "".join(f"{name} {rows} {each}\n" for name, rows, each in sorted(tables)).encode()
     ).hexdigest()
 
 
 def left_out_of(table: TableBirth) -> dict[str, str]:
-    """Returns the columns that order or chance may change, each with the kind of column."""
+    """Returns the columns that order or chance may change, each with a description of its kind."""
     return {
         column: _WHY[table.exactness(column)]
         for column in table.fold
@@ -78,9 +80,9 @@ def left_out_of(table: TableBirth) -> dict[str, str]:
 
 
 def tolerance_text(why: str) -> str:
-    """Returns the tolerance for comparing two values of a column, in words.
+    """Returns the tolerance with which two values of a column are compared, in words.
 
-    `why` is the kind of column, as in the result of `left_out_of`.
+    `why` is the kind of the column, as in the result of `left_out_of`.
     """
     return _WITHIN[why]
 
@@ -109,7 +111,10 @@ def _plain_sql(column: str, kind: Type | None) -> str:
 
 
 def _one_of_equals(sql: str, kind: Type, level: int = 0) -> str:
-    """Returns the expression for a value, with the same form of NaN and of zero as equal values."""
+    """Returns the SQL for a value in which equal numbers are written in the same way.
+
+    Each NaN becomes the same NaN, and -0.0 becomes 0.0, also within arrays and structs.
+    """
     match kind:
         case Scalar("float" | "double" as name):
             # Adding 0 takes the sign from -0.0, and changes nothing else.

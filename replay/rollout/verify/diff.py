@@ -36,9 +36,10 @@ _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
 
 @dataclass(frozen=True, slots=True)
 class RowSample:
-    """A row that differs, in the columns of both sides; a changed row with both versions.
+    """A row that differs, in the columns that both sides have.
 
-    For rows without keys, `times` is how many more equal rows that side has.
+    A changed row has both versions. For rows without keys, `times` is the number of equal rows by
+    which this side has more.
     """
 
     kind: Literal["added", "removed", "changed"]
@@ -61,10 +62,11 @@ def compare_keyed(
     sources: Relations,
     likeness: Mapping[str, Exactness],
 ) -> tuple[Difference, tuple[RowSample, ...]]:
-    """Compares rows by key, in the `common` columns (name -> type).
+    """Compares the rows of two relations by key, in the `common` columns (name -> type).
 
-    `found` is the known part of the difference. `likeness` maps columns that a fold has made to a
-    kind of equality; other columns are exact. Raises Broken if a key is twice in a table.
+    `found` is the part of the difference that is known already. `samples` is the number of rows of
+    each kind to return. `likeness` has the kind of equality for columns that a fold has computed;
+    other columns must be exactly equal. Raises Broken if a key occurs twice in a table.
     """
     values = [column for column in common if column not in keys]
     numbers = [column for column in values if _is_number(common[column])]
@@ -142,7 +144,10 @@ def compare_appended(
     *,
     sources: Relations,
 ) -> tuple[Difference, tuple[RowSample, ...]]:
-    """Compares rows without keys, in the `common` columns: equal rows are counted."""
+    """Compares the rows of two relations without keys, in the `common` columns.
+
+    Equal rows are counted on both sides. The parameters are as in `compare_keyed`.
+    """
     listed = ", ".join(quoted(column) for column in common)
     before, after = sources
     both = (
@@ -215,7 +220,7 @@ def _is_number(kind: str) -> bool:
 
 
 def count_rows(reader: Reader, source: str) -> int:
-    """Returns the number of rows of a relation."""
+    """Returns the number of rows in a relation. `source` is SQL that may follow `from`."""
     return int(reader.rows(f"select count(*) from {source}").rows[0][0])
 
 
@@ -226,7 +231,7 @@ _UNSETTLED, _REJECTED = "unsettled", "rejected_twice"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A side of a comparison: a build, and the frontier at which rows are compared."""
+    """A side of a comparison: a build, and the frontier at which its rows are compared."""
 
     birth: Birth
     frontier: Frontier
@@ -234,7 +239,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences of two builds, with samples, and counts of records by outcome."""
+    """The differences of two builds, with samples, and the numbers of records by outcome."""
 
     differences: tuple[Difference, ...]
     samples: Mapping[str, tuple[RowSample, ...]]
@@ -260,11 +265,12 @@ def compare_builds(
     only: Collection[str] | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Comparison:
-    """Compares all tables of two builds, or the tables in `only`.
+    """Compares all tables of two builds, or only the tables in `only`.
 
-    `on_progress` is called before each table. The result has `samples` rows of each kind, in the
-    order of keys. The offsets of the `comparable` topics are equal on both sides. Raises UsageError
-    if neither side has a table of `only`, and Broken if a key is twice in a table.
+    `on_progress` is called with a text before each table. The result has up to `samples` rows of
+    each kind, in the order of keys. The offsets of the `comparable` topics must be equal on both
+    sides. Raises UsageError if neither side has a table in `only`, and Broken if a key occurs twice
+    in a table.
     """
     old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
     new = {table.name: table for table in after.birth.tables if table.name != REJECTS}
@@ -360,7 +366,7 @@ def _compare_table(
 def settled_relations(
     reader: Reader, table: TableBirth, unsettled: Unsettled, texts_of: TextsOf
 ) -> tuple[Relations, int]:
-    """Returns a table's settled rows before and after, and the number of unsettled keys."""
+    """Returns a table's settled rows on both sides, and the number of unsettled keys."""
     whole = (_qualified_table(BEFORE, table.name), _qualified_table(AFTER, table.name))
     keys = unsettled(table)
     if keys is None:
@@ -381,11 +387,12 @@ def settled_relations(
 def _put_rejected(
     reader: Reader, table: TableBirth, own: str, whole: Relations, texts: KeyTexts
 ) -> int:
-    """Sets aside keys with a row on one side only, whose record both sides rejected.
+    """Sets aside keys whose record both sides rejected, but that have a row on only one side.
 
-    A reject changes no row, and yet compaction removes earlier records of the key: a build that
-    reads the topic afterwards has no row. A record that only one side rejects is a difference
-    between the codes. Returns the number of all keys set aside.
+    A reject changes no row, and still compaction removes earlier records of its key. So a build
+    that reads the topic after the compaction has no row. If only one side rejects a record, this is
+    a difference between the codes, and the key is compared. Returns the number of all keys set
+    aside.
     """
     both = (
         f"{_qualified_table(BEFORE, REJECTS)} semi join {_qualified_table(AFTER, REJECTS)} using "
@@ -411,7 +418,7 @@ def _put_rejected(
 
 
 def _put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:
-    """Makes a table of distinct keys, and returns how many keys the table has.
+    """Creates a table of distinct keys, and returns the number of keys in the table.
 
     The table replaces an earlier table of the same name. Its only column is `key`.
     """
@@ -461,7 +468,7 @@ def _qualified_table(schema: str, table: str) -> str:
 
 
 def tally_counts(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
-    """Yields counts of each topic's records that were duplicates or rejected."""
+    """Yields, for each topic, the numbers of duplicates and of rejected records on both sides."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
         yield OutcomeCount(

@@ -1,4 +1,4 @@
-"""A comparison of two builds: lines for people, rows, and the document of `-o json`. Pure."""
+"""A comparison of two builds as text, as rows, and as the JSON of `-o json`. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def difference_line(difference: Difference) -> str:
-    """Returns a table's difference in a line.
+    """Formats a table's difference as one line.
 
     For example: `delays: 7,034 rows, 0 added, 0 removed, 412 changed (5.857 %): on_time 412`.
     """
@@ -54,29 +54,32 @@ def difference_line(difference: Difference) -> str:
 
 
 def differing_counts(counts: Iterable[OutcomeCount]) -> tuple[OutcomeCount, ...]:
-    """Returns the counts that are not the same on both sides."""
+    """Returns the counts that differ between the two sides."""
     return tuple(count for count in counts if count.before != count.after)
 
 
 def count_line(count: OutcomeCount) -> str:
-    """Returns a count of records on both sides, in a line."""
+    """Formats a count of records on both sides as one line."""
     return f"{count.topic}: {count.what}: {count.before:,} before, {count.after:,} after"
 
 
 def rejects_line(counts: Iterable[OutcomeCount]) -> str:
-    """Returns all rejects of both sides in a line: `rejects: 120 before, 3 now`, or "" for none."""
+    """Formats the rejects of both sides as one line, or returns "" if there are none.
+
+    For example: `rejects: 120 before, 3 now`.
+    """
     rejected = [count for count in counts if count.what == "rejected"]
     before, now = sum(count.before for count in rejected), sum(count.after for count in rejected)
     return f"rejects: {before:,} before, {now:,} now" if before or now else ""
 
 
 def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> str:
-    """Returns the comparison for people; `keys` has the keys of each table."""
+    """Formats the comparison for display. `keys` has the keys of each table."""
     return "".join(f"{line}\n" for line in _diff_lines(pair, found, keys))
 
 
 def diff_listing(found: Comparison) -> Listing:
-    """Returns a row per table."""
+    """Returns the comparison as a listing with a row per table."""
     columns = tuple(difference_document(Difference("", None, None)))
     return Listing(
         columns, tuple(tuple(difference_document(each).values()) for each in found.differences)
@@ -84,7 +87,7 @@ def diff_listing(found: Comparison) -> Listing:
 
 
 def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
-    """Returns the comparison for machines."""
+    """Returns the comparison as a JSON document."""
     return {
         "before": {"build": pair.before.build, "frontier": pair.before.number},
         "after": {"build": pair.after.build, "frontier": pair.after.number},
@@ -104,7 +107,7 @@ def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
 
 
 def difference_document(difference: Difference) -> dict[str, Any]:
-    """Returns a table's difference for machines."""
+    """Returns a table's difference as a JSON document."""
     shares = {
         f"{what}_share": difference.share(rows) if difference.compared else None
         for what, rows in _kind_counts(difference)
@@ -149,7 +152,7 @@ def _diff_lines(
 def table_lines(
     difference: Difference, samples: Iterable[RowSample], keys: tuple[str, ...]
 ) -> Iterator[str]:
-    """Yields a table's difference for people, with samples of the rows that differ."""
+    """Yields the lines that describe a table's difference, with samples of the rows that differ."""
     samples = tuple(samples)
     yield difference_line(difference)
     yield from (
@@ -169,10 +172,10 @@ def table_lines(
 
 
 def _sample_listing(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
-    """Returns samples of one kind as a table.
+    """Returns samples of one kind as a listing.
 
-    The table of changed rows has the keys and the columns that changed in any row, with both values
-    where these differ.
+    For changed rows, the columns are the keys and each column that changed in some row. A cell with
+    a change has both values.
     """
     sides = [(sample.before or {}, sample.after or {}) for sample in samples]
     if samples[0].kind != "changed":
@@ -213,7 +216,7 @@ def _is_same(before: object, after: object) -> bool:
 
 
 def check_text(check: Check) -> str:
-    """Returns how a declared check of a candidate ended, in words."""
+    """Describes the result of a candidate's declared check in words."""
     return (
         f"could not be run: {check.error}"
         if check.failing is None

@@ -1,9 +1,9 @@
 """Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of rows.
 
-A pair is the newest alignment of both builds, while its lease lasts. Or a pair is both builds'
-newest frontiers, if these happen to be at equal offsets: nothing is produced, or both builds are at
-the log's end. Builds at other offsets cannot be compared: rows that differ only by lag are not a
-difference.
+A pair is the newest alignment of both builds, while its lease lasts. Otherwise it is the newest
+frontiers of both builds, if their offsets happen to be equal: nothing is produced, or both builds
+are at the end of the log. Builds at different offsets cannot be compared, because rows that differ
+only by lag are not a difference.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _NAP_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two frontiers, equal in every partition of the `comparable` topics.
+    """Two frontiers with equal offsets in every partition of the `comparable` topics.
 
-    `lease` is the lease of the alignment, or None without an alignment.
+    `lease` is the lease of the alignment, or None if the pair is not an alignment.
     """
 
     before: Frontier
@@ -52,19 +52,19 @@ class Pair:
 
     @property
     def offsets(self) -> Offsets:
-        """The offsets of both frontiers, in the topics that both builds read."""
+        """Returns the offsets of both frontiers, in the topics that both builds read."""
         return self.after.offsets.only(self.comparable)
 
 
 def builds_to_compare(
     state: State, pipeline: str, before: str | None, after: str | None
 ) -> tuple[str, str]:
-    """Returns the two builds to compare, earlier first. Pure.
+    """Returns the two builds to compare, the earlier one first. Pure.
 
-    The default is the serving build and the candidate, or, without a candidate, the build before
-    and the serving build. A build may be named by the number of a rollout; a single number must
-    belong to one of the default builds. Raises UsageError if the pipeline lacks two builds, or if
-    both serve the same tables.
+    The default is the serving build and the candidate. Without a candidate, it is the idle build
+    and the serving build. A build may be named by the number of its rollout; a single number must
+    belong to one of the default builds. Raises UsageError if the pipeline does not have two builds,
+    or if both serve the same tables.
     """
     named = rollout_named(state, pipeline)
     if named is None:
@@ -137,9 +137,9 @@ def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
 
 
 def newest_pair(store: Store, before: str, after: str) -> Pair:
-    """Returns the newest frontiers of two builds.
+    """Returns the newest frontiers of two builds as a pair.
 
-    Raises Conflict, with the distance, if the frontiers are not at equal offsets.
+    Raises Conflict if the frontiers are not at equal offsets; the message gives the distance.
     """
     one, other, comparable = _newest_frontiers(store, before, after)
     here, there = one.offsets.only(comparable), other.offsets.only(comparable)
@@ -158,15 +158,15 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
 def _newest_frontiers(
     store: Store, before: str, after: str
 ) -> tuple[Frontier, Frontier, frozenset[str]]:
-    """Returns the newest frontiers of two builds, and the topics that make them comparable."""
+    """Returns the newest frontiers of two builds, and the topics that both builds read."""
     one, other = (newest_frontier(store, build) for build in (before, after))
     return one, other, comparable_topics(*(read_birth(store, build) for build in (before, after)))
 
 
 def bring_together(store: Store, before: str, after: str, *, seconds: float) -> None:
-    """Makes a resting build that is behind fold all records, and waits for the fold.
+    """Wakes the resting build that is behind the other, and waits until it has the same offsets.
 
-    The wait ends after `seconds` in any case. A platform must be up.
+    The wait ends after `seconds` in any case. The platform must be up.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -185,9 +185,11 @@ def bring_together(store: Store, before: str, after: str, *, seconds: float) -> 
 def pin_equal(
     store: Store, before: str, after: str, *, lease_seconds: float, wait_seconds: float = 0
 ) -> Iterator[tuple[Pair, PinnedSnapshot]]:
-    """Pins two builds at equal offsets. Raises Conflict if no frontiers at equal offsets are kept.
+    """Pins two builds at equal offsets, and yields the pair and the pinned snapshot.
 
-    If the builds are apart, a resting build is woken, and waited for (`bring_together`).
+    If the builds are not at equal offsets and `wait_seconds` is given, a resting build is woken,
+    and this function waits for it (`bring_together`). Raises Conflict if no frontiers at equal
+    offsets are kept.
     """
     with ExitStack() as kept:
         try:
@@ -235,7 +237,7 @@ def compare_pair(
     only: Collection[str] | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Comparison:
-    """Compares a pinned pair; calls `on_progress` before each table.
+    """Compares a pinned pair. Calls `on_progress` with a text before each table.
 
     Raises Conflict if the pair was not kept until the end.
     """
@@ -263,7 +265,7 @@ def compare_pair(
 
 
 def _possible_pairs(store: Store, before: str, after: str) -> Iterator[Pair]:
-    """Yields the pairs that may be kept, best first."""
+    """Yields the pairs that may be kept, the best one first."""
     aligned, turned = aligned_pair(store, before, after), aligned_pair(store, after, before)
     if aligned is not None:
         yield aligned

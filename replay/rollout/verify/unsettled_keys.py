@@ -1,10 +1,11 @@
-"""Unsettled keys: keys of a compacted topic written again after the compared offsets.
+"""Unsettled keys: keys of a compacted topic that were written again after the compared offsets.
 
-Compaction removes an older record once a newer record of its key exists. A build that read the
-topic before the compaction has read the older record, and a build that reads later has not. Up to
-the same offset both builds are right, and rows differ. So the keys written since are read back from
-the log, and rows with these keys are set aside (law 5). Only a tombstone that was written and
-compacted away since is missed: Kafka keeps tombstones for `delete.retention.ms`, a day by default.
+Compaction removes an older record once a newer record of the same key exists. A build that read the
+topic before the compaction has read the older record. A build that reads later has not. So up to
+the same offset both builds are right, and still their rows differ. Therefore the keys written since
+are read from the log, and rows with these keys are set aside (law 5). Only one case is missed: a
+tombstone that was written and compacted away since. Kafka keeps tombstones for
+`delete.retention.ms`, a day by default.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ KeyTexts = Callable[[Iterable[bytes]], Iterator[str]]
 
 
 def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
-    """Yields the texts of keys without a format: the keys themselves."""
+    """Yields the texts of keys that have no format: the keys themselves, decoded as UTF-8.
+
+    Keys that are not UTF-8 are skipped.
+    """
     for key in keys:
         try:
             yield key.decode()
@@ -43,7 +47,7 @@ def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
 
 
 def texts_in(topic: Topic) -> KeyTexts:
-    """Returns a reader of a topic's keys by the declared format."""
+    """Returns a function that reads a topic's keys by their declared format."""
     value_of = KeyReader(topic).value
 
     def texts(keys: Iterable[bytes]) -> Iterator[str]:
@@ -58,9 +62,9 @@ def texts_in(topic: Topic) -> KeyTexts:
 
 
 def texts_for(store: Store, birth: Birth) -> Callable[[TableBirth], KeyTexts]:
-    """Returns a function that gives the reader of the keys of a table's compacted topic.
+    """Returns a function that maps a table to the reader of its compacted topic's keys.
 
-    Only the build's own code has a format of keys, so the code is loaded if the keys have a format.
+    If the keys have a format, the build's code is loaded, because only the code has the format.
     """
 
     def texts_of(table: TableBirth) -> KeyTexts:
@@ -79,11 +83,11 @@ def unsettled_keys(
     offsets: Offsets,
     texts_of: Callable[[TableBirth], KeyTexts] = lambda _table: plain_texts,
 ) -> Iterable[str] | None:
-    """Returns the keys of a table's compacted topic with a record at or after `offsets`.
+    """Returns the keys of a table's compacted topic that have a record at or after `offsets`.
 
-    The keys are text, some repeated. Returns None if the table is not the latest of a compacted
-    topic: all rows are settled. Raises Unreachable if no broker can be asked, and Conflict if the
-    topic is gone, or another topic has its name.
+    The keys are texts, and may repeat. Returns None if the table is not the latest of a compacted
+    topic, because then all rows are settled. Raises Unreachable if there is no broker to ask.
+    Raises Conflict if the topic is gone, or another topic has its name.
     """
     topic = next((each for each in birth.topics if each.name == table.latest), None)
     if topic is None or topic.kind != TopicKind.COMPACTED:

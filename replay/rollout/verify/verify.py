@@ -1,12 +1,11 @@
 """Verification: a candidate's declared checks, and a comparison with the live build.
 
-If a build serves already, both builds are examined at the newest alignment of the candidate with
-the live build, and the thresholds of the tables judge the differences. The first build of a
-pipeline is checked at its newest frontier. As a program (`python -m
-kappa.replay.rollout.verify.verify --rollout N ...`) this module verifies one rollout and appends
-the verdict. The supervisor runs the program in a separate process, so that memory and time are
-bounded. A verification changes nothing but the journal, and a candidate passes only by a verdict
-that was reached.
+If a build serves already, both builds are examined at the candidate's newest alignment with it, and
+the thresholds of the tables judge the differences. The first build of a pipeline is checked at its
+newest frontier. As a program (`python -m kappa.replay.rollout.verify.verify --rollout N ...`), this
+module verifies one rollout and appends the verdict. The supervisor runs the program in a separate
+process, so that memory and time are limited. A verification changes only the journal. A candidate
+passes only if a verification ends with that verdict.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ from kappa.state.table import TableBirth
 
 @dataclass(frozen=True, slots=True)
 class VerificationMeans:
-    """The means of a verification: lease, limits of queries, and the log (None: no broker).
+    """The means of a verification: lease, limits on queries, and log (None without a broker).
 
-    If the tables of a maintained view have more than `check_rows` rows, only a sample is compared
-    with the view's query.
+    If the tables of a maintained view have more than `check_rows` rows, only a sample of the view
+    is compared with its query.
     """
 
     lease_seconds: float
@@ -70,11 +69,12 @@ class VerificationMeans:
 def verify_candidate(
     store: Store, rollout: Rollout, live: str | None, means: VerificationMeans
 ) -> Verified:
-    """Returns the verdict on a candidate, compared with the build that serves, if any.
+    """Checks a candidate, compares it with the build that serves, and returns the verdict.
 
-    A candidate that serves the live build's tables is not compared: the rows are the same. The
-    compared frontiers are pinned during the comparison. Raises Conflict if the frontiers were not
-    kept until the end.
+    `live` is the build that serves, or None. A candidate that serves the live build's own tables is
+    not compared, because the rows are the same. The compared frontiers are pinned during the
+    comparison. Raises Conflict if the frontiers were not kept until the end, and Unreachable if the
+    broker is needed and does not answer.
     """
     birth = read_birth(store, rollout.build)
     before = None if live is None else read_birth(store, live)
@@ -149,7 +149,10 @@ def verify_candidate(
 def _checked_candidate(
     store: Store, pinned: PinnedSnapshot, rollout: Rollout, means: VerificationMeans
 ) -> Verified:
-    """Returns the results of the checks, with no verdict unless no check could be run."""
+    """Runs the checks of a candidate, and returns their results.
+
+    The verdict is provisional: "passed", or "inconclusive" if no check could be run.
+    """
     snapshot = pinned.snapshot
     frontier = snapshot.frontiers[rollout.build]
     rejected, records = rejected_of(frontier.tally)
@@ -184,7 +187,10 @@ def _checked_candidate(
 
 
 def _refuse_views(birth: Birth) -> None:
-    """Raises UsageError if a view does not follow from the build's own tables alone."""
+    """Raises UsageError if a view does not follow from the build's own tables alone.
+
+    For example, the view reads a file, or calls a function that gives another value each time.
+    """
     for view, refusal in view_refusals(birth.tables, birth.views).items():
         raise UsageError(f"view {view} cannot be served: {refusal.message}", hint=refusal.hint)
 
@@ -192,10 +198,11 @@ def _refuse_views(birth: Birth) -> None:
 def _excess_of_rejects(
     store: Store, snapshot: Snapshot, build: str, live: str | None, *, is_shared: bool = False
 ) -> str:
-    """Returns a text if the build has rejected more than its pipeline allows; else "".
+    """Describes the excess if the build has rejected more records than allowed; otherwise "".
 
-    Without a declared `max_rejects`, the build's function may fail on no more records than the
-    `live` build's function. Tables shared with the live build have been judged before.
+    The pipeline's `max_rejects` is the limit. If it is not declared, the build's function may fail
+    on no more records than the function of the `live` build. If the candidate shares the live
+    build's tables, this second limit does not apply, because the tables have been judged before.
     """
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
     counted = rejected_of(frontier.tally)
@@ -251,7 +258,7 @@ def _run_checks(
 def verify_and_append_verdict(store: Store, id_: int, means: VerificationMeans) -> None:
     """Verifies a rollout and appends the verdict, unless the rollout has a verdict or has ended.
 
-    Raises Unreachable if the broker is unreachable.
+    Raises Unreachable if the broker does not answer.
     """
     _ensure_verdict(store, id_, lambda rollout, live: verify_candidate(store, rollout, live, means))
 
@@ -288,9 +295,9 @@ def _ensure_verdict(
 
 
 def _end_at(seconds: float, store: Store, id_: int) -> None:
-    """Ends this process after some seconds, in any case.
+    """Makes this process exit after some seconds, in any case, with an inconclusive verdict.
 
-    The timer is a daemon thread, so a process whose work is done ends earlier.
+    The timer is a daemon thread, so the process exits earlier if its work is done.
     """
 
     def end() -> None:
@@ -310,7 +317,7 @@ def _end_at(seconds: float, store: Store, id_: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns the exit code."""
+    """Runs the program, and returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
@@ -343,11 +350,11 @@ def judge_results(
     *,
     checked: Iterable[TableBirth] = (),
 ) -> Verified:
-    """Returns the results with a verdict.
+    """Returns the results of a verification with the final verdict.
 
-    `tables` were compared, and `checked` are further tables with checks. A failed check, an
-    exceeded threshold, or too many rejects (`beyond`) beat anything that could not be measured, and
-    that beats a pass.
+    `tables` were compared, and `checked` are further tables with checks. `beyond` describes too
+    many rejects, or is "". A failed check, an exceeded threshold, or too many rejects give
+    "failed". Otherwise, anything that could not be measured gives "inconclusive".
     """
     tables = tuple(tables)
     called = {table.name: table_in_words(table) for table in (*checked, *tables)}
@@ -378,9 +385,9 @@ def judge_results(
 def exceeded_thresholds(
     differences: Iterable[Difference], tables: Iterable[TableBirth]
 ) -> tuple[str, ...]:
-    """Returns a sentence for each threshold that a table's difference exceeds.
+    """Returns a sentence for each threshold that the difference of a table exceeds.
 
-    A difference that equals a threshold does not exceed the threshold.
+    A difference that is equal to a threshold does not exceed it.
     """
     tables = tuple(tables)
     called = {table.name: table_in_words(table) for table in tables}
@@ -397,10 +404,7 @@ def exceeded_thresholds(
 def unmeasured_tables(
     differences: Iterable[Difference], tables: Iterable[TableBirth]
 ) -> tuple[str, ...]:
-    """Returns a sentence for each table with thresholds that could not be compared.
-
-    Both sides have the table, so the change is unknown.
-    """
+    """Returns a sentence for each table that has thresholds but could not be compared."""
     tables = tuple(tables)
     called = {table.name: table_in_words(table) for table in tables}
     return tuple(

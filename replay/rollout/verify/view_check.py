@@ -1,8 +1,8 @@
-"""Compares a serving build's maintained views with the texts of the views, after a deploy.
+"""A comparison of a serving build's maintained views with their queries, after a deploy.
 
-As a program (`python -m kappa.replay.rollout.verify.view_check --build B`) this module pins the
-build's newest frontier, compares, and stores the result, which `kappa status` shows. No decision
-uses the result.
+As a program (`python -m kappa.replay.rollout.verify.view_check --build B`), this module pins the
+build's newest frontier, compares, and stores the result. `kappa status` shows the result. No
+decision uses it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kappa.state.store import Store, open_store
 
 
 def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | None:
-    """Compares the views of a serving build with the texts of the views, and stores the result.
+    """Compares the rows of a serving build's views with their queries, and stores the result.
 
     Returns None if the build does not serve any more: only a serving build has its views at each
     frontier. Raises Conflict if the frontier was not kept until the end.
@@ -51,7 +51,7 @@ def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | Non
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program; returns the exit code."""
+    """Runs the program, and returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)

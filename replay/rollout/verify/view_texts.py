@@ -1,7 +1,7 @@
-"""Whether maintained views have the rows of the views' texts, over the tables at one frontier.
+"""A comparison of maintained views' stored rows with the user's queries, at one frontier.
 
-A slice keeps a view by a rewritten query, and no rewritten query is its own oracle. So the stored
-rows are compared with the rows of the user's text, run by DuckDB over the tables (I11).
+A slice keeps a view by a rewritten query, and a rewritten query cannot check itself. So the stored
+rows are compared with the rows of the user's text, which DuckDB runs over the tables (I11).
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ def compare_view_texts(
     most_rows: int | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[Check]:
-    """Yields a check of each maintained view: stored rows compared with the rows of the text.
+    """Yields a check for each maintained view: its stored rows against the rows of its text.
 
-    `reader` has the tables of a build in the schema of the pipeline. For a view that reads tables
-    of more than `most_rows` rows, a sample is compared. A check that could not be run has an error.
+    `reader` has the tables of a build in the schema of the pipeline. If a view reads tables with
+    more than `most_rows` rows in total, only a sample is compared. A check that could not be run
+    has an error.
     """
     views = [table for table in tables if table.view is not None]
     for number, view in enumerate(views, 1):
@@ -59,7 +60,7 @@ def compare_view_texts(
 
 
 def unlike_text(check: Check) -> str:
-    """Returns a sentence for a view that differs from its text, or could not be compared."""
+    """Describes in a sentence a view that differs from its query or was not compared."""
     if check.failing is None:
         return f"view {check.table} could not be compared with its query: {check.error}"
     return (
@@ -69,7 +70,7 @@ def unlike_text(check: Check) -> str:
 
 
 def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> str:
-    """Returns the query for the count of a view's rows, and of rows on one side alone."""
+    """Returns the query for the number of a view's rows, and of rows that only one side has."""
     assert view.view is not None
     where = "" if most_rows is None else _sample_condition(reader, view, most_rows)
     casts = casts_sql(view.served)
@@ -85,7 +86,7 @@ def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> st
 
 
 def _sample_condition(reader: Reader, view: TableBirth, most_rows: int) -> str:
-    """Returns the condition for the rows to compare, or "" for all rows."""
+    """Returns the condition that selects the rows to compare, or "" for all rows."""
     read = " + ".join(f"(select count(*) from {quoted(name)})" for name in view.reads) or "0"
     if int(reader.rows(f"select {read}").rows[0][0]) <= most_rows:
         return ""

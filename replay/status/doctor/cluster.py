@@ -1,4 +1,4 @@
-"""The needs of a project from the cluster: access rules (ACLs), and replicas."""
+"""A project's needs from the Kafka cluster: access rules (ACLs) and replicas."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NeededAcl:
-    """An access rule, and all uses that need the rule."""
+    """An access rule, and everything for which the rule is needed."""
 
     acl: Acl
     uses: tuple[str, ...]
 
 
 def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededAcl]:
-    """Lists the rules that these pipelines, and commands on the topics, need. Pure.
+    """Lists the access rules for these pipelines, and for commands on their topics. Pure.
 
-    `writer` is the name with which the sinks of an adopted root write. This name ends the writer of
-    the first root. In Kafka, Read and Write allow Describe too, and Write allows all requests of an
-    exact producer. So no rule is for the cluster itself.
+    `writer` is the name under which the sinks of an adopted root write; a writer with this name
+    replaces the writer of the first root. In Kafka, Read and Write include Describe, and Write
+    includes all requests of an exactly-once producer. So no rule concerns the cluster itself.
     """
     of_sinks = ("Create", "DescribeConfigs", "Read", "Write")
     found: dict[Acl, dict[str, None]] = {}
@@ -59,7 +59,10 @@ def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededA
 
 
 def broker_loss_risks(log: Log, pipelines: Iterable[Pipeline]) -> tuple[Finding, ...]:
-    """Returns the losses in topics of pipelines and sinks if a broker is lost."""
+    """Returns findings about records that would be lost or refused if a broker is lost.
+
+    The topics of the pipelines and of their sinks are examined.
+    """
     there = log.topics()
     brokers = least_brokers(log.brokers(), (each.replicas for each in there.values()))
     names = {

@@ -1,8 +1,9 @@
-"""The examination of a root: it reads the records, and looks for the files of builds.
+"""The examination of a root: a check of the records and of the files of builds.
 
-The examination compares each document with the seal, each code snapshot with the birth certificate,
-and each table's files with the list of the newest frontier and the lists of the kept frontiers: all
-files must exist, with the recorded lengths. The scrub reads the rows in the files.
+The examination compares each document with its seal, and each code snapshot with the birth
+certificate. It compares the files of each table with the file lists of the newest frontier and of
+the kept frontiers: all files must exist, with the recorded sizes. It does not read the rows in the
+files; the scrub does.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ _LOOKS = 5
 class Damage:
     """A damaged record or file below a root.
 
-    `follows` has the consequence of the damage, and `then` the state after a repair. A repair
-    moves `names`, objects below the root, aside; without names, only the hint can help.
+    `follows` is the consequence of the damage, and `then` is the state after a repair. A repair
+    moves the objects `names` below the root aside. If there are no names, a repair is impossible,
+    and `hint` says what may help.
     """
 
     what: str
@@ -113,7 +115,7 @@ class Damage:
     hint: str = ""
 
     def text_lines(self, number: int) -> tuple[str, ...]:
-        """Returns the damage as lines for people, with the number."""
+        """Returns the damage as lines for display, beginning with its number."""
         files = "1 file is" if len(self.names) == 1 else f"{len(self.names)} files are"
         return (
             f"{number}. {self.what}",
@@ -124,7 +126,10 @@ class Damage:
 
 
 def examine_root(store: Store, *, now: float) -> tuple[Damage, ...]:
-    """Returns all damage. Damaged files that are derived from others are moved aside at once."""
+    """Finds all damage of a root. `now` is in seconds since 1970.
+
+    Damaged files that can be derived again from others are moved aside at once.
+    """
     state, found = _read_journal(store)
     builds = sorted({name.split("/")[1] for name in store.names("builds") if name.count("/") > 1})
     sorted_leases(store, now)
@@ -143,7 +148,10 @@ def examine_root(store: Store, *, now: float) -> tuple[Damage, ...]:
 
 
 def unvouched_builds(store: Store) -> tuple[str, ...]:
-    """Lists builds whose newest frontier, of an older Kappa, vouches for no file list."""
+    """Lists the builds whose newest frontier has no sums of file lists.
+
+    Such a frontier was written by an older Kappa.
+    """
     found = list[str]()
     state, _ = _read_journal(store)
     for build in sorted({state.folded_by(build) for build in state.wanted_builds()}):
@@ -156,7 +164,10 @@ def unvouched_builds(store: Store) -> tuple[str, ...]:
 
 
 def unsealed_documents(store: Store) -> tuple[str, ...]:
-    """Lists documents of an earlier Kappa without a seal, in which no change can be noticed."""
+    """Lists the documents that have no seal, so that a change of them cannot be noticed.
+
+    Such documents were written by an older Kappa.
+    """
     found = set[str]()
     for place in dict.fromkeys((store, store.local)):
         for name in _document_names(place):
@@ -173,7 +184,7 @@ def _document_names(store: Store) -> Iterator[str]:
 
 
 def _document_damage(store: Store) -> Iterator[Damage]:
-    """Yields the damage of documents other than records of the journal or of a build."""
+    """Yields the damage of documents that are not records of the journal or of a build."""
     for name in _document_names(store):
         if _TOLD.fullmatch(name):
             continue
@@ -194,7 +205,7 @@ def _document_damage(store: Store) -> Iterator[Damage]:
 
 
 def _token_damage(store: Store) -> Iterator[Damage]:
-    """Yields the damage of the tokens by name, which are stored nowhere else."""
+    """Yields the damage of the file of named tokens, which are stored nowhere else."""
     try:
         TokenFile(store.local.path(TOKENS)).tokens()
     except Damaged as error:
@@ -206,9 +217,10 @@ def _token_damage(store: Store) -> Iterator[Damage]:
 
 
 def _root_damage(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
-    """Yields the damage of the root's record of itself: damaged, or gone.
+    """Yields the damage of the root's own record, if the record is damaged or gone.
 
-    A job of a Kappa that seals its frontiers begins only in a root with that record.
+    A build with sealed frontiers proves that the record existed: such a Kappa starts jobs only in a
+    root that has it.
     """
     try:
         if read_root(store) is not None:
@@ -242,12 +254,12 @@ def _root_damage(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
 
 
 def count_set_aside(store: Store) -> int:
-    """Counts the objects that were moved aside and are kept."""
+    """Returns the number of objects that were moved aside and are still kept."""
     return len(store.names(DAMAGED))
 
 
 def _read_journal(store: Store) -> tuple[State, list[Damage]]:
-    """Returns the state up to the first damaged record, and the damage of that record."""
+    """Returns the state before the first damaged record of the journal, and the damage found."""
     records, state = journal_records(store), State()
     noted, numbers = records.noted_number(), records.numbers()
     for number in range(1, (numbers[-1] if numbers else 0) + 1):
@@ -355,9 +367,10 @@ def _build_damage(store: Store, build: str, *, serves: bool) -> Iterator[Damage]
 def _lost_frontiers(
     build: str, newest: Frontier | None, shown: int, where: str
 ) -> Iterator[Damage]:
-    """Yields the damage of frontiers that readers saw, and that are gone.
+    """Yields the damage if frontiers that readers saw are gone.
 
-    Other records of the build show which numbers readers saw.
+    `shown` is the greatest number that readers saw, as other records of the build show. `where` is
+    the address of that frontier.
     """
     if newest is None or newest.number < shown:
         yield Damage(
@@ -392,7 +405,7 @@ def _record_damage(records: NumberedRecords[Any], follows: str, then: str) -> It
 
 
 def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
-    """Returns whether a repair has given up the numbers before a record."""
+    """Returns True if a repair has given up the records before this number."""
     with suppress(Damaged):
         return records.begins_anew(number)
     return False
@@ -401,10 +414,10 @@ def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
 def _lasting_table_damage(
     store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
 ) -> tuple[Damage, ...]:
-    """Returns the damage of tables that is found while no job has moved on.
+    """Returns the damage of a build's tables, found while its job has published no new frontier.
 
     Upkeep deletes the files of a frontier once a later frontier exists, and no lease protects this
-    look.
+    examination. So the examination is repeated if a new frontier has been published meanwhile.
     """
     for _ in range(_LOOKS):
         found = tuple(_table_damage(store, birth, newest, kept, serves=serves))
@@ -418,7 +431,7 @@ def _lasting_table_damage(
 def _table_damage(
     store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
 ) -> Iterator[Damage]:
-    """Yields tables with a file that is gone or cut, at the newest or a kept frontier."""
+    """Yields the damage of tables that lack a file, or have a cut file, at one of the frontiers."""
     follows = f"queries of build {birth.build} fail" if serves else "it cannot go on"
     for name in newest.versions:
         path = table_path(store, birth.build, name)

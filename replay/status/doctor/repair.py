@@ -1,4 +1,4 @@
-"""The repair of a root: files that are given up are moved aside, while nothing runs."""
+"""The repair of a root: moves the files that are given up aside, while no supervisor runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kappa.state.store import Store
 
 
 def repair_root(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
-    """Moves aside the files of these damages, the newest first; returns the new places.
+    """Moves the files of these damages aside, the newest first, and returns their new places.
 
     No supervisor can start during the repair. Raises Conflict if a supervisor is up.
     """
@@ -65,12 +65,12 @@ def _copy_of(store: Store, name: str) -> bytes:
 
 
 def _is_of_frontiers(name: str) -> bool:
-    """Returns whether a name is the name of a frontier, or of the note of the last number."""
+    """Returns True if a name is that of a frontier, or of the note of the last number."""
     return name.startswith("builds/") and name.split("/")[2] in {"frontier", "frontier.newest"}
 
 
 def _note_shown(store: Store, build: str) -> int:
-    """Returns and notes the greatest number that a frontier of a build ever had, as known."""
+    """Notes and returns the greatest number that a frontier of a build is known to have had."""
     records = frontier_records(store, build)
     shown = max(0, records.noted_number(), *records.numbers(), *kept_numbers(store, build))
     records.note_last(shown)
@@ -78,11 +78,10 @@ def _note_shown(store: Store, build: str) -> int:
 
 
 def _go_on_behind(store: Store, build: str, shown: int) -> None:
-    """Repeats the newest frontier of a build under a number that no reader has seen.
+    """Publishes the newest frontier of a build again, under a number that no reader has seen.
 
-    Readers elsewhere and cursors recognise a frontier by the number, so no number is used
-    again. If no frontier is left, the build's job makes a frontier, with a number above the
-    noted number.
+    Readers elsewhere and cursors identify a frontier by its number, so no number is used twice. If
+    no frontier is left, the build's job makes one, with a number above `shown`.
     """
     records = frontier_records(store, build)
     left = max(records.numbers(), default=shown)

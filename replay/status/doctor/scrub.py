@@ -1,8 +1,8 @@
-"""The scrub of a root: each data file in use is read, and compared with the recorded sum.
+"""The scrub of a root: reads each data file in use, and compares it with the recorded sum.
 
-Files in use are the files of builds that serve, are idle or are candidates, at the newest frontier
-and at the kept frontiers, and the files of the archives. Jobs continue during the scrub, so a file
-that a job has deleted is not damage.
+Files in use are those of the archives, and those of serving, idle and candidate builds, at their
+newest frontiers and at kept frontiers. Jobs continue during the scrub, so a file that a job has
+deleted is not damage.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ Show = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ScrubbedFile:
-    """A data file, or a table whose files cannot be listed, and the damage of the file.
+    """A data file, or a table whose files cannot be listed, with its damage.
 
-    `of` is the build or the topic, `table` the table or None for an archive. `sum` is the recorded
-    sum, or None if no sum is recorded. `why` is empty for an undamaged file.
+    `of` is the build or the topic. `table` is the table, or None for an archive. `sum` is the
+    recorded sum, or None if no sum is recorded. `why` describes the damage, and is empty for an
+    undamaged file.
     """
 
     path: str
@@ -43,7 +44,7 @@ class ScrubbedFile:
     why: str = ""
 
     def damage_text(self, store: Store) -> str:
-        """Returns the damage of the file, in a sentence."""
+        """Returns a sentence that describes the damage of the file."""
         owner = (
             f"the archive of topic {self.of}"
             if self.table is None
@@ -54,9 +55,9 @@ class ScrubbedFile:
 
 @dataclass(frozen=True, slots=True)
 class ScrubResult:
-    """The result of a scrub: counts, and the files that have changed since their writing.
+    """The result of a scrub: the counts, and the files that have changed since they were written.
 
-    `unknown` counts the files without a sum, which were written by an earlier Kappa.
+    `unknown` is the number of files without a recorded sum, which an older Kappa has written.
     """
 
     files: int
@@ -66,10 +67,10 @@ class ScrubResult:
 
 
 def scrub_root(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> ScrubResult:
-    """Reads all data files in use, from the disk and not from the machine's memory.
+    """Reads all data files in use from the disk, bypassing the memory cache of the machine.
 
-    Objects of a bucket are fetched. Raises Damaged if a record that names files in use cannot
-    be read.
+    In a bucket, the objects are fetched. `show` is called after each file. Raises Damaged if a
+    record that names files in use cannot be read.
     """
     wanted = tuple(_files_in_use(store))
     whole, done, bad = sum(each.size for each in wanted), 0, []
@@ -132,7 +133,10 @@ def _of_build(store: Store, state: State, build: str) -> Iterator[ScrubbedFile]:
 
 
 def _repair_hint(state: State, build: str, *, is_past: bool) -> str:
-    """Returns the hint on a damaged file of a build."""
+    """Returns the hint for a damaged file of a build.
+
+    `is_past` is True if only a kept frontier needs the file.
+    """
     over = {each for each in state.wanted_builds() if state.folded_by(each) == build}
     pipeline = state.pipelines[build]
     again = f"kappa replay {pipeline} makes a new build from the log"

@@ -1,13 +1,13 @@
-"""Topics by hand: the description, users and records of a topic, and changes.
+"""Work on topics by hand: the description, users and records of a topic, and changes.
 
-Only kappa/kafka asks Kafka. No module here is part of a build or of the journal. Read in this
-order:
+Only kappa/kafka sends requests to Kafka. Nothing here is part of a build or of the journal. Read in
+this order:
 
-    describe  a topic on the broker, beside the declaration, with its users
-    join      the topics that join a pattern
-    alter     the steps of a change, and the reasons to refuse the change
-    records   records of a topic: a range, decoded, as text, and in files
-    topic_growth  how fast topics grow
+ describe  a topic on the broker, next to its declaration, with its users
+ join      the topics that join a pattern
+ alter     the steps of a change, and the reasons to refuse the change
+ records   records of a topic: a range, decoded, as text, and in files
+ topic_growth  the growth rates of topics
 """
 
 __all__ = ["alter", "describe", "join", "records", "topic_growth"]

@@ -13,7 +13,7 @@ from kappa.replay.status.topics.describe import TopicDescription
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """The settings to set, and the wanted number of partitions, or None to keep the number."""
+    """The settings to set, and the new number of partitions (None to keep the number)."""
 
     config: Mapping[str, str] = field(default_factory=dict)
     partitions: int | None = None
@@ -23,7 +23,7 @@ class TopicChange:
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """Parses settings `NAME=VALUE`. Raises UsageError for any other text."""
+    """Parses settings `NAME=VALUE`. Raises UsageError if a text does not have this form."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -36,10 +36,11 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
 def change_of(
     found: TopicDescription, settings: Mapping[str, str], partitions: int | None
 ) -> TopicChange:
-    """Returns the difference to the wanted settings: the named settings, or the declaration.
+    """Returns the change from the topic's present settings to the wanted settings.
 
-    Raises UsageError if no setting is named and the topic is not declared, and refuses some
-    changes as `_refuse_partitions` and `_refuse_settings` do.
+    The wanted settings are `settings` and `partitions`, or those of the declaration if neither is
+    given. Raises UsageError if neither is given and the topic is not declared. Refuses some changes
+    as `_refuse_partitions` and `_refuse_settings` do.
     """
     if not settings and partitions is None:
         if found.declared is None:
@@ -59,7 +60,7 @@ def change_of(
 
 
 def change_text(found: TopicDescription, change: TopicChange) -> str:
-    """Returns the steps for people, a step a line."""
+    """Formats the change for display, with one step per line."""
     lines = [
         f"topic {found.facts.name}: {name}={value}, instead of {found.config.get(name, 'default')}"
         for name, value in change.config.items()
@@ -73,7 +74,10 @@ def change_text(found: TopicDescription, change: TopicChange) -> str:
 
 
 def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
-    """Raises UsageError for fewer partitions, and Conflict if keys would change partition."""
+    """Raises UsageError for fewer partitions, and Conflict if keys would move.
+
+    Keys move if a topic with keys gets more partitions while builds use it.
+    """
     name, there = found.facts.name, found.facts.partitions
     if wanted < there:
         raise UsageError(
@@ -95,7 +99,10 @@ def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
 
 
 def _refuse_settings(found: TopicDescription, config: Mapping[str, str]) -> None:
-    """Raises Conflict for a setting that would make readers of the topic lose records."""
+    """Raises Conflict if a setting would make users of the topic lose records.
+
+    Also raises Conflict if the topic needs the broker's timestamps and the setting changes them.
+    """
     name = found.facts.name
     policy = config.get("cleanup.policy", "")
     is_sent = any(each.sends for each in found.users)

@@ -1,6 +1,6 @@
-"""A topic as the broker has it, beside the declaration, with the users.
+"""A topic as it is on the broker, next to its declaration, with its users.
 
-Users are the builds that read a topic, and the sinks that send the topic.
+Users are the builds that read the topic, and the builds whose sinks send to it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicUser:
-    """A build that uses a topic. `role` is live, idle or candidate; `sends` means by a sink."""
+    """A build that uses a topic. `role` is live, idle or candidate.
+
+    `sends` is True if a sink of the build sends to the topic, and False if the build reads the
+    topic.
+    """
 
     pipeline: str
     build: str
@@ -40,9 +44,10 @@ class TopicUser:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic: the settings on the broker (`config`) and the declared settings.
+    """A topic with its settings on the broker (`config`) and its declared settings.
 
-    `bytes` are the sizes of the partitions on disk, for the embedded broker alone.
+    `begin` and `end` are the first and the next offsets. `bytes` has the sizes of the partitions on
+    disk, but only for the embedded broker.
     """
 
     facts: TopicFacts
@@ -64,7 +69,11 @@ def describe_topic(
     brokers_time: bool,
     sizes: Mapping[int, int],
 ) -> TopicDescription:
-    """Observes a topic. Raises UsageError if the broker has no topic of that name."""
+    """Describes a topic as it is on the broker.
+
+    `brokers_time` is True if the topic needs the broker's timestamps. `sizes` are the sizes of its
+    partitions. Raises UsageError if the broker has no topic of that name.
+    """
     facts = log.must_have(name)
     wanted = {} if declared is None else declared_config(declared, brokers_time=brokers_time)
     there = log.config(name)
@@ -82,7 +91,7 @@ def describe_topic(
 
 
 def description_listing(found: TopicDescription) -> Listing:
-    """Makes a row of each partition."""
+    """Returns a listing with a row per partition."""
     name = found.facts.name
     rows = (
         (
@@ -98,7 +107,7 @@ def description_listing(found: TopicDescription) -> Listing:
 
 
 def description_text(found: TopicDescription) -> str:
-    """Returns all facts but the partitions for people, a fact a line."""
+    """Formats all facts except the partitions for display, with one fact per line."""
     facts, declared = found.facts, found.declared
     count = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
     taken = f", {size(sum(found.bytes.values()))} on disk" if found.bytes else ""
@@ -117,7 +126,7 @@ def description_text(found: TopicDescription) -> str:
 
 
 def description_document(found: TopicDescription) -> dict[str, Any]:
-    """Returns all facts for machines."""
+    """Returns all facts as a JSON document."""
     declared = found.declared
     return {
         "topic": found.facts.name,
@@ -145,14 +154,14 @@ def description_document(found: TopicDescription) -> dict[str, Any]:
 
 
 def users_of(topic: str, state: State, births: Mapping[str, Birth]) -> tuple[TopicUser, ...]:
-    """Lists the users of a topic among the wanted builds, by pipeline."""
+    """Lists the wanted builds that use a topic, sorted by pipeline."""
     return tuple(
         sorted(_topic_users(topic, state, births), key=lambda each: (each.pipeline, each.build))
     )
 
 
 def refuse_used(topic: str, users: Iterable[TopicUser], allowed: Iterable[str]) -> None:
-    """Raises Conflict if a pipeline that is not `allowed` by name uses the topic."""
+    """Raises Conflict if a pipeline uses the topic and is not in `allowed`."""
     names = {each.pipeline for each in users}
     using = [each for each in users if each.pipeline not in set(allowed)]
     if using:

@@ -1,4 +1,4 @@
-"""The topics that join a pattern: topics that match now, and topics that joined before."""
+"""The topics of a pattern: those that match now, and those that joined before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kappa.kafka.client import TopicFacts
 
 
 class Joining(StrEnum):
-    """The fate of a topic among the topics of a pattern."""
+    """The change of a topic's membership in a pattern."""
 
     JOINS = "joins"
     STAYS = "stays"
@@ -24,7 +24,7 @@ class Joining(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """The topics of a pattern from now on, and the fate of each topic, by name."""
+    """The topics of a pattern from now on, and the change of each topic, by name."""
 
     topics: JoinedTopics
     became: Mapping[str, Joining]
@@ -36,10 +36,11 @@ def join_topics(
     sinks: Collection[str],
     leaving: Iterable[str] = (),
 ) -> JoinResult:
-    """Returns the topics of a pattern: topics that have joined, and all that match now.
+    """Returns the topics of a pattern: those that have joined, and all that match now.
 
-    `leaving` are topics to leave out. Raises UsageError if a topic of `leaving` has not joined,
-    or no topic is left.
+    `there` are the topics on the broker. `sinks` are the topics of sinks, which never match.
+    `leaving` are topics to leave out. Raises UsageError if a topic in `leaving` neither has joined
+    nor matches, or if no topic is left.
     """
     left = frozenset(leaving)
     before = {each.name: each for each in pattern.joined}

@@ -1,9 +1,9 @@
-"""The records of a topic for people: a range of records, as text, and in files.
+"""The records of a topic: a range of records, as text for display, and in files.
 
-A record is decoded by the declaration of the topic, or refused with a reason. Exported files are
-Parquet or lines of JSON. An import puts back the exported records, byte for byte: keys, values,
-headers, and times where the topic has the times of producers. Offsets change; partitions follow
-from the keys, or are kept on request.
+A record is decoded as the topic is declared, or rejected with a reason. Exported files are Parquet
+or lines of JSON. An import produces the exported records again, byte for byte: keys, values,
+headers, and timestamps if the topic keeps the timestamps of producers. Offsets change. Partitions
+follow from the keys, or are kept on request.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class SeenRecord:
-    """A record with the event, or the reason why the record is invalid; neither: raw."""
+    """A record with its event, or with the reason why it is rejected.
+
+    A raw record, or a tombstone, has neither.
+    """
 
     record: Record
     event: dict[str, Any] | None = None
@@ -61,12 +64,12 @@ class SeenRecord:
 
     @property
     def order_key(self) -> tuple[int, int, int]:
-        """The time and place, which give the order of records of several partitions."""
+        """Returns timestamp, partition and offset, as the sort key across partitions."""
         return self.record.timestamp_ms, self.record.partition, self.record.offset
 
     @property
     def extra_fields(self) -> dict[str, Any]:
-        """The known fields that a line has beside the record itself."""
+        """Returns the fields that a line has besides the record: offset, event, reject."""
         found = {"event": self.event, "reject": self.reject}
         return {
             "offset": self.record.offset,
@@ -75,11 +78,11 @@ class SeenRecord:
 
 
 def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
-    """Returns the offsets at which reading begins, from the text `start` of a user.
+    """Returns the offsets at which reading begins, from the user's text `start`.
 
-    `start` is `beginning`, `end`, an offset of every partition, offsets by partition, or a
-    time; None means the beginning. Offsets before the log's beginning mean the beginning.
-    Raises UsageError for any other text.
+    `start` is `beginning`, `end`, an offset for every partition, offsets by partition, or a time.
+    None means the beginning. Offsets before the beginning of the log are raised to it. Raises
+    UsageError for any other text.
     """
     log.must_have(topic)
     beginning = log.beginning([topic])
@@ -104,9 +107,9 @@ def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
 
 
 def ends_of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> Offsets:
-    """Returns the end for some partitions, or for all if none is named.
+    """Returns the ends of the given partitions, or of all if none is given.
 
-    Raises UsageError for a partition that the topic does not have.
+    Raises UsageError if the topic does not have one of the partitions.
     """
     there = end.next.get(topic, {})
     unknown = [each for each in partitions if each not in there]
@@ -133,7 +136,10 @@ def newest_offsets(topic: str, begin: Offsets, end: Offsets, count: int) -> Offs
 def following(
     log: Log, topic: str, start: Offsets, ends: Callable[[], Offsets]
 ) -> Iterator[Record]:
-    """Yields the records from `start` on, forever, as they are committed."""
+    """Yields the records from `start` on, forever, as they are committed.
+
+    `ends` returns the current ends of the partitions.
+    """
     with log.reader() as reader:
         at = start
         while True:
@@ -147,10 +153,10 @@ def following(
 
 
 def decoder_of(topic: Topic | None) -> Decode:
-    """Returns the decoder for records of a topic; without a declaration records stay raw.
+    """Returns the decoder for records of a topic. Without a declaration, records stay raw.
 
-    The decoder applies only rules of the declaration on a single record: not lateness, nor
-    duplicates.
+    The decoder applies only the rules of the declaration for a single record. It does not check for
+    lateness or duplicates.
     """
     if topic is None:
         return SeenRecord
@@ -177,7 +183,7 @@ def decoder_of(topic: Topic | None) -> Decode:
 
 
 def _shown_value(value: Any, kind: Type) -> Any:
-    """Returns a value of a row in the type that readers of tables see."""
+    """Converts a value of a row to the type that readers of tables see."""
     if value is None:
         return None
     match kind:
@@ -196,10 +202,10 @@ def _shown_value(value: Any, kind: Type) -> Any:
 def filter_of(
     key: str | None, conditions: Sequence[str], topic: Topic | None
 ) -> Callable[[SeenRecord], bool]:
-    """Returns a filter for records: by the key, and by `FIELD=VALUE` of the event.
+    """Returns a filter for records, by key and by `FIELD=VALUE` of the event.
 
-    Keys that have a format, or are a change's keys, are compared by value. Raises UsageError
-    for a condition on no column of the declaration.
+    If keys have a format, or are the keys of changes, they are compared by value, and otherwise by
+    bytes. Raises UsageError if a condition does not name a declared column.
     """
     wanted = [_parse_condition(each, topic) for each in conditions]
     has_key = None if key is None else _key_filter(key, topic)
@@ -255,9 +261,9 @@ def _parse_condition(text: str, topic: Topic | None) -> tuple[str, str]:
 
 
 def seen_text(seen: SeenRecord) -> str:
-    """Returns a record for people, in a line: place, time, key and value.
+    """Formats a record as one line for display: place, time, key and value.
 
-    In place of a value that is not text, the line has the event.
+    If the value is not text, the line has the event instead.
     """
     record = seen.record
     place = f"{record.partition}@{record.offset}  {moment_text(record.timestamp_ms)}"
@@ -277,18 +283,18 @@ def _is_text(value: bytes | None) -> bool:
 
 
 def seen_line(seen: SeenRecord) -> str:
-    """Returns a record as a line of JSON: an envelope with the offset and the event."""
+    """Formats a record as a line of JSON: an envelope with the offset and the event."""
     return f"{envelope_line(as_produced(seen.record), beside=seen.extra_fields)}\n"
 
 
 def as_produced(record: Record) -> ProducedRecord:
-    """Returns a record in the form for a producer."""
+    """Converts a record to the form that a producer takes."""
     timestamp = record.timestamp_ms if record.timestamp_ms >= 0 else None
     return ProducedRecord(record.value, record.key, timestamp, record.headers, record.partition)
 
 
 def export_lines(records: Iterable[Record], decode: Decode, file: BinaryIO) -> int:
-    """Writes records as lines of JSON; returns the number of records."""
+    """Writes records as lines of JSON. Returns the number of records."""
     count = 0
     for record in records:
         file.write(seen_line(decode(record)).encode())
@@ -299,14 +305,14 @@ def export_lines(records: Iterable[Record], decode: Decode, file: BinaryIO) -> i
 def export_parquet(
     records: Iterable[Record], decode: Decode, file: BinaryIO, *, decoded: bool
 ) -> int:
-    """Writes records as a Parquet file; returns the number of records."""
+    """Writes records as a Parquet file. Returns the number of records."""
     from kappa.records.lines.parquet import write_records  # noqa: PLC0415  # it takes Arrow
 
     return write_records(file, (_placed_record(decode(each)) for each in records), decoded=decoded)
 
 
 def count_records(records: Iterable[Record], show: Progress) -> Iterator[Record]:
-    """Yields records, and shows the number of records now and then."""
+    """Yields the records, and calls `show` with their number after each 5,000 records."""
     for number, record in enumerate(records):
         if number % _STEP == 0:
             show(number)
@@ -318,7 +324,7 @@ def import_lines(
 ) -> Acknowledged:
     """Produces the records of exported lines, in order.
 
-    `partitions` is True if each record goes to the exported partition.
+    If `partitions` is True, each record is produced to its exported partition.
     """
 
     def record_of(line: bytes) -> ProducedRecord:

@@ -1,4 +1,4 @@
-"""The growth of topics, from looks at the ends of topics."""
+"""The growth rates of topics, measured by repeated observations of their ends."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ _LEAST_SECONDS = 1.0
 
 
 class TopicRates:
-    """The growth of topics, from looks at the ends of topics. The first look gives no rate yet."""
+    """The growth of topics, measured from their ends. The first observation gives no rate."""
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
 
     def update_rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
-        """Returns recent offsets a second, by topic; `ends` are sums over a topic's partitions.
+        """Returns the recent growth in offsets a second, by topic.
 
-        Only one caller at a time may use this function.
+        `ends` has the sum of the ends of a topic's partitions, by topic, and `at` is the time of
+        the observation in seconds. Only one thread at a time may call this method.
         """
         self._paces = {name: self._paces.get(name, Pace()) for name in ends}
         return {name: self._paces[name].rate(end, at) for name, end in ends.items()}
 
 
 def end_sums(names: Iterable[str], log: Log) -> dict[str, int]:
-    """Returns the sum of the ends of a topic's partitions, by topic."""
+    """Returns, for each topic, the sum of the ends of its partitions."""
     sums = dict.fromkeys(names, 0)
     for topic, _, end in log.end(sums).items():
         sums[topic] += end
@@ -41,10 +42,11 @@ def end_sums(names: Iterable[str], log: Log) -> dict[str, int]:
 def begin_rates(
     log: Log, topics: Iterable[str], *, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], Mapping[str, float | None]]:
-    """Begins to measure the growth of topics, for a command that looks once.
+    """Begins to measure the growth of topics, for a command that observes only once.
 
-    Returns a function that ends the measurement, at the earliest a second later, and returns
-    offsets a second by topic. Both raise Unreachable if the broker does not answer.
+    Returns a function that ends the measurement and returns offsets a second, by topic. The
+    function waits until at least a second has passed. Both raise Unreachable if the broker does not
+    answer.
     """
     names, rates = tuple(topics), TopicRates()
     begun = clock()

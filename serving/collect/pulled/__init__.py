@@ -1,15 +1,15 @@
-"""Sources whose events the collector fetches itself: `[collect.pull.NAME]`.
+"""Sources from which the collector fetches events itself: `[collect.pull.NAME]`.
 
-A source's position is written down once the broker has acknowledged the events before the position,
-so a collector that continues there leaves nothing out. In reading order:
+A source's position is written after the broker has acknowledged the events before the position. So
+a collector that continues from the position loses no events. Read in this order:
 
 - source.py: a declared source, and the reasons to refuse a declaration
-- tls.py: the trust in a source's certificate
-- visitor.py: the visitor of a source, and the place up to which the source's events are
-  acknowledged, on the disk
+- tls.py: the certificates that a source's certificate is checked with
+- visitor.py: the visitor of a source, and the stored position up to which the source's events are
+  acknowledged
 - kinds.py: a visit to a source, by kind: a stream, a document or a websocket
-- mqtt.py: a visit to a server of MQTT
-- pull.py: a source that is visited again and again, and all sources
+- mqtt.py: a visit to an MQTT server
+- pull.py: a source that is visited repeatedly, and all sources
 """
 
 __all__ = ["source"]

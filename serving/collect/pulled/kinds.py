@@ -1,6 +1,6 @@
-"""A visit to a source, by kind: events are handed on before more events are read.
+"""A visit to a source, by kind. Events are handed on before more events are read.
 
-Redirects are not followed, since a token would be sent along. Settings of a proxy are ignored.
+Redirects are not followed, because a token would be sent along. Proxy settings are ignored.
 Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
@@ -31,7 +31,7 @@ _LONGEST_WAIT_SECONDS = 3600.0
 
 
 class PulledAnswer:
-    """An answer whose head has arrived."""
+    """An answer of a source, of which the head has arrived."""
 
     def __init__(
         self, connection: h11.Connection, reader: asyncio.StreamReader, head: h11.Response
@@ -44,9 +44,9 @@ class PulledAnswer:
         }
 
     async def read(self) -> bytes:
-        """Returns the next bytes of the body; no bytes at the end.
+        """Returns the next bytes of the body, or no bytes at its end.
 
-        Raises the errors of a connection.
+        Raises OSError, EOFError or h11.ProtocolError if the connection fails.
         """
         while True:
             event = await _next_event(self._connection, self._reader)
@@ -56,7 +56,7 @@ class PulledAnswer:
                 return b""
 
     def ensure(self, *statuses: int) -> None:
-        """Raises SourceAway for any other status, or an encoded body."""
+        """Raises SourceAway if the status is not one of `statuses`, or if the body is encoded."""
         if self.status not in statuses:
             why = f"it answers {self.status}"
             if 300 <= self.status < 400 and self.status != 304:
@@ -74,7 +74,7 @@ class PulledAnswer:
 
 @asynccontextmanager
 async def http_get(source: PulledSource, headers: Mapping[str, str]) -> AsyncIterator[PulledAnswer]:
-    """Asks a source, and yields the answer; closes the connection after the block."""
+    """Sends a request to a source, and yields the answer. Closes the connection after the block."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_OPEN_SECONDS):
@@ -134,7 +134,7 @@ _GATHERED, _GATHERED_BYTES = 1_000, 1 << 20
 async def visit(source: PulledSource, visitor: Visitor) -> None:
     """Visits a source until its events end.
 
-    Raises SourceAway, and the errors of a connection.
+    Raises SourceAway if the source gives no events now, and the errors of a failed connection.
     """
     match source.kind:
         case PullKind.SSE:
@@ -173,7 +173,10 @@ async def _visit_sse(source: PulledSource, visitor: Visitor) -> None:
 
 
 async def _next_bytes(source: PulledSource, answer: PulledAnswer) -> bytes:
-    """Returns the next bytes of a stream. Raises SourceAway after too long a silence."""
+    """Returns the next bytes of a stream.
+
+    Raises SourceAway if nothing arrives for too long.
+    """
     try:
         async with asyncio.timeout(source.silence_seconds):
             return await answer.read()
@@ -182,7 +185,7 @@ async def _next_bytes(source: PulledSource, answer: PulledAnswer) -> bytes:
 
 
 class _Direct(connect):
-    """A connection that follows no redirect: a token would be sent along."""
+    """A websocket connection that follows no redirect, because a token would be sent along."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -216,7 +219,10 @@ async def _visit_websocket(source: PulledSource, visitor: Visitor) -> None:
 async def _gather_messages(
     source: PulledSource, connection: ClientConnection
 ) -> tuple[list[bytes | Invalid], bool]:
-    """Returns the next messages, and False if the connection has ended after them."""
+    """Returns the next messages, and True if the connection is still open after them.
+
+    Raises SourceAway if nothing arrives for too long.
+    """
     events: list[bytes | Invalid] = []
     size = 0
     try:
@@ -288,10 +294,10 @@ _MALFORMED = "malformed_json"
 
 
 def events_of_document(document: bytes, media_type: str) -> list[bytes | Invalid]:
-    """Returns the events of a document, in order.
+    """Returns the events in a document, in order.
 
-    A document that is declared as JSON and is not an array is a single event. Any other document
-    has one event per line, unless the document begins like an array.
+    If the document is an array, its elements are the events. Otherwise, a document whose media type
+    is JSON is a single event, and any other document has one event per line.
     """
     content = document.removeprefix(b"\xef\xbb\xbf").strip()
     kind = media_type.partition(";")[0].strip().lower()
@@ -316,10 +322,10 @@ _LONGEST_RETRY_SECONDS = 600.0
 
 
 class SseLines:
-    """The lines of a stream. `last_id` is the id of the last whole event."""
+    """A parser for server-sent events. `last_id` is the id of the last complete event."""
 
     def __init__(self, last_id: str, most: int) -> None:
-        """Continues after the event `last_id`; an event has at most `most` bytes."""
+        """Continues after the event `last_id`. An event may have at most `most` bytes."""
         self.last_id = last_id
         self.retry_seconds: float | None = None
         self._most = most
@@ -331,7 +337,7 @@ class SseLines:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes | Invalid]:
-        """Takes bytes, and returns the events that these bytes complete."""
+        """Parses further bytes, and returns the events that are now complete."""
         found: list[bytes | Invalid] = []
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]

@@ -1,7 +1,7 @@
-"""A visit to an MQTT server: an event is acknowledged once the Kafka broker has acknowledged it.
+"""A visit to an MQTT server. An event is acknowledged after the Kafka broker has acknowledged it.
 
-The session outlives the connection and this process. So the server keeps events while nobody is
-connected, and sends again all events that were not acknowledged. The protocol is version 5:
+The session continues after the connection and this process have ended. So the server keeps events
+while no client is connected, and sends all unacknowledged events again. The protocol is version 5:
 https://docs.oasis-open.org/mqtt/mqtt/v5.0/mqtt-v5.0.html.
 """
 
@@ -35,9 +35,9 @@ _MOVED = frozenset({"USE_ANOTHER_SERVER", "SERVER_MOVED"})
 
 
 async def visit_mqtt(source: PulledSource, visitor: Visitor) -> None:
-    """Visits an MQTT server until the connection ends.
+    """Receives events from an MQTT server until the connection ends.
 
-    Raises SourceAway, and the errors of a connection.
+    Raises SourceAway if the server gives no events now, and the errors of a failed connection.
     """
     position = visitor.position
     if not position.client:
@@ -74,9 +74,9 @@ async def _keep_filters(visitor: Visitor, position: PullPosition, filters: tuple
 
 
 def with_mqtt_topic(event: bytes, field: str, mqtt_topic: str) -> bytes:
-    """Returns an event with the name of its MQTT topic in a field.
+    """Returns an event with a field that contains the name of its MQTT topic.
 
-    A payload that is no object of JSON stays as it is, as does any payload if `field` is empty.
+    The event is returned unchanged if it is not a JSON object, or if `field` is empty.
     """
     head, brace, rest = event.partition(b"{")
     if not field or not brace or head.strip():
@@ -121,15 +121,16 @@ class MqttConnection:
         return not self._unanswered
 
     def close(self) -> None:
-        """Closes the connection at once; the session stays."""
+        """Closes the connection at once. The server keeps the session."""
         if self._pings is not None:
             self._pings.cancel()
         self._writer.transport.abort()
 
     async def log_in(self, source: PulledSource, client: str) -> bool:
-        """Connects to a client's session. Returns False if the server does not know the session.
+        """Connects to the session of a client.
 
-        Raises SourceAway if the server refuses the connection.
+        Returns False if the server does not know the session. Raises SourceAway if the server
+        refuses the connection, or offers only QoS 0.
         """
         self._send(
             mqtt5.ConnectPacket(
@@ -155,7 +156,7 @@ class MqttConnection:
         return answer.session_present
 
     def subscribe(self, filters: Sequence[str], stale: list[str]) -> None:
-        """Asks for subscriptions to filters, and for the end of the `stale` subscriptions."""
+        """Subscribes to filters, and ends the subscriptions to the `stale` filters."""
         wanted = [
             mqtt5.TopicFilter(
                 each,
@@ -175,7 +176,7 @@ class MqttConnection:
     async def next_events(self) -> list[mqtt5.PublishPacket]:
         """Waits for a packet, and returns the events that have arrived, if any.
 
-        Raises SourceAway if the server refuses a subscription, ends the connection, or breaks the
+        Raises SourceAway if the server refuses a subscription, ends the connection, or violates the
         protocol.
         """
         events: list[mqtt5.PublishPacket] = []
@@ -198,7 +199,7 @@ class MqttConnection:
                 await self._writer.drain()
 
     def _settle(self, packet: mqtt5.Packet) -> None:
-        """Takes a packet that is no event."""
+        """Handles a packet that is not an event."""
         match packet:
             case mqtt5.PingRespPacket():
                 pass
@@ -292,7 +293,7 @@ def _unexpected_packet(packet: mqtt5.Packet) -> SourceAway:
 
 
 def _reason_text(packet: mqtt5.ConnAckPacket | mqtt5.DisconnectPacket) -> str:
-    """Returns the server's reason in words. Text that the server has sent is cut short."""
+    """Describes the server's reason in words. Text from the server is shortened."""
     name = packet.reason_code.name
     if name in _MOVED:
         to = f", {_short(packet.server_reference)}" if packet.server_reference else ""

@@ -1,4 +1,4 @@
-"""A source that is visited again and again, and all sources of a collector."""
+"""A source that is visited repeatedly, and all sources of a collector."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ _FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
 
 @dataclass(frozen=True, slots=True)
 class PullMeans:
-    """The objects that all sources share; the store has the positions."""
+    """The objects that all sources share.
+
+    `store` has the positions. `topic` returns a collected topic by name, and `invalid` counts an
+    invalid event of a topic. `say` gets messages for the operator.
+    """
 
     store: Store
     topic: Callable[[str], CollectedTopic | None]
@@ -50,7 +54,7 @@ class Pull:
     """A source, and the position up to which its events are in the log."""
 
     def __init__(self, source: PulledSource, means: PullMeans) -> None:
-        """Continues after the position of an earlier process. Raises KappaError."""
+        """Continues after the stored position. Raises KappaError if it cannot be read."""
         self.source = source
         self._means = means
         self.position: PullPosition = read_position(means.store, source.name, source.digest)
@@ -68,7 +72,7 @@ class Pull:
         self._refused = ""
 
     async def run(self) -> None:
-        """Visits the source until the task is cancelled."""
+        """Visits the source repeatedly until the task is cancelled."""
         while True:
             asked: float | None = None
             try:
@@ -84,7 +88,7 @@ class Pull:
             await asyncio.sleep(self._wait() if asked is None else max(asked, self._wait()))
 
     def opened(self) -> None:
-        """Notes that the source is available."""
+        """Records that the source is available."""
         self.is_there, self.away = True, ""
         if self._said:
             self._said = False
@@ -93,7 +97,7 @@ class Pull:
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
     ) -> None:
-        """Sends events until each event is settled, and writes down the position after them."""
+        """Sends events until each is acknowledged or refused, and then stores the position."""
         if events:
             self._failed_in_turn = 0
         batch: list[ArrivedEvent] = []
@@ -116,7 +120,7 @@ class Pull:
             await asyncio.to_thread(self._keep, position)
 
     async def keep(self, position: PullPosition) -> None:
-        """Writes a position down. Raises SourceAway if the position cannot be written."""
+        """Stores a position. Raises SourceAway if the position cannot be written."""
         store, name = self._means.store, self.source.name
         try:
             await asyncio.to_thread(put_position, store, name, position)
@@ -125,11 +129,11 @@ class Pull:
         self.position = position
 
     def report(self, what: str) -> None:
-        """Writes to the log what has happened to the source."""
+        """Logs what has happened to the source."""
         self._means.say(f"collect.pull.{self.source.name}: {what}")
 
     def state(self) -> Mapping[str, Any]:
-        """Returns the source's state, for people."""
+        """Returns the state of the source for display."""
         invalid = self.last_invalid
         return {
             "name": self.source.name,
@@ -145,7 +149,7 @@ class Pull:
         }
 
     async def _read(self, event: bytes | Invalid) -> ArrivedEvent | None:
-        """Returns an event that can be sent. Counts an invalid event, and returns None."""
+        """Returns an event to send. If the event is invalid, counts it and returns None."""
         self._read_events += 1
         if self._read_events % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -195,7 +199,7 @@ class Pull:
             self.report(f"{self.source.shown} gives no events: {why}; it is tried again")
 
     def _wait(self) -> float:
-        """Returns the seconds until the next visit; failures in turn add to the wait."""
+        """Returns the seconds until the next visit. The wait grows with each failure in a row."""
         if not self._failed_in_turn:
             return max(_LEAST_SECONDS, self.again_seconds)
         longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(self._failed_in_turn, 10))
@@ -209,18 +213,21 @@ class Pulls:
     """All sources of a collector."""
 
     def __init__(self, sources: Sequence[PulledSource], means: PullMeans) -> None:
-        """Raises KappaError if a position cannot be read."""
+        """Continues after the stored positions. Raises KappaError if one cannot be read."""
         self._pulls = [Pull(source, means) for source in sources]
 
     def begin(self, ended: Callable[[asyncio.Task[None]], None]) -> list[asyncio.Task[None]]:
-        """Begins to visit all sources, within a running loop. `ended` gets each task that ends."""
+        """Starts to visit all sources, in the running event loop, and returns the tasks.
+
+        `ended` is called with each task that ends.
+        """
         tasks = [asyncio.create_task(pull.run()) for pull in self._pulls]
         for task in tasks:
             task.add_done_callback(ended)
         return tasks
 
     def states(self, topics: Collection[str]) -> list[Mapping[str, Any]]:
-        """Returns the state of each source of some topics."""
+        """Returns the states of the sources whose events go to the given topics."""
         return [pull.state() for pull in self._pulls if pull.source.topic in topics]
 
     def metrics(self) -> Iterator[str]:
@@ -252,7 +259,7 @@ class Pulls:
 
 
 def _failure_reason(error: Exception) -> str:
-    """Returns the reason for a failed connection. Text that a source has sent is cut short."""
+    """Describes why a connection failed. Text from the source is shortened."""
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
     if isinstance(error, ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""A source as declared in `[collect.pull.NAME]`. Values."""
+"""Sources as declared in `[collect.pull.NAME]`. Values."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _OWN = frozenset(
 
 
 class SourceAway(Exception):
-    """The end of a visit to a source that gives no events now, with the reason."""
+    """The error that a source gives no events now, with the reason. It ends a visit."""
 
     def __init__(self, why: str, wait_seconds: float | None = None) -> None:
-        """Takes the reason, and the wait that the source asks for until the next visit."""
+        """Takes the reason, and the wait that the source requests for the next visit."""
         super().__init__(why)
         self.why = why
         self.wait_seconds = wait_seconds
@@ -48,7 +48,10 @@ class SourceAway(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PulledSource:
-    """A source. `shown` is the address without the query, which may have a secret."""
+    """A declared source.
+
+    `shown` is the address without its query, because the query may contain a secret.
+    """
 
     name: str
     topic: str
@@ -74,12 +77,15 @@ class PulledSource:
 
     @property
     def digest(self) -> str:
-        """Returns the digest that differs from an earlier source's of the same name."""
+        """Returns a digest of kind and URL.
+
+        The digest shows whether a source of the same name was changed.
+        """
         return hashlib.blake2b(f"{self.kind} {self.url}".encode(), digest_size=16).hexdigest()
 
 
 def sources_of(settings: CollectSettings, largest_event: int = 1 << 20) -> list[PulledSource]:
-    """Returns the declared sources. Raises SettingsError if a declaration is not usable."""
+    """Returns the declared sources. Raises SettingsError if a declaration is not valid."""
     return [
         _pulled_source(name, pull, settings, largest_event) for name, pull in settings.pull.items()
     ]
@@ -164,7 +170,7 @@ def _pulled_source(
 
 
 def _ensure_mqtt(here: str, pull: PullSettings, *, is_place: bool) -> None:
-    """Raises SettingsError if a source of MQTT cannot be subscribed to."""
+    """Raises SettingsError if the declaration of an MQTT source is not valid."""
     try:
         from mqtt5 import TopicFilter  # noqa: PLC0415  # an extra
     except ImportError:

@@ -1,4 +1,4 @@
-"""Trust in a source's certificate: by the system's authorities, or only by a file."""
+"""Trust in a source's certificate: by the system's authorities, or only by those in a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
 
 
 def ensure_readable(ca: Path, here: str) -> None:
-    """Raises SettingsError if a file of authorities, in the setting `here`, is not usable."""
+    """Raises SettingsError if a file of certificate authorities is not usable.
+
+    `here` is the name of the setting that names the file.
+    """
     if not ca.is_absolute():
         raise SettingsError(f"{here} is {ca}", hint="give an absolute path")
     try:
@@ -28,9 +31,10 @@ def ensure_readable(ca: Path, here: str) -> None:
 
 
 async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
-    """Returns the TLS of a connection, or None for a connection without TLS. Raises SourceAway.
+    """Returns the TLS context for a connection, or None for a connection without TLS.
 
-    The file is read each time, because certificates are renewed.
+    The file of authorities is read each time, because certificates are renewed. Raises SourceAway
+    if the file cannot be read.
     """
     if not source.is_secure:
         return None
@@ -44,7 +48,7 @@ async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
 
 
 def why_no_tls(error: ssl.SSLError) -> str:
-    """Returns the reason why a TLS connection was not made, or has failed."""
+    """Describes why a TLS connection could not be established, or has failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
         is_unknown = error.verify_code in _UNKNOWN_AUTHORITY

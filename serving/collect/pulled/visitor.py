@@ -1,4 +1,4 @@
-"""The visitor of a source, and the place up to which the source's events are acknowledged."""
+"""The visitor of a source, and the position up to which the source's events are acknowledged."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FOLDER = "collector/pull"
 
 
 class PullPosition(Struct, frozen=True, omit_defaults=True):
-    """A place in a source: after an event of a stream, or a document with its digest.
+    """A position in a source: the last event of a stream, or the digest of a document.
 
-    `source` is the digest of the source's address, `document` the digest of a document's bytes. At
-    a server of MQTT, `client` names the session, and `filters` are its subscriptions.
+    `source` is the digest of the source's address, and `document` is the digest of a document's
+    bytes. For an MQTT server, `client` names the session, and `filters` are its subscriptions.
     """
 
     source: str
@@ -34,14 +34,18 @@ _POSITION = Documents(PullPosition, derived=True)
 
 
 def read_position(store: Store, name: str, source: str) -> PullPosition:
-    """Returns a source's position; the beginning if none is stored. Raises KappaError."""
+    """Returns the stored position of a source, or its beginning if none is stored.
+
+    `source` is the digest of the source's address; a position with another digest is ignored.
+    Raises KappaError if the position cannot be read.
+    """
     found = _POSITION.get(store, _position_name(name), f"the position in source {name}")
     # Another source's place means nothing here.
     return found if found is not None and found.source == source else PullPosition(source)
 
 
 def put_position(store: Store, name: str, position: PullPosition) -> None:
-    """Writes a position down. Raises KappaError."""
+    """Stores a position. Raises KappaError if the position cannot be written."""
     _POSITION.put(store, _position_name(name), position)
 
 
@@ -50,21 +54,21 @@ def _position_name(source: str) -> str:
 
 
 class Visitor(Protocol):
-    """The visitor of a source; `again_seconds` is the wait until the next connection."""
+    """The visitor of a source. `again_seconds` is the wait before the next connection."""
 
     position: PullPosition
     again_seconds: float
 
     def opened(self) -> None:
-        """Notes that the source is available."""
+        """Records that the source is available."""
 
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
     ) -> None:
-        """Takes events; returns once each is settled, and the position after them is written."""
+        """Sends events. Returns when each is acknowledged or refused and the position stored."""
 
     async def keep(self, position: PullPosition) -> None:
-        """Writes a position down. Raises SourceAway if the position cannot be written."""
+        """Stores a position. Raises SourceAway if the position cannot be written."""
 
     def report(self, what: str) -> None:
-        """Writes to the log what has happened to the source."""
+        """Logs what has happened to the source."""

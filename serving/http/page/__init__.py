@@ -1,10 +1,10 @@
-"""The page as text: the templates, and the files that a browser loads.
+"""Pages as text: the templates, and the files that a browser loads.
 
-The package answers no request and reads no table, and only turns values into HTML. Read in this
+The package answers no requests and reads no tables; it only turns values into HTML. Read in this
 order:
 
-- render.py: renders a template, with the headers of a page; the only door to Jinja2.
-- marks.py: the texts of numbers, times and values.
+- render.py: renders a template, with the headers of a page; the only module that uses Jinja2.
+- marks.py: formats numbers, times and values.
 - templates/: a file per page; base.html, frame.html and parts.html are shared.
 - static/: styles and scripts; static/vendor/ is the chart library.
 """

@@ -1,4 +1,4 @@
-"""Texts for people: numbers, times and values on the page. Pure; programs use the API."""
+"""Formats numbers, times and values for the page. Pure. Programs should use the API instead."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _STEPS = ((31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def number(value: float | None) -> str:
-    """Formats a number as `1,234,567`; `—` for None.
+    """Formats a number as `1,234,567`, or `—` for None.
 
-    Fractions below 100 have a digit after the point, and fractions below 1 have two.
+    A number with a fraction has one digit after the point if it is below 100, and two if it is
+    below 1.
     """
     if value is None:
         return "—"
@@ -35,12 +36,12 @@ def number(value: float | None) -> str:
 
 
 def amount(count: int, noun_text: str) -> str:
-    """Writes a count with a noun, given in the singular: `1 reject`, `1,200 rejects`."""
+    """Formats a count with a noun, which is given in the singular: `1 reject`, `1,200 rejects`."""
     return f"{number(count)} {noun(count, noun_text)}"
 
 
 def noun(count: int, text: str) -> str:
-    """Returns a noun in the number of a count: `row` for 1, `rows` for others."""
+    """Returns a noun in the singular or plural: `row` for a count of 1, and otherwise `rows`."""
     return text if count == 1 else f"{text[:-1]}ies" if text.endswith("y") else f"{text}s"
 
 
@@ -51,9 +52,9 @@ _PER = (("/s", 1, "second"), ("/min", 60, "minute"), ("/h", 3600, "hour"))
 
 
 def per(rate: float | None) -> tuple[str, int, str]:
-    """Returns the unit in which a rate a second is written, its seconds, and its name.
+    """Returns the unit for a rate per second: its symbol, its length in seconds, and its name.
 
-    A slow rate is written per minute or per hour: `2.4/min` says more than `0.04/s`.
+    A slow rate is shown per minute or per hour, because `2.4/min` is easier to read than `0.04/s`.
     """
     for unit in _PER:
         if not rate or rate * unit[1] >= _LEAST_RATE:
@@ -62,7 +63,7 @@ def per(rate: float | None) -> tuple[str, int, str]:
 
 
 def scaled(rates: Sequence[float], seconds: int) -> list[float]:
-    """Returns rates a second as rates of a longer time."""
+    """Converts rates per second to rates per `seconds`."""
     return [round(rate * seconds, 4) for rate in rates]
 
 
@@ -70,9 +71,9 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
 def spark_points(values: Sequence[float], share: float = 1.0) -> str:
-    """Returns the points of a small line chart in an SVG of 96 by 20.
+    """Returns the points of a small line chart for an SVG of 96 by 20.
 
-    The values are of the last `share` of the time that the whole width stands for.
+    The values cover only the last `share` of the time that the whole width covers.
     """
     if len(values) < 2:
         return ""
@@ -85,9 +86,9 @@ def spark_points(values: Sequence[float], share: float = 1.0) -> str:
 
 
 def figure(found: object) -> str:
-    """Formats a value for large letters: `1,234,567`, `98.75`, `0.0012`, `—` for None.
+    """Formats a value for display in large letters: `1,234,567`, `98.75`, `0.0012`, `—` for None.
 
-    Needless digits of numbers are left out; other values are shown as by `value`.
+    Needless digits of numbers are left out. All other values are formatted by `value`.
     """
     if found is None:
         return "—"
@@ -103,12 +104,15 @@ def figure(found: object) -> str:
 
 
 def percent(part: float, whole: float) -> int:
-    """Returns a share in whole percent: 100 only for the whole, and 100 if `whole` is 0."""
+    """Returns a share in whole percent.
+
+    The result is 100 only if `part` is the whole, or if `whole` is 0.
+    """
     return 100 if part >= whole else max(0, int(100 * part / whole))
 
 
 def duration(seconds: float | None) -> str:
-    """Returns `0.4 s`, `42 s`, `3 min`, `2 h 5 min`, `3 d 4 h`, `13 y 318 d`; `—` for None."""
+    """Formats a duration: `0.4 s`, `42 s`, `3 min`, `2 h 5 min`, `3 d 4 h`; `—` for None."""
     if seconds is None:
         return "—"
     if seconds < 60:
@@ -123,7 +127,7 @@ def duration(seconds: float | None) -> str:
 
 
 def relative(at: datetime, now: datetime) -> str:
-    """Returns `12 s ago`, `in 54 min` or `just now`."""
+    """Formats a time relative to `now`: `12 s ago`, `in 54 min` or `just now`."""
     seconds = (now - at).total_seconds()
     if abs(seconds) < 1:
         return "just now"
@@ -135,12 +139,12 @@ def relative(at: datetime, now: datetime) -> str:
 
 
 def exact(at: datetime) -> str:
-    """Returns `2026-01-31 14:05:09 UTC`."""
+    """Formats a time in UTC: `2026-01-31 14:05:09 UTC`."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def moment(text: str | datetime | None) -> datetime | None:
-    """Returns a record's time in UTC, or None if the text is not a time."""
+    """Parses a record's time. Returns it in UTC, or None if the text is not a time."""
     if isinstance(text, datetime):
         return text.astimezone(UTC)
     try:
@@ -150,14 +154,14 @@ def moment(text: str | datetime | None) -> datetime | None:
 
 
 def short(name: str) -> str:
-    """Returns the beginning of a fingerprint, which people compare."""
+    """Shortens a fingerprint to its beginning, which is enough to compare fingerprints by eye."""
     return name if len(name) <= _SHORT + 2 else f"{name[:_SHORT]}…"
 
 
 def value(found: object) -> str:
-    """Returns a value of a table's row as text.
+    """Formats a value in a row of a table.
 
-    Null differs from the text "null", numbers have separators, and long values are cut.
+    Null looks different from the text "null", numbers have separators, and long values are cut.
     """
     match found:
         case bool():
@@ -188,13 +192,13 @@ def _without_zeros(text: str) -> str:
 
 
 def is_number(found: object) -> bool:
-    """Returns True if the value is aligned to the right of the column."""
+    """Returns True if the value is a number, which is aligned to the right."""
     return isinstance(found, int | float | Decimal) and not isinstance(found, bool)
 
 
 def is_brief(found: object) -> bool:
-    """Returns True if the value stays on a single line of the column.
+    """Returns True if the value is short enough to stay on a single line.
 
-    A time that is broken at hyphens is hard to read.
+    A time that is broken at its hyphens would be hard to read.
     """
     return len(value(found)) <= _BRIEF_CHARACTERS

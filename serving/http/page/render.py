@@ -1,10 +1,11 @@
-"""Pages as text: the templates, the functions for templates, and the headers of a page.
+"""Renders pages: the templates, the functions for templates, and the headers of a page.
 
-This module is the only door to Jinja2. Records, keys and column names are untrusted: each value is
-escaped. If markup got through anyway, a browser would run only scripts that this server sends as
-files (Content-Security-Policy). A template that lacks a value fails, and does not print a blank.
-The values of the pages are in replay/page. The files of the pages (styles, scripts, the vendored
-chart library) are a short list, read once; no other file is served.
+This is the only module that uses Jinja2. Records, keys and column names are untrusted, so each
+value is escaped. If untrusted markup still reached a browser, the browser would run only scripts
+that this server sends as files (Content-Security-Policy). If a template lacks a value, rendering
+fails instead of printing a blank. The values of the pages are in replay/page. The files of the
+pages (styles, scripts, the vendored chart library) are a short list, read once; no other file is
+served.
 """
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ def problem_html(
     with_token: bool = False,
     asker: Identity | None = None,
 ) -> str:
-    """Renders an RFC 9457 problem document as a page: the problem and the next step.
+    """Renders an RFC 9457 problem document as a page with the problem and the next step.
 
-    `where` is the path of the request, which marks the current page in the navigation.
+    `where` is the path of the request, for the mark of the current page in the navigation.
     """
     status = document["status"]
     kind = str(document["title"])
@@ -131,12 +132,12 @@ def problem_html(
 
 
 def graph_svg(drawn: object, title: str) -> str:
-    """Renders the picture of a lineage as a file of SVG, with its colours and without links."""
+    """Renders the picture of a lineage as an SVG file, with its colours and without links."""
     return _pages.get_template("graph.svg").render(drawn=drawn, title=printable_text(title))
 
 
 def _relative_time(now: datetime, at: str | datetime | None) -> str:
-    """Returns a time relative to `now`, with the exact time as tooltip."""
+    """Renders a time relative to `now`, with the exact time as a tooltip."""
     found = marks.moment(at)
     if found is None:
         return Markup('<span class="muted">{}</span>').format(at or "—")
@@ -162,7 +163,7 @@ def _exact_time(now: datetime, at: str) -> str:
 
 
 def _straight(found: object) -> object:
-    """Makes characters that change the direction of text visible, so that they change nothing."""
+    """Replaces characters that change the direction of text by visible escapes."""
     if isinstance(found, str) and not isinstance(found, Markup):
         return _TURNS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", found)
     return found
@@ -219,9 +220,9 @@ static_router = APIRouter(include_in_schema=False)
 @static_router.get(f"{STATIC}{{name:path}}")
 @open_to_all
 async def static(name: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
-    """Answers with one of the files, or 304 if the browser's copy is current.
+    """Returns one of the pages' files, or 304 if the browser's copy is current.
 
-    Browsers check each time (`no-cache`).
+    Because of `no-cache`, browsers ask each time.
     """
     if name not in _FILES:
         raise HttpError(

@@ -1,12 +1,12 @@
 """Alerts: a message for each changed row of a served table.
 
 A row changes if it enters the table, changes there, or leaves the table. An alert follows the
-builds that serve, so candidates are mute, and a switch is another change set. Messages are
-delivered at least once, in the order of each key's changes. In reading order:
+builds that serve, so candidates send nothing, and a switch is just another change set. Messages are
+delivered at least once, in the order of each key's changes. Read in this order:
 
 - message.py: a message, and the messages of a change set
 - outbox.py: an alert's documents: outbox, progress, dead letters, and the messages on the page
-- channels.py: the ways to a receiver: a signed POST, a command, Kappa's own page
+- channels.py: the ways to reach a receiver: a signed POST, a command, Kappa's own page
 - delivery.py: the delivery of an alert, step by step, while a serving build declares the alert
 - notices.py: messages about the platform itself
 """

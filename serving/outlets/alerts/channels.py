@@ -1,20 +1,21 @@
-"""Channels: the ways of an alert to its receiver.
+"""Channels: the ways in which an alert reaches its receiver.
 
-A channel is a URL, a command, or Kappa's own page. An attempt has an outcome, and raises nothing.
-The channel of an alert follows from the alert's address and from the settings of the platform that
-sends.
+A channel is a URL, a command, or Kappa's own page. An attempt to send returns an outcome, and never
+raises an error. The alert's address and the settings of the sending platform decide the alert's
+channel.
 
-A URL gets a signed POST, which follows no redirect and uses no proxy. An answer of 2xx has received
-the message. After an answer of 408, 425, 429 or 5xx, or without an answer, the message is tried
-again. Any other answer refuses the message for good. No reason shows more of a URL than its host.
-The signature is that of Standard Webhooks (standardwebhooks.com): HMAC-SHA256 over
-`ID.SECONDS.BODY`. A secret `whsec_...` is base64; any other secret is its own bytes. If there are
-several secrets, with spaces between them, each of them signs. So a receiver can move from one
-secret to the next.
+A message to a URL is sent as a signed POST, which follows no redirect and uses no proxy. An answer
+of 2xx means that the message was received. After an answer of 408, 425, 429 or 5xx, or without an
+answer, the message is tried again. Any other answer refuses the message permanently. Error messages
+show only the host of a URL. The signature is that of Standard Webhooks (standardwebhooks.com):
+HMAC-SHA256 over `ID.SECONDS.BODY`. A secret of the form `whsec_...` is decoded as base64; any other
+secret is used as its own bytes. A setting may contain several secrets, with spaces between them.
+Each secret then signs, so that a receiver can change from one secret to the next.
 
-A command is a program in the settings, with a message on its standard input. The program has
-received the message if the program ends with 0. The program runs without a shell, and is killed if
-it takes too long. Its environment has no variable of Kappa's settings: secrets may be among them.
+A command is a program named in the settings, which reads a message from its standard input. Exit
+code 0 means that the program has received the message. The program runs without a shell, and is
+killed if it takes too long. Variables with Kappa's settings are removed from its environment,
+because they may be secrets.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _LONGEST_REASON = 200
 
 
 class Outcome(StrEnum):
-    """The end of an attempt: received, to be tried again, or refused for good."""
+    """The outcome of an attempt: received, to be tried again, or refused permanently."""
 
     RECEIVED = "received"
     AGAIN = "again"
@@ -67,9 +68,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """An attempt at a message: the outcome and the reason.
+    """The result of an attempt to send a message: the outcome and the reason.
 
-    `wait` is the time in seconds that the receiver asks to wait.
+    `wait` is the time in seconds that the receiver asks the sender to wait.
     """
 
     outcome: Outcome
@@ -78,15 +79,15 @@ class Attempted:
 
 
 class Channel(Protocol):
-    """A way to a receiver."""
+    """A way to reach a receiver."""
 
     def send(self, message: Message) -> Attempted:
-        """Sends a message once, within a bounded time."""
+        """Tries once to send a message, within a limited time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unready:
-    """The channel of an alert whose settings are not complete.
+    """The channel of an alert with incomplete settings.
 
     All messages wait until the settings are complete.
     """
@@ -94,7 +95,7 @@ class Unready:
     reason: str
 
     def send(self, message: Message) -> Attempted:  # noqa: ARG002  # as a channel does
-        """Sends nothing, and asks to be tried again."""
+        """Sends nothing, and returns that the message is to be tried again."""
         return Attempted(Outcome.AGAIN, self.reason)
 
 
@@ -102,10 +103,10 @@ RECEIVED = Attempted(Outcome.RECEIVED)
 
 
 def keys_of(secret: str) -> tuple[bytes, ...]:
-    """Returns the keys in a secret of the settings.
+    """Returns the signing keys in a secret from the settings.
 
-    Raises SettingsError, without showing the secret. A key of fewer than 16 bytes can be guessed,
-    and is refused.
+    Raises SettingsError, without showing the secret, if the secret is not valid. A key of fewer
+    than 16 bytes is refused, because it could be guessed.
     """
     return tuple(_key_of(each) for each in secret.split())
 
@@ -113,7 +114,10 @@ def keys_of(secret: str) -> tuple[bytes, ...]:
 def signed_headers(
     id_: str, body: bytes, *, seconds: int, keys: tuple[bytes, ...]
 ) -> dict[str, str]:
-    """Returns the headers that sign a message at a time."""
+    """Returns the headers that sign a message.
+
+    `id_` is the message's id, and `seconds` is the time of signing, in seconds since 1970.
+    """
     signed = b"%s.%d.%s" % (id_.encode(), seconds, body)
     signatures = (
         "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
@@ -155,9 +159,9 @@ class Webhook:
         timeout_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes the URL, and the keys that sign.
+        """Takes the URL, and the keys that sign messages.
 
-        Raises SettingsError if the URL is not valid.
+        Raises SettingsError if the URL is not an HTTP or HTTPS address.
         """
         try:
             parts = urlsplit(url)
@@ -177,7 +181,7 @@ class Webhook:
         self._clock = clock
 
     def send(self, message: Message) -> Attempted:
-        """Posts a message, once."""
+        """Posts a message once, and returns the outcome."""
         body = message.body.encode()
         now = int(self._clock())
         headers = {
@@ -227,9 +231,9 @@ def _shut_connection(connection: http.client.HTTPConnection) -> None:
 
 
 def _seconds_to_wait(retry_after: str | None, now: float) -> float:
-    """Returns the wait in seconds that a header asks for.
+    """Returns the seconds to wait that a `Retry-After` header asks for.
 
-    The header has a number of seconds or a date; 0 stands for no wait.
+    The header has a number of seconds or a date. Without a valid header, returns 0.
     """
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():
@@ -254,7 +258,7 @@ def _failure_reason(error: Exception) -> str:
 class Program:
     """A receiver that is a program.
 
-    Call this from a thread that lives as long as the process.
+    Call `send` from a thread that lives as long as the process.
     """
 
     def __init__(self, name: str, command: Sequence[str], *, timeout_seconds: float) -> None:
@@ -263,7 +267,7 @@ class Program:
         self._timeout_seconds = timeout_seconds
 
     def send(self, message: Message) -> Attempted:
-        """Runs the program, once."""
+        """Runs the program once, and returns the outcome."""
         if shutil.which(self._command[0]) is None:
             return self._failed_attempt(f"cannot be found: {self._command[0]}")
         environment = {
@@ -306,9 +310,9 @@ def _last_line(output: IO[bytes]) -> str:
 
 
 class ShownOnPage:
-    """A receiver that is Kappa's own page.
+    """The receiver that is Kappa's own page.
 
-    A message that comes again is shown once.
+    A message that is sent again is shown only once.
     """
 
     def __init__(self, store: Store, name: str) -> None:
@@ -316,7 +320,7 @@ class ShownOnPage:
         self._name = name
 
     def send(self, message: Message) -> Attempted:
-        """Puts a message on top of the messages on the page."""
+        """Adds a message to the page, before the older messages."""
         show_message(self._store, self._name, message)
         return RECEIVED
 
@@ -324,9 +328,9 @@ class ShownOnPage:
 def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Channel:
     """Returns the channel of an alert.
 
-    A URL of the settings takes the place of any declared address: so each environment can send to
-    its own receiver. If a setting is missing or wrong, messages wait, and the setting is the
-    reason.
+    A URL in the settings replaces the declared address, so that each environment can send to its
+    own receiver. If a setting is missing or wrong, the returned channel lets messages wait, and
+    gives the setting as the reason.
     """
     timeout = settings.timeout_seconds
     url = _setting_of(settings.urls, alert.name)
@@ -351,8 +355,9 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
 
 
 def _setting_of(settings: Mapping[str, _Value], name: str) -> _Value | None:
-    """Returns the setting of a name.
+    """Returns the setting with a name, or None.
 
-    A variable of the environment has _ where the name has -.
+    In the name of an environment variable, `_` replaces each `-`, so the name with `_` is tried
+    next.
     """
     return settings.get(name, settings.get(name.replace("-", "_")))

@@ -1,10 +1,10 @@
 """The delivery of an alert, step by step.
 
-A step has at most one effect outside. A step settles the next message of the outbox. Once all
-messages are settled, a step takes the next change set. After a death anywhere, the next process
-continues from the documents. So no message is left out, and a message whose answer was lost is sent
-again. While a receiver does not answer, no change set is taken. Afterwards, all changes since then
-are a single net change set.
+A step has at most one effect outside the process. A step settles the next message of the outbox.
+When all messages are settled, a step takes the next change set. If the process exits at any point,
+the next process continues from the stored documents. So no message is lost, and a message whose
+answer was lost is sent again. While a receiver does not answer, no change set is taken. Afterwards,
+all changes in the meantime are a single net change set.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ _FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The bounds of a delivery.
+    """The limits of a delivery.
 
-    `patience` and `keep` are seconds, for a message and for a place in the changes. `most` is the
-    number of rows that get a message of their own.
+    `patience` is the time in seconds for which a message is tried. `keep` is the time in seconds
+    for which the alert's cursor is kept. `most` is the number of rows of a change set that get a
+    message each.
     """
 
     patience: float = 3600.0
@@ -75,7 +76,7 @@ class Rules:
 
     @classmethod
     def of(cls, settings: AlertSettings) -> Self:
-        """Returns the bounds of the settings."""
+        """Returns the limits from the settings."""
         return cls(seconds_of(settings.patience), seconds_of(settings.keep), settings.most)
 
 
@@ -88,11 +89,12 @@ def next_attempt(
     patience: float,
     draw: Callable[[], float],
 ) -> float | None:
-    """Returns when to try again, or None to give the message up.
+    """Returns the time of the next attempt, or None if the message must be given up.
 
-    The wait doubles from a second to five minutes, minus a random part, so that alerts that failed
-    together are not tried again together. If the receiver `asked` for a longer wait, the receiver
-    gets that wait. The last attempt is as late as patience lasts, counted from the `first` attempt.
+    The wait doubles from one second to five minutes. A random part of the wait is subtracted, so
+    that alerts that failed together are not tried again together. `draw` returns a random number
+    between 0 and 1. If the receiver `asked` for a longer wait, that wait is used. The last attempt
+    is made when `patience` has passed since the `first` attempt. Times are in seconds since 1970.
     """
     end = first + patience
     if now >= end:
@@ -103,9 +105,9 @@ def next_attempt(
 
 
 class MessageDelivery(ABC):
-    """The delivery of the messages of a name, step by step; subclasses make the messages.
+    """The delivery of the messages under a name, step by step. Subclasses create the messages.
 
-    Only one process, and one thread at a time, may use the object.
+    The object may be used by only one process, and by one thread at a time.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class MessageDelivery(ABC):
         clock: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
-        """Continues from the documents of the name, or begins now."""
+        """Reads the stored documents of the name, to continue from there."""
         self._store = store
         self._name = name
         self._channel = channel
@@ -130,12 +132,16 @@ class MessageDelivery(ABC):
 
     @abstractmethod
     def take_messages(self) -> None:
-        """Takes the next messages into the outbox, if there are any. All others are settled."""
+        """Puts the next messages into the outbox, if there are any.
+
+        This method is called only when all earlier messages are settled.
+        """
 
     def take_step(self) -> float | None:
-        """Takes a step, and returns the seconds until the next step.
+        """Takes one step, and returns the seconds until the next step.
 
-        Returns None if the next step awaits a change. Raises the errors of `take_messages`.
+        Returns None if there is nothing to do until something changes. Raises the errors of
+        `take_messages`.
         """
         if asked := ids_to_send_again(self._store, self._name):
             self._send_dead_letter(asked[0])
@@ -154,16 +160,16 @@ class MessageDelivery(ABC):
         return 0.0 if self.unsettled_count else None
 
     def report_error(self, error: str) -> None:
-        """Shows people why no step can be taken.
+        """Records why no step can be taken, for display.
 
-        An empty error shows that steps work again.
+        An empty text records that steps succeed again.
         """
         if error != self._progress.error:
             self._put_progress(replace(self._progress, error=error))
 
     @property
     def unsettled_count(self) -> int:
-        """Returns how many messages of the outbox are not settled."""
+        """Returns the number of messages in the outbox that are not settled."""
         return 0 if self._outbox is None else len(self._outbox.messages) - self._settled_count()
 
     def _settled_count(self) -> int:
@@ -172,9 +178,9 @@ class MessageDelivery(ABC):
         return self._progress.settled
 
     def _deliver_message(self, message: Message, settled: int) -> None:
-        """Tries a message once.
+        """Tries once to deliver a message.
 
-        Settles the message if it was received or is given up.
+        If the message is received, or must be given up, it is settled.
         """
         assert self._outbox is not None
         now = self._clock()
@@ -208,7 +214,7 @@ class MessageDelivery(ABC):
         self._settle_message(progress, delivered=False)
 
     def _settle_message(self, progress: AlertProgress, *, delivered: bool) -> None:
-        """Notes that a message needs no further attempt."""
+        """Records that a message needs no further attempt."""
         progress = replace(progress, settled=progress.settled + 1, tries=0)
         self._put_progress(self._with_received_message(progress) if delivered else progress)
 
@@ -228,7 +234,7 @@ class MessageDelivery(ABC):
         return attempted
 
     def _send_dead_letter(self, id_: str) -> None:
-        """Tries a dead letter once, as an operator has asked."""
+        """Tries once to deliver a dead letter, as an operator has requested."""
         name = self._name
         letter = read_dead_letter(self._store, name, id_)
         if letter is not None:
@@ -243,15 +249,15 @@ class MessageDelivery(ABC):
         delete_request_to_send_again(self._store, name, id_)
 
     def put_outbox(self, outbox: Outbox) -> None:
-        """Puts an outbox, in place of an outbox whose messages are all settled."""
+        """Stores an outbox instead of the previous outbox, whose messages are all settled."""
         put_outbox(self._store, self._name, outbox)
         self._outbox = outbox
 
 
 class AlertDelivery(MessageDelivery):
-    """The delivery of an alert of a pipeline that serves.
+    """The delivery of an alert that a serving build declares.
 
-    Only one process, and one thread at a time, may use the object.
+    The object may be used by only one process, and by one thread at a time.
     """
 
     def __init__(
@@ -266,10 +272,10 @@ class AlertDelivery(MessageDelivery):
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Continues from the documents of the alert, or begins now.
+        """Reads the stored documents of the alert, to continue from there.
 
-        `limits` are for the change set of a switch. `is_of` returns False for a build that does not
-        declare the alert: a change set that leads to such a build is not taken.
+        `limits` are for the computation of large change sets. `is_of` returns False for a build
+        that does not declare the alert; a change set that leads to such a build is not taken.
         """
         super().__init__(store, alert.name, channel, rules, clock=clock, draw=draw)
         self._alert = alert
@@ -279,16 +285,17 @@ class AlertDelivery(MessageDelivery):
         self._chosen = Filter(alert.columns, alert.where)
 
     def wait_for_change(self, seconds: float) -> None:
-        """Waits until there may be another change set, or until so many seconds have passed."""
+        """Waits until there may be another change set, for at most the given seconds."""
         if self._follower is None:
             time.sleep(seconds)
         else:
             self._follower.wait_for_change(seconds)
 
     def take_messages(self) -> None:
-        """Takes the next change set into the outbox, if a change set is there.
+        """Puts the messages of the next change set into the outbox, if there is a change set.
 
-        Raises UsageError if the alert's table is not served, or lacks columns that the alert names.
+        Raises UsageError if the alert's table is not served, or does not have all columns that the
+        alert names.
         """
         follower = self._make_follower_once()
         with follower.next_change_set() as change_set:
@@ -324,10 +331,7 @@ class AlertDelivery(MessageDelivery):
     def _messages_of(
         self, change_set: ChangeSet, counts: ChangeCounts, now: float
     ) -> tuple[tuple[Message, ...], Missed | None]:
-        """Returns the messages of a change set.
-
-        The second value is the time of missed changes before the change set.
-        """
+        """Returns the messages of a change set, and the period of missed changes or None."""
         alert, head = self._alert, change_set.head
         since = self._missed_since() if head.starts_over else None
         if since is not None:
@@ -339,7 +343,7 @@ class AlertDelivery(MessageDelivery):
         return row_messages(alert, head, counts, lines, most=self._rules.most, now=now), None
 
     def _missed_since(self) -> float | None:
-        """Returns when the lost place was put last, or None if no place was put yet."""
+        """Returns the time at which the lost cursor was last stored, or None if there was none."""
         if self._outbox is not None:
             return self._outbox.at
         # The outbox could not be read: its progress says roughly when it was put.
@@ -365,9 +369,9 @@ class AlertDelivery(MessageDelivery):
 
 
 class AlertOutlet:
-    """The delivery of an alert by a thread.
+    """The delivery of an alert in a thread.
 
-    The thread runs for as long as a serving build declares the alert.
+    The thread runs while a serving build declares the alert.
     """
 
     def __init__(self, store: Store, settings: Settings, name: str) -> None:
@@ -377,10 +381,7 @@ class AlertOutlet:
         self._told = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers messages until asked to stop.
-
-        Ends when no serving build declares the alert.
-        """
+        """Delivers messages until `stop` is set, or until no serving build declares the alert."""
         while not stop.is_set():
             try:
                 alert = self._declared_alert()
@@ -392,13 +393,13 @@ class AlertOutlet:
                 stop.wait(_LONGEST_SECONDS)
 
     def _declared_alert(self) -> AlertBirth | None:
-        """Returns the alert as the serving build declares it, or None."""
+        """Returns the alert as a serving build declares it, or None if no build does."""
         birth = served_outlets(self._store).get(f"alert {self._name}")
         alerts = () if birth is None else birth.alerts
         return next((each for each in alerts if each.name == self._name), None)
 
     def _deliver_alert(self, alert: AlertBirth, stop: threading.Event) -> None:
-        """Takes steps while the declaration of the alert does not change."""
+        """Takes steps until `stop` is set or the declaration of the alert changes."""
         delivery = AlertDelivery(
             self._store,
             alert,

@@ -1,7 +1,8 @@
-"""The messages of an alert: one for each changed row. Pure.
+"""Creates the messages of an alert, one for each changed row. Pure.
 
-Above a number of rows, a last message has the count of all others. The id of a message follows from
-the alert, the cursor and the key, so a receiver knows a repeat by the id.
+If too many rows have changed, a last message has the count of the remaining rows. The id of a
+message is derived from the alert, the cursor, the operation and the key, so a receiver recognizes a
+repeated message by its id.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kappa.serving.outlets.changes.change_set import ChangeCounts, ChangeSetHead
 
 
 class Message(Struct, frozen=True):
-    """A message as sent: an id, and a text, which is a JSON object."""
+    """A message to be sent: an id, and a body, which is a JSON object as text."""
 
     id: str
     body: str
@@ -37,8 +38,9 @@ def row_messages(
 ) -> tuple[Message, ...]:
     """Returns the messages of a change set.
 
-    Each of the first `most` rows has a message. A last message has the count of the other rows.
-    `lines` are the changes as JSON objects, in their order; `counts` count the changes.
+    Each of the first `most` rows gets a message. A last message has the count of the remaining
+    rows. `lines` are the changes as JSON objects, in their order, and `counts` has their numbers.
+    `now` is in seconds since 1970.
     """
     changes = (json.loads(line) for line in lines)
     sent = list(islice((each for each in changes if each["op"] in alert.on), most))
@@ -52,13 +54,16 @@ def row_messages(
 
 
 def missed_message(alert: AlertBirth, head: ChangeSetHead, *, since: float, now: float) -> Message:
-    """Returns the message that changes between two times are not known."""
+    """Returns the message which tells that the changes between two times are unknown.
+
+    `since` and `now` are the two times, in seconds since 1970.
+    """
     of = {"since": time_as_text(since), "until": time_as_text(now), "cursor": str(head.cursor)}
     return _make_message(alert, "missed", {}, of, now)
 
 
 def time_as_text(seconds: float) -> str:
-    """Returns a time, in seconds since 1970, as text for messages and listings."""
+    """Formats a time, given in seconds since 1970, as text for messages and listings."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 

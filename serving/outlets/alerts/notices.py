@@ -1,7 +1,8 @@
-"""Notices: messages about the platform itself, delivered as the messages of an alert are.
+"""Notices: messages about the platform itself, delivered like the messages of an alert.
 
-The alert of notices is `kappa`, a name that no pipeline may give to an alert. Its settings are
-those of any alert. This module delivers; replay/platform/notifier.py tells what there is to notice.
+The alert of notices is named `kappa`, and no pipeline may give an alert that name. Its settings are
+those of any alert. This module delivers notices; replay/platform/notifier.py finds the facts to
+report.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from kappa.state.store import Store
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):
-    """A fact about the platform that a person should know.
+    """A fact about the platform that an operator should know.
 
-    `key` is the same for the same fact, and differs from the keys of all other facts. `kind` is a
-    word for programs, such as `rollout_failed`. `text` is a sentence, and `hint` the next step.
-    `rollout` is a number as people name it. `proof` is the record or the value that shows the fact.
+    `key` identifies the fact: it is the same for the same fact, and different for any other fact.
+    `kind` is a word for programs, such as `rollout_failed`. `text` is a sentence, and `hint` is the
+    next step. `rollout` is the number of a rollout as commands show it. `proof` is the record or
+    the value that shows the fact.
     """
 
     key: str
@@ -46,7 +48,10 @@ Look = Callable[[str | None], tuple[str, tuple[Notice, ...]]]
 
 
 class NoticeDelivery(MessageDelivery):
-    """The delivery of notices. Only one process, and one thread at a time, may use the object."""
+    """The delivery of notices.
+
+    The object may be used by only one process, and by one thread at a time.
+    """
 
     def __init__(
         self,
@@ -58,12 +63,15 @@ class NoticeDelivery(MessageDelivery):
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Continues from the documents of the notices. `look` finds new facts."""
+        """Reads the stored documents of the notices, to continue from there.
+
+        `look` finds new facts.
+        """
         super().__init__(store, KAPPA, channel, rules, clock=clock, draw=draw)
         self._look = look
 
     def take_messages(self) -> None:
-        """Takes the facts since the last look into the outbox, if there are any."""
+        """Puts the messages of the facts since the last look into the outbox, if there are any."""
         before = self._outbox
         place, notices = self._look(None if before is None else before.cursor)
         if before is None or place != before.cursor:
@@ -75,7 +83,7 @@ class NoticeDelivery(MessageDelivery):
 
 
 def notice_message(notice: Notice, now: float) -> Message:
-    """Returns the message of a fact; equal facts at one time have one id."""
+    """Creates the message of a fact. The id is the same for the same fact at the same time."""
     named = json.dumps([KAPPA, notice.key, time_as_text(now)])
     id_ = f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
     told = {

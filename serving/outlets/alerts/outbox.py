@@ -1,14 +1,13 @@
-"""The documents of an alert: outbox, progress, dead letters.
+"""The documents of an alert: outbox, progress, dead letters, and messages on Kappa's page.
 
-The messages on Kappa's page are a document, too. The outbox has the messages of one change set, and
-the cursor at which the next change set begins. So a single put both takes a change set and lets go
-of the change set before. The progress may be lost, as by a power loss: then the messages of the
-outbox are sent again. An outbox that cannot be read is moved aside, and the alert has missed the
-changes after that outbox.
+The outbox has the messages of one change set, and the cursor at which the next change set begins.
+So one write both takes a change set and discards the previous one. The progress may be lost, for
+example by a power loss; then the messages of the outbox are sent again. An outbox that cannot be
+read is moved aside, and the alert has then missed the changes after that outbox.
 
-An operator may ask to send dead letters again. The courier fulfils the request, now or once it is
-up: a single process sends alerts, so their messages keep their order. A letter that is refused
-again stays.
+An operator may request that dead letters be sent again. The courier fulfils the request, at once or
+when it next runs: only one process sends alerts, so that their messages keep their order. A letter
+that is refused again is kept.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _LIST_DEAD = "kappa alerts list --dead lists the dead letters"
 
 
 class Missed(Struct, frozen=True):
-    """A span of time (seconds since 1970) whose changes are not known any more."""
+    """A period of time whose changes are unknown, in seconds since 1970."""
 
     since: float
     until: float
@@ -38,8 +37,8 @@ class Missed(Struct, frozen=True):
 class Outbox(Struct, frozen=True):
     """The messages of a change set, and its cursor.
 
-    `at` is when the change set was taken, in seconds since 1970. `missed` is the last span of time
-    whose changes the alert does not know.
+    `at` is the time at which the change set was taken, in seconds since 1970. `missed` is the last
+    period of time whose changes the alert does not know.
     """
 
     number: int
@@ -51,11 +50,11 @@ class Outbox(Struct, frozen=True):
 
 
 class AlertProgress(Struct, frozen=True):
-    """The progress in an outbox: how many messages are settled.
+    """The progress in an outbox: the number of settled messages.
 
-    `outbox` is the number of the outbox. `tries` and the two times after it belong to the next
-    message. `delivered` counts all messages of the alert that were received, and `error` is the
-    reason of the last failure since then.
+    `outbox` is the number of the outbox. `tries`, `first_tried_at` and `next_try_at` belong to the
+    next message. `delivered` counts all messages of the alert that were received. `error` is the
+    reason of the last failure, or "" if a message was received since.
     """
 
     outbox: int = 0
@@ -70,7 +69,7 @@ class AlertProgress(Struct, frozen=True):
 
 
 class DeadLetter(Struct, frozen=True):
-    """A message that was given up: the reason, the number of tries, and the time."""
+    """A message that was given up, with the reason, the number of attempts, and the time."""
 
     message: Message
     reason: str
@@ -80,14 +79,14 @@ class DeadLetter(Struct, frozen=True):
 
 
 class ShownMessages(Struct, frozen=True):
-    """The last messages of an alert, the newest first."""
+    """The last messages of an alert on Kappa's page, newest first."""
 
     messages: tuple[Message, ...] = ()
     format: int = 1
 
 
 class _SendAgainRequest(Struct, frozen=True):
-    """The request to send a dead letter again."""
+    """A request to send a dead letter again."""
 
     format: int = 1
 
@@ -118,7 +117,7 @@ def read_outbox(store: Store, name: str) -> Outbox | None:
 
 
 def put_outbox(store: Store, name: str, outbox: Outbox) -> None:
-    """Puts an outbox, in place of an outbox whose messages are all settled."""
+    """Stores an outbox instead of the previous outbox, whose messages are all settled."""
     failpoint("alert.before_take")
     _OUTBOX.put(store, f"{alert_folder(name)}/outbox.json", outbox)
     failpoint("alert.after_take")
@@ -133,48 +132,48 @@ def read_alert_progress(store: Store, name: str) -> AlertProgress:
 
 
 def put_alert_progress(store: Store, name: str, progress: AlertProgress) -> None:
-    """Puts the progress of an alert."""
+    """Stores the progress of an alert."""
     failpoint("alert.before_settle")
     _PROGRESS.put(store, f"{alert_folder(name)}/progress.json", progress)
     failpoint("alert.after_settle")
 
 
 def dead_letters(store: Store, name: str) -> tuple[DeadLetter, ...]:
-    """Returns the dead letters of an alert, the oldest first."""
+    """Returns the dead letters of an alert, oldest first."""
     ids = (_id_in_path(each) for each in store.names(f"{alert_folder(name)}/dead"))
     found = (read_dead_letter(store, name, id_) for id_ in ids)
     return tuple(sorted((each for each in found if each is not None), key=lambda each: each.at))
 
 
 def read_dead_letter(store: Store, name: str, id_: str) -> DeadLetter | None:
-    """Returns a dead letter by the id of its message, or None."""
+    """Returns the dead letter with a message's id, or None."""
     return _DEAD.get(store, _dead_letter_name(name, id_), f"dead letter {id_} of alert {name}")
 
 
 def put_dead_letter(store: Store, name: str, letter: DeadLetter) -> None:
-    """Puts a dead letter."""
+    """Stores a dead letter."""
     failpoint("alert.before_give_up")
     _DEAD.put(store, _dead_letter_name(name, letter.message.id), letter)
     failpoint("alert.after_give_up")
 
 
 def delete_dead_letter(store: Store, name: str, id_: str) -> None:
-    """Deletes a dead letter that was received."""
+    """Deletes a dead letter after the receiver has received it."""
     failpoint("alert.before_delete")
     store.delete(_dead_letter_name(name, id_))
     failpoint("alert.after_delete")
 
 
 def shown_messages(store: Store, name: str) -> tuple[Message, ...]:
-    """Returns the messages of an alert that the page shows, the newest first."""
+    """Returns the messages of an alert that Kappa's page shows, newest first."""
     found = _SHOWN.get(store, f"{alert_folder(name)}/shown.json", f"the messages of alert {name}")
     return () if found is None else found.messages
 
 
 def show_message(store: Store, name: str, message: Message) -> None:
-    """Puts a message on top of the messages that the page shows.
+    """Adds a message to those that Kappa's page shows, as the newest.
 
-    A repeated message is shown once.
+    A repeated message is shown only once.
     """
     there = shown_messages(store, name)
     if all(each.id != message.id for each in there):
@@ -183,17 +182,17 @@ def show_message(store: Store, name: str, message: Message) -> None:
 
 
 def ask_to_send_again(store: Store, name: str, id_: str) -> None:
-    """Asks to send a dead letter again, once."""
+    """Requests that a dead letter be sent again, once."""
     _AGAIN.put(store, _request_name(name, id_), _SendAgainRequest())
 
 
 def ids_to_send_again(store: Store, name: str) -> tuple[str, ...]:
-    """Returns the ids of the dead letters to be sent again."""
+    """Returns the ids of the dead letters that are requested to be sent again."""
     return tuple(_id_in_path(each) for each in store.names(f"{alert_folder(name)}/again"))
 
 
 def delete_request_to_send_again(store: Store, name: str, id_: str) -> None:
-    """Deletes the request for a dead letter, which was tried."""
+    """Deletes the request for a dead letter, after the letter was tried."""
     failpoint("alert.before_answer")
     store.delete(_request_name(name, id_))
     failpoint("alert.after_answer")
@@ -214,11 +213,10 @@ def _id_in_path(path: str) -> str:
 def ask_for_dead_letters(
     store: Store, name: str | None = None, id_: str | None = None
 ) -> tuple[tuple[str, DeadLetter], ...]:
-    """Asks to send dead letters again.
+    """Requests that dead letters be sent again, and returns each with the name of its alert.
 
-    The letters are all letters, the letters of an alert, or the letter with an id. Returns the
-    letters with the names of their alerts. Raises UsageError if the alert or the letter does not
-    exist, and Copied if the root is a copy.
+    The letters are all dead letters, or only those of the alert `name`, or only the letter `id_`.
+    Raises UsageError if the alert or the letter does not exist, and Copied if the root is a copy.
     """
     ensure_no_copy(store)
     names = alert_names(store)

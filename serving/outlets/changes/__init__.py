@@ -1,11 +1,11 @@
 """The changes of a served table, across switches.
 
-A reader gets a snapshot, then net change sets. A change set is a function of two snapshots, and
-follows the builds that serve: candidates are mute. This package pins and reads; it sends nothing
-anywhere. In reading order:
+A reader gets a snapshot, and then net change sets. A change set depends only on two snapshots, and
+follows the builds that serve, so candidates have no influence. This package pins and reads; it
+sends nothing. Read in this order:
 
 - cursor.py: a place in the sequence of changes, as text that a reader keeps
-- filter.py: the columns and the condition of a reader that wants less than all
+- filter.py: the columns and the condition of a reader that wants only a part of the changes
 - point.py: a table at a frontier, and the lease that keeps the files for a cursor
 - change_set.py: a change set: the head, and the rows while the change set is open
 - difference.py: the SQL of the net difference of two points, and the change set from that SQL

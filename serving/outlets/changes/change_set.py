@@ -1,7 +1,7 @@
 """A change set: the net difference of a served table between two snapshots.
 
-A change set is open until its reader is closed: the rows are in a DuckDB of their own, which
-spills. A reader's filter is a view over the rows, so many readers may share a change set.
+A change set is open until its reader is closed. Its rows are in a separate DuckDB, which can spill
+to disk. A filter is applied when the rows are read, so many readers may share a change set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEY_TYPES = frozenset({"varchar", "tinyint", "smallint", "integer", "bigint"})
 class ChangeKind(StrEnum):
     """The cause of a change set.
 
-    After a snapshot or a reset, no earlier change counts.
+    A snapshot and a reset have all rows of the table, and replace all earlier changes.
     """
 
     SNAPSHOT = "snapshot"
@@ -48,7 +48,7 @@ class ChangeCounts:
 
     @property
     def row_count(self) -> int:
-        """Returns how many rows the change set changes."""
+        """Returns the number of rows that the change set changes."""
         return self.insert + self.update + self.delete
 
     def __str__(self) -> str:
@@ -58,10 +58,11 @@ class ChangeCounts:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetHead:
-    """The head of a change set: the cause and the two cursors.
+    """The head of a change set: its cause, its two cursors and its columns.
 
-    The change set leads from the cursor `since` to `cursor`. `columns` are (name, Spark's simple
-    type). `keys` identify a row, if the table has keys.
+    The change set leads from the cursor `since` to `cursor`. `columns` has (name, Spark's simple
+    type) of each column. `keys` are the columns that identify a row, or empty if the table has no
+    keys.
     """
 
     kind: ChangeKind
@@ -75,11 +76,11 @@ class ChangeSetHead:
 
     @property
     def starts_over(self) -> bool:
-        """Returns True if the rows are the whole table, and no earlier change counts."""
+        """Returns True if the rows are the whole table and replace all earlier changes."""
         return self.kind in {ChangeKind.SNAPSHOT, ChangeKind.RESET}
 
     def as_document(self, chosen: Filter | None = None) -> dict[str, Any]:
-        """Returns the head as a JSON document, for a reader with that filter."""
+        """Returns the head as a JSON document, with the columns that a filter selects."""
         columns = self.columns if chosen is None else chosen.shown_columns(self.columns, self.keys)
         return {
             "kind": str(self.kind),
@@ -100,7 +101,7 @@ class ChangeSetHead:
 class RowChange:
     """A row that was inserted, updated or deleted.
 
-    Without keys, a change stands for `times` equal rows.
+    In a table without keys, a change stands for `times` equal rows.
     """
 
     op: str
@@ -112,7 +113,7 @@ class RowChange:
 class ChangeSet:
     """An open change set.
 
-    The rows come as deletes, then updates, then inserts, each by key.
+    The changes are ordered: first deletes, then updates, then inserts, each ordered by key.
     """
 
     def __init__(
@@ -124,7 +125,8 @@ class ChangeSet:
     ) -> None:
         """Takes a reader that has the relation of all changes.
 
-        The caller closes the reader.
+        The caller must close the reader. `before_columns` are the columns of the table before the
+        changes.
         """
         self.head = head
         # The point that the change set leads to.
@@ -134,7 +136,7 @@ class ChangeSet:
         self._before_columns = before_columns
 
     def counts(self, chosen: Filter | None = None) -> ChangeCounts:
-        """Counts the changed rows."""
+        """Counts the changed rows, by kind of change, after applying a filter."""
         found = self._reader.rows(
             f"select op, sum(times)::bigint from ({self._filtered_sql(chosen)}) group by op"
         ).rows
@@ -145,7 +147,7 @@ class ChangeSet:
         return not self._reader.rows(f"select 1 from {CHANGES} limit 1").rows
 
     def rows(self, chosen: Filter | None = None) -> Iterator[RowChange]:
-        """Yields the changes as Python values."""
+        """Yields the changes that a filter selects, as Python values."""
         for op, times, before, after in self._reader.each_row(self._ordered_sql(chosen)):
             yield RowChange(op, times, before, after)
 
@@ -169,11 +171,11 @@ class ChangeSet:
     def key_and_row_messages(
         self, chosen: Filter | None = None
     ) -> Iterator[tuple[str, str | None]]:
-        """Yields the key and the new row of each change, as JSON.
+        """Yields the key and the new row of each change, as in a compacted topic.
 
-        The row is None if the row is deleted. Keys and rows are those of a compacted topic. The
-        table must have keys. A key of a single text or whole number is text, as Kappa reads the key
-        of a topic; any other key is a JSON object.
+        The row is JSON, or None if the row is deleted. The table must have keys. If the key is a
+        single text or whole number, it is plain text, as Kappa reads the key of a topic. Any other
+        key is a JSON object.
         """
         # Field by field: of a promote, both rows may have other columns.
         fields = (
@@ -191,10 +193,10 @@ class ChangeSet:
         )
 
     def merged_rows(self, gone: str) -> Any:
-        """Returns batches of the new rows of changed keys, and of the last rows of deleted keys.
+        """Returns Arrow batches with a row for each changed key.
 
-        The boolean column `gone` is true for a deleted row. The table must have keys, and both
-        points the same columns.
+        It is the new row of the key, or the last row of a deleted key. The boolean column `gone` is
+        true for a deleted row. The table must have keys, and the same columns at both points.
         """
         return self._reader.arrow_batches(
             f"select unnest(coalesce(after, before)), after is null as {quoted(gone)} "
@@ -202,7 +204,10 @@ class ChangeSet:
         )
 
     def inserted_rows(self) -> Any:
-        """Returns batches of the inserted rows, each row as often as the change set has the row."""
+        """Returns Arrow batches of the inserted rows.
+
+        A row that was inserted n times occurs n times.
+        """
         return self._reader.arrow_batches(
             f"select unnest(after) from (select after, unnest(range(times)) from {CHANGES} "
             "where op = 'insert')"
@@ -214,7 +219,7 @@ class ChangeSet:
         return columns if chosen is None else chosen.shown_columns(columns, self.head.keys)
 
     def _filtered_sql(self, chosen: Filter | None) -> str:
-        """Returns the query for the changes that a reader with this filter wants."""
+        """Returns the query for the changes that a reader with a filter wants."""
         if chosen is None or chosen.is_all:
             return f"select * from {CHANGES}"
         return chosen.filtered_sql(
@@ -239,8 +244,9 @@ class ChangeSet:
 def key_sql(row: str, kind: DuckType) -> str:
     """Returns the SQL expression for the key of a record.
 
-    `row` is a struct with the fields of the key, of the type `kind`. No two rows have the same key:
-    null, and a text that looks like an object, are put into an object.
+    `row` is a struct with the fields of the key, and `kind` is its type. Different rows have
+    different keys: therefore null, and a text that looks like a JSON object, are written as an
+    object.
     """
     whole = f"{json_sql(row, kind, row)}::varchar"
     ((name, only), *more) = kind.children

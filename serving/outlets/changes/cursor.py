@@ -1,4 +1,4 @@
-"""A cursor: a place in the sequence of a pipeline's changes. A value. Pure."""
+"""Cursors: places in the sequence of a pipeline's changes. Values. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _FORM = re.compile(r"(\d{1,18})\.(\w[\w.-]{0,200})\.(\d{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The generation, build and frontier at which all changes so far end.
+    """A place in the sequence of changes: the generation, build and frontier reached there.
 
-    The text of a cursor is such as `3.flights-9ab1c2.512`. All tables of a pipeline have the same
+    The text form is, for example, `3.flights-9ab1c2.512`. All tables of a pipeline have the same
     cursors.
     """
 

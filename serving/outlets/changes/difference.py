@@ -1,9 +1,9 @@
 """The net difference between two points of a served table.
 
-The difference is SQL first, and then a change set. A difference has the columns `op` (insert,
-update, delete), `times` (how many equal rows, of rows without keys), and `before` and `after`,
-structs of the served columns, of which one may be null. Values are equal if DuckDB does not tell
-them apart.
+The difference is first computed as SQL, and then opened as a change set. A difference has the
+columns `op` (insert, update, delete), `times` (the number of equal rows, if the table has no keys),
+and `before` and `after`. The last two are structs of the served columns, and one of them may be
+null. Two values are equal if DuckDB does not distinguish them.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ _SMALL_BYTES = 32 * 1024 * 1024
 class NetDifference:
     """The difference of two points as SQL.
 
-    `relations` are the relations that the SQL reads, in the order in which to make them. `bytes` is
-    the size of the files with the rows that may differ; None if whole versions are read.
+    `relations` are the queries of the relations that the SQL reads, in the order in which to create
+    them. `bytes` is the size of the files with the rows that may differ, or None if whole versions
+    are read.
     """
 
     difference: str
@@ -61,10 +62,10 @@ class NetDifference:
 
 @dataclass(frozen=True, slots=True)
 class TouchedKeys:
-    """The query for a superset of the keys whose rows differ.
+    """The query for all keys whose rows may differ.
 
-    `bytes` is the size of the files that the query reads. `stored` is the size of the table's
-    files, and `rewritten` the size of those files among the read ones.
+    `bytes` is the size of the files that the query reads. `stored` is the size of all files of the
+    table, and `rewritten` is the size of those files of the table that the query reads.
     """
 
     sql: str
@@ -74,7 +75,7 @@ class TouchedKeys:
 
 
 def whole_table(store: Store, point: Point, files: Files) -> NetDifference:
-    """Returns all rows of a point, as inserts."""
+    """Returns the difference that inserts all rows of a point."""
     row, rows = _struct_sql("r", point.table), _served_rows_sql(store, point, files)
     counted = "1" if point.table.keys else "count(*)"
     grouped = "" if point.table.keys else " group by row"
@@ -95,9 +96,9 @@ def difference_between(store: Store, before: Point, after: Point, files: Files) 
 def _difference_within_build(
     store: Store, before: Point, after: Point, files: Files
 ) -> NetDifference:
-    """Returns the difference of two points of a build.
+    """Returns the difference of two points of the same build.
 
-    Only keys that slices have touched are compared.
+    Only keys that slices have touched are compared, unless these are most of the table.
     """
     table = after.table
     by = table.keys or table.by
@@ -122,10 +123,10 @@ def _touched_rows(
     among: Among,
     relations: dict[str, str],
 ) -> list[str]:
-    """Returns queries for the touched rows of both points.
+    """Returns the queries for the touched rows at both points.
 
-    Adds the relations that the queries read. Each file that both points have is read once. A fold
-    reads its input more than once.
+    The relations that the queries read are added to `relations`. They exist because a fold reads
+    its input more than once, and so that a file that both points have is read only once.
     """
     table = after.table
 
@@ -159,7 +160,7 @@ def _touched_rows(
 
 
 def _visible_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists the columns that readers see or that identify a row."""
+    """Lists the columns that readers see or that identify a row, with their types."""
     named = {name for name, _ in table.served} | {*table.row_keys, DELETED}
     return tuple(column for column in table.columns if column[0] in named)
 
@@ -167,10 +168,9 @@ def _visible_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
 def _touched_keys(
     store: Store, before: Point, after: Point, files: Files, by: tuple[str, ...]
 ) -> TouchedKeys:
-    """Finds the keys whose rows may differ.
+    """Returns the query for the keys whose rows may differ between two points of a build.
 
-    A row may differ if a slice has contributed to the row, or if the log's clock has passed the
-    row.
+    A row may differ if a slice has contributed to it, or if it has expired by the log's clock.
     """
     table = after.table
     named = ", ".join(map(quoted, by))
@@ -207,9 +207,9 @@ def _touched_keys(
 
 
 def _passed_condition(before: Point, after: Point) -> str | None:
-    """Returns the condition for the rows that have expired, if any.
+    """Returns the condition for rows that have expired between two points, or None.
 
-    The log's clock has passed these rows between the two points.
+    Such rows have expired by the log's clock.
     """
     gone = gone_condition(after.table, after.log_clock)
     return None if gone == gone_condition(before.table, before.log_clock) else gone
@@ -226,9 +226,10 @@ def _sums_doubles(table: TableBirth) -> bool:
 def _difference_of_appended(
     store: Store, before: Point, after: Point, files: Files
 ) -> NetDifference:
-    """Returns the difference of a table without keys.
+    """Returns the difference of a table without keys, between two points of a build.
 
-    Only files that a single point has are compared, and the expired rows of shared files.
+    Only the files that just one of the points has are compared. Rows of the shared files that have
+    expired are added as deletes.
     """
     table, path = after.table, table_path(store, after.birth.build, after.table.name)
     sizes = [files(path, each.frontier.versions[table.name]) for each in (before, after)]
@@ -246,9 +247,9 @@ def _difference_of_appended(
 
 
 def _difference_of_rows(before: TableBirth, after: TableBirth, old: str, new: str) -> str:
-    """Returns the difference of the rows of two queries.
+    """Returns the difference of the rows of the queries `old` and `new`.
 
-    Rows are compared by keys if both tables have the same keys.
+    Rows are compared by their keys if both tables have the same keys.
     """
     is_alike = dict(before.served) == dict(after.served)
     if before.keys != after.keys or not after.keys:
@@ -283,7 +284,7 @@ def _difference_of_rows(before: TableBirth, after: TableBirth, old: str, new: st
 
 
 def _difference_by_count(table: TableBirth, old: str, new: str) -> str:
-    """Returns the difference of rows, by the count of equal rows on each side."""
+    """Returns the difference of two queries, by the count of equal rows in each."""
     row = _struct_sql("r", table)
     return (
         "select case when sum(_n) > 0 then 'insert' else 'delete' end as op, "
@@ -300,10 +301,11 @@ def _struct_sql(alias: str, table: TableBirth) -> str:
 
 
 def _served_rows_sql(store: Store, point: Point, files: Files) -> str:
-    """Returns the query for the served rows of a point.
+    """Returns the query for the served rows of a point, with recent rows folded in.
 
-    Recent rows are folded in. The query fails for a view that fails there. Changes within a build
-    come from the files of the build: there are none for as long as the view fails.
+    If the table is a maintained view that fails at the point, the query fails with the same reason.
+    Changes within a build are computed from the files of the build, and there are none while the
+    view fails.
     """
     if point.table.name in point.frontier.failing:
         return failing_sql(point.table.served, point.frontier.failing[point.table.name])
@@ -327,9 +329,10 @@ def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
 
 
 def has_same_rows(store: Store, before: Point, after: Point) -> bool:
-    """Returns True if two points surely have the same rows.
+    """Returns True if two points certainly have the same rows.
 
-    Two points have the same rows if they have the same versions at the same clock.
+    This is so if both points belong to the same build and have the same versions, at the same log's
+    clock if rows can expire.
     """
     if before.birth.folded_by != after.birth.folded_by:
         return False
@@ -348,11 +351,12 @@ def changes_until(
     limits: Limits | None,
     client: Client,
 ) -> Iterator[ChangeSet]:
-    """Opens the change set that leads to a given point.
+    """Opens the change set that leads to the point `after`.
 
-    The change set leads from the point `before`, or from nothing. The caller keeps both points
-    meanwhile. With `is_first`, this is the reader's first request, so the change set is not a
-    reset. If the client leaves, ClientLeft ends the work.
+    The change set leads from the point `before`, or from nothing if `before` is None. The caller
+    must keep both points during the block. `is_first` is True for the reader's first request; a
+    change set without `before` is then a snapshot, and otherwise a reset. If the client leaves, the
+    work ends with ClientLeft.
     """
     kind = (
         (ChangeKind.SNAPSHOT if is_first else ChangeKind.RESET)
@@ -380,8 +384,9 @@ def open_change_set(
 ) -> tuple[ChangeSet, Reader]:
     """Computes a change set, and returns it with its reader.
 
-    The caller closes the reader. With `unlimited_if_small`, a change set of few bytes is computed
-    in memory, which takes less time.
+    The caller must close the reader. With `starts_empty`, a snapshot or reset has no rows. With
+    `unlimited_if_small`, a small change set is computed in memory without `limits`, which is
+    faster.
     """
     earlier = None if kind is ChangeKind.RESET else before
     points = (after,) if earlier is None else (earlier, after)
@@ -423,7 +428,7 @@ def open_change_set(
 def open_served_rows(store: Store, point: Point, limits: Limits | None) -> tuple[Reader, str]:
     """Opens a reader for the served rows of a point, and returns the reader and the query.
 
-    The caller keeps the point, and closes the reader. Raises Damaged if a file is not as it was
+    The caller must keep the point, and close the reader. Raises Damaged if a file is not as it was
     written.
     """
     vouched = file_list_sums(store, point)
@@ -436,15 +441,12 @@ def open_served_rows(store: Store, point: Point, limits: Limits | None) -> tuple
 
 
 def drop_changes(reader: Reader) -> None:
-    """Drops the relation of all changes.
-
-    Another reader may use the connection next.
-    """
+    """Drops the relation of all changes, because another reader may use the connection next."""
     reader.run_command(f"drop table {CHANGES}")
 
 
 def _put_changes(reader: Reader, net: NetDifference) -> None:
-    """Makes the relation of all changes in a reader."""
+    """Creates the relation of all changes in a reader."""
     for name, query in net.relations.items():
         reader.run_command(f"create or replace temp table {name} as {query}")
     reader.run_command(f"create or replace temp table {CHANGES} as {net.difference}")
@@ -453,10 +455,7 @@ def _put_changes(reader: Reader, net: NetDifference) -> None:
 
 
 def switch_kind(store: Store, after: Point) -> ChangeKind:
-    """Returns the kind of the switch to a point's build.
-
-    The kind is found in the journal.
-    """
+    """Returns whether a promote or an undo has switched to a point's build, from the journal."""
     records = JournalView(store).records()
     for record in reversed(records):
         event = record.event

@@ -1,9 +1,9 @@
-"""The part of a table's changes that a reader wants.
+"""Filters: the part of a table's changes that a reader wants.
 
-A filter names some columns, and rows by a condition. A row that begins to meet the condition is
-inserted, a row that ceases to meet it is deleted, as in a view. A condition may be a stranger's,
-and is computed beside the server's own work. So a condition compares columns with values, and calls
-no function but a few cheap functions.
+A filter selects columns by name, and rows by a condition. As in a view, a row that begins to meet
+the condition counts as inserted, and a row that no longer meets it counts as deleted. A condition
+may come from an untrusted client, and the server's own process computes it. So a condition may only
+compare columns with values, and call only a few cheap functions.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The columns and the condition that a reader has named.
+    """The columns and the condition that a reader has requested.
 
-    None stands for all columns, or all rows. Keys are always among the columns: a change of an
-    unknown row would say nothing.
+    None means all columns, or all rows. The key columns are always included, because a change of an
+    unidentified row would be useless.
     """
 
     columns: tuple[str, ...] | None = None
@@ -50,7 +50,7 @@ class Filter:
 
     @property
     def is_all(self) -> bool:
-        """Returns True if the filter leaves nothing out."""
+        """Returns True if the filter selects everything."""
         return self.columns is None and self.where is None
 
     def shown_columns(self, columns: Columns, keys: tuple[str, ...]) -> Columns:
@@ -60,7 +60,10 @@ class Filter:
         return tuple(each for each in columns if each[0] in self.columns or each[0] in keys)
 
     def filtered_sql(self, changes: str, before: Columns, after: Columns) -> str:
-        """Returns the query for the chosen part of a relation of changes."""
+        """Returns the query for the selected part of the relation `changes`.
+
+        `before` and `after` are the selected columns on both sides of the changes.
+        """
         sides = [
             self._side_sql(changes, side, columns)
             for side, columns in (("before", before), ("after", after))
@@ -85,9 +88,9 @@ class Filter:
 
 
 def filter_of(columns: str | None, where: str | None) -> Filter | None:
-    """Returns the filter of these columns and this condition, if any.
+    """Returns the filter of the given columns and condition, or None if neither is given.
 
-    `columns` is a text with commas.
+    `columns` is a text with commas between the names.
     """
     if columns is None and where is None:
         return None
@@ -98,7 +101,8 @@ def filter_of(columns: str | None, where: str | None) -> Filter | None:
 def ensure_fits(chosen: Filter, table: TableBirth) -> None:
     """Raises UsageError if a filter does not fit a table.
 
-    The table may lack a column of the filter, or a comparison may fail.
+    A filter does not fit if it names a column that the table does not have, if its condition is not
+    allowed, or if a comparison fails because of the types.
     """
     _ensure_fits(chosen, table.name, table.served)
 
@@ -114,10 +118,10 @@ def _ensure_fits(chosen: Filter, table: str, columns: Columns) -> None:
 
 
 def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], table: str) -> None:
-    """Raises UsageError if a filter is refused for a table.
+    """Raises UsageError if a filter is not allowed for a table.
 
-    The table may lack a column, or the condition may be more than comparisons. `tree` gives
-    DuckDB's parse tree of a query.
+    The table may not have a named column, or the condition may contain more than comparisons.
+    `tree` returns DuckDB's parse tree of a query.
     """
     there = [name for name, _ in columns]
     for name in chosen.columns or ():

@@ -1,9 +1,9 @@
-"""A follower of a served table.
+"""A follower of a served table: yields a snapshot, and then one net change set after the other.
 
-A follower gives a snapshot, then one net change set after the other. Each step pins the serving
-snapshot, computes the difference from the last point, and keeps the new point with the lease of its
-cursor. So no change falls between two change sets, and no change comes twice. A step that fails, or
-whose change set was not used to the end, is taken again from the same point.
+Each step pins the serving snapshot, computes the difference from the last point, and keeps the new
+point with the lease of its cursor. So no change is lost between two change sets, and no change
+occurs twice. If a step fails, or if its change set was not used to the end, the step is repeated
+from the same point.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _STALE_SECONDS = 10.0
 
 
 class Follower:
-    """The changes of a served table, for a reader.
+    """The sequence of changes of a served table, for one reader.
 
-    Only one thread at a time may use a follower.
+    A follower may be used by one thread at a time.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Follower:
     ) -> None:
         """Begins at the cursor `since`, or with a snapshot.
 
-        A cursor is kept for `keep_seconds` after it was given out. If a `holder` holds a cursor
-        with a separate lease, the cursor is kept while that lease lasts. If the reader
-        `starts_empty`, snapshots and resets come without rows. A small change set is computed in
-        memory; `limits` are the limits of all other change sets, which spill. Raises UsageError if
-        no such table is served, or if `chosen` does not fit the table.
+        A cursor is kept for `keep_seconds` after it was given out. If a `holder` is named and has a
+        lease on a cursor, the cursor is kept while that lease lasts. With `starts_empty`, snapshots
+        and resets have no rows. A small change set is computed in memory; `limits` are the limits
+        of all other change sets, which can spill. Raises UsageError if the table is not served, or
+        if `chosen` does not fit the table.
         """
         self._store = store
         self._table = table
@@ -96,13 +96,13 @@ class Follower:
 
     @property
     def cursor(self) -> Cursor | None:
-        """Returns the cursor of the last used change set, or None."""
+        """Returns the cursor of the last used change set, or None if there is none."""
         return self._since if self._point is None else self._point.cursor
 
     def start_now(self) -> Point:
         """Begins at the present state of the table, without a snapshot.
 
-        Returns the point of that state. Raises UsageError if the table is not served any more.
+        Returns the point of that state. Raises UsageError if the table is no longer served.
         """
         with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             point = point_of(pinned.snapshot, self._table)
@@ -115,9 +115,9 @@ class Follower:
 
     @contextmanager
     def next_change_set(self) -> Iterator[ChangeSet | None]:
-        """Opens the next change set; None if nothing has changed.
+        """Opens the next change set, or yields None if nothing has changed.
 
-        The follower moves on when the block has ended without an error.
+        The follower moves to the new point when the block ends without an error.
         """
         before = self._point_before()
         with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
@@ -169,18 +169,18 @@ class Follower:
         self._looked = point.generation, point.frontier.number
 
     def hold_cursor(self, seconds: float) -> None:
-        """Holds the cursor by the holder's own lease.
+        """Puts a lease of the holder on the present cursor, for `seconds`.
 
-        The lease replaces the lease on the cursor held before.
+        The lease replaces the holder's lease on an earlier cursor.
         """
         assert self._point is not None, "no change set was used"
         assert self._holder is not None, "nobody holds it"
         put_point_lease(self._store, self._point, self._holder, self._clock() + seconds)
 
     def wait_for_change(self, seconds: float) -> bool:
-        """Waits until another change set may be there.
+        """Waits until there may be another change set.
 
-        Returns False if the time has passed.
+        Returns False if there is none after `seconds`.
         """
         deadline = time.monotonic() + seconds
         while not self._may_differ():
@@ -205,10 +205,7 @@ class Follower:
         return self._clock() - self._given_at > self._keep_seconds / 3
 
     def _point_before(self) -> Point | None:
-        """Returns the point that the next change set leads from.
-
-        Returns None if that point is not kept.
-        """
+        """Returns the point from which the next change set leads, or None if it is not kept."""
         before = self._point
         if before is None and self._since is not None:
             before = point_at(
@@ -217,10 +214,7 @@ class Follower:
         return before if before is not None and self._keep_point(before) else None
 
     def _kind_between(self, before: Point | None, after: Point) -> ChangeKind | None:
-        """Returns the kind of the change set between two points.
-
-        Returns None if no change set is due.
-        """
+        """Returns the kind of the change set between two points, or None if none is needed."""
         if before is None:
             is_first = self._since is None and self._point is None
             return ChangeKind.SNAPSHOT if is_first else ChangeKind.RESET
@@ -237,10 +231,10 @@ class Follower:
         return ChangeKind.SLICE
 
     def _is_needless(self, before: Point | None, after: Point, kind: ChangeKind) -> bool:
-        """Returns True if a change set without rows need not be given out.
+        """Returns True if a change set without rows can be skipped.
 
-        A change set of a new generation is needed: otherwise a reader could stay at an older cursor
-        than another reader.
+        The change set of a new generation is never skipped: otherwise, a reader could stay at an
+        older cursor than another reader.
         """
         if before is None or kind is not ChangeKind.SLICE:
             return False
@@ -249,7 +243,7 @@ class Follower:
     def _is_fresh(self) -> bool:
         """Returns True if the last cursor need not be replaced yet.
 
-        A cursor is replaced after some time, even if no row has changed.
+        After some time, a cursor is replaced even if no row has changed.
         """
         return self._clock() - self._given_at <= min(_STALE_SECONDS, self._keep_seconds / 3)
 

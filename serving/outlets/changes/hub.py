@@ -1,10 +1,10 @@
-"""The hub: one follower for each followed table.
+"""The hub: one follower for each followed table, shared by all readers of a server.
 
 Any number of readers may follow a table. A change set is computed once, and written as text once
-for each filter that readers have. A small text is in memory, a large text in a file that has no
-name any more. A reader begins with the changes that lead from the reader's cursor to the hub's
-point; these changes are computed once for all readers that come with the same cursor. A reader that
-reads too slowly is sent back to its cursor, and gets the net of the changes that it has missed.
+for each filter in use. A small text is kept in memory, and a large text in an unnamed file. A
+reader begins with the changes from its cursor to the hub's point; these changes are computed once
+for all readers that come with the same cursor. A reader that reads too slowly is sent back to its
+cursor, and then gets the net difference of the changes that it has missed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
 
 @dataclass(frozen=True, slots=True)
 class ChangeMessage:
-    """A message to a reader; the last message of a change set has the cursor."""
+    """A message to a reader. The last message of a change set has the cursor."""
 
     event: str
     text: str
@@ -57,17 +57,17 @@ class ChangeMessage:
 
 
 class RecordedChanges:
-    """The messages of a change set, for any number of readings.
+    """The messages of a change set, which can be read any number of times.
 
-    Several threads may read at once. A message begins the change set, some messages have rows, and
-    the last message ends the change set: the id of the last message is the cursor.
+    Several threads may read at once. The first message has the head of the change set, further
+    messages have rows, and the last message has the cursor.
     """
 
     def __init__(self, change_set: ChangeSet, chosen: Filter | None, folder: Path) -> None:
-        """Writes the text for readers with this filter.
+        """Writes the text of a change set for readers with the filter `chosen`.
 
-        A large text goes into a file in the folder. Raises KappaError if the machine refuses the
-        file.
+        A large text is written to a file in the folder. Raises KappaError if the file cannot be
+        written.
         """
         self.head: ChangeSetHead = change_set.head
         self.size = 0
@@ -128,7 +128,7 @@ def _close_file(file: BinaryIO) -> None:
 
 
 def _json_arrays(lines: Iterator[str]) -> Iterator[str]:
-    """Yields JSON arrays with many changes each."""
+    """Yields JSON arrays, each with many changes. `lines` are the changes as JSON objects."""
     held, size = list[str](), 0
     for line in lines:
         held.append(line)
@@ -142,12 +142,12 @@ def _json_arrays(lines: Iterator[str]) -> Iterator[str]:
 
 @dataclass(eq=False)
 class ChangeReader:
-    """A reader of the hub, and the change sets that wait for it.
+    """A reader of the hub, and the change sets that wait for the reader.
 
     `cursor` is the cursor of the last change set that the reader was sent. `notify` is called from
-    other threads. After `late` or `error` nothing more is added. A reader that begins `from_now`
-    gets no snapshot. If the `client` leaves, the computation of the reader's first change set is
-    interrupted.
+    other threads when there is news. After `late` or `error` is set, no change sets are added. With
+    `from_now`, the reader gets no snapshot. If the `client` leaves, the computation of the reader's
+    first change set is interrupted.
     """
 
     table: str
@@ -162,7 +162,7 @@ class ChangeReader:
     _changed: threading.Lock = field(default_factory=threading.Lock)
 
     def add_changes(self, recorded: RecordedChanges) -> None:
-        """Adds a change set, or notes that the reader is too slow."""
+        """Adds a change set. If too many wait already, marks the reader as late instead."""
         with self._changed:
             text = sum(each.size for each in self.waiting)
             if self.waiting and (len(self.waiting) >= _MOST_SETS or text > _MOST_TEXT):
@@ -173,17 +173,17 @@ class ChangeReader:
         self.notify()
 
     def end_with_error(self, error: KappaError) -> None:
-        """Ends the change sets of this reader by an error.
+        """Ends the sequence of this reader with an error.
 
-        The error comes after the change sets that wait.
+        The reader gets the error after the change sets that wait.
         """
         self.error = error
         self.notify()
 
     def take_changes(self) -> RecordedChanges | None:
-        """Takes the next change set, or returns None if no change set waits.
+        """Takes the next change set, or returns None if none waits.
 
-        Raises the error that ended the change sets.
+        Raises the error that ended the sequence, when no change sets are left.
         """
         with self._changed:
             if self.waiting:
@@ -194,7 +194,7 @@ class ChangeReader:
 
 
 class ChangeHub:
-    """All followed tables of a server."""
+    """All followed tables of a server, with their readers."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class ChangeHub:
         limits: Limits | None,
         clock: Clock = time.time,
     ) -> None:
-        """Takes the store; a cursor is kept for `keep_seconds` after it was given out."""
+        """Takes the store. A cursor is kept for `keep_seconds` after it was given out."""
         self._store = store
         self._lease_seconds = lease_seconds
         self._keep_seconds = keep_seconds
@@ -221,11 +221,12 @@ class ChangeHub:
         self._beginning = WeakValueDictionary[tuple[object, ...], threading.Lock]()
 
     def begin_reader(self, reader: ChangeReader) -> RecordedChanges | None:
-        """Adds a reader at its cursor, and returns the first changes.
+        """Adds a reader at its cursor, and returns the changes from its cursor to the hub's point.
 
-        The first changes lead to the change sets that will wait for the reader. Returns None if
-        there are no such changes. Raises UsageError if the table is not served, or the filter is
-        wrong. Raises ClientLeft if the client leaves before the end.
+        The later change sets will wait for the reader. Returns None if there are no changes up to
+        the hub's point. Raises UsageError if the table is not served or if the filter does not fit.
+        Raises Conflict if the cursor is later than all that is served. Raises ClientLeft if the
+        client leaves before the end.
         """
         self._ensure_fits(reader)
         reader.waiting.clear()
@@ -251,16 +252,16 @@ class ChangeHub:
             raise
 
     def remove_reader(self, reader: ChangeReader) -> None:
-        """Removes a reader."""
+        """Removes a reader. The reader then gets no more change sets."""
         with self._lock:
             table = self._tables.get(reader.table)
         if table is not None:
             table.remove_reader(reader)
 
     def make_follower(self, table: str, chosen: Filter | None = None) -> Follower:
-        """Makes a follower of a table.
+        """Creates a follower of a table.
 
-        Raises UsageError if the table is not served, as `begin` does.
+        Raises UsageError if the table is not served, or if `chosen` does not fit the table.
         """
         return Follower(
             self._store,
@@ -273,9 +274,9 @@ class ChangeHub:
         )
 
     def _ensure_fits(self, reader: ChangeReader) -> None:
-        """Checks the table and the filter of a reader.
+        """Raises UsageError if a reader's table is not served, or if its filter does not fit.
 
-        The table of the present follower is used if there is one.
+        The columns are taken from the hub's present follower of the table, if there is one.
         """
         with self._lock:
             table = self._tables.get(reader.table)
@@ -288,7 +289,7 @@ class ChangeHub:
     def _join_table(self, reader: ChangeReader) -> tuple[_TableHub, Point]:
         """Adds a reader to its table, and returns the table's point.
 
-        From that point on, the reader gets every change set.
+        The reader gets every change set after that point.
         """
         with self._lock:
             table = self._tables.get(reader.table)
@@ -300,12 +301,12 @@ class ChangeHub:
             return table, point
 
     def _served_point(self, table: str) -> Point | None:
-        """Returns a table as readers see it now, or None if no pipeline serves the table."""
+        """Returns the present point of a table, or None if no pipeline serves the table."""
         with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             return point_of(pinned.snapshot, table)
 
     def _changes_until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
-        """Returns the changes from a reader's cursor to a point.
+        """Returns the changes from a reader's cursor to a point, or None if there are none.
 
         Readers with the same cursor and filter share the changes.
         """
@@ -354,10 +355,7 @@ class ChangeHub:
 
 
 class _TableHub:
-    """The follower of a table, in a thread.
-
-    The thread ends after the last reader has left.
-    """
+    """The follower of one table, in a thread that ends when the last reader has left."""
 
     def __init__(self, hub: ChangeHub, table: str) -> None:
         self._hub = hub
@@ -371,9 +369,9 @@ class _TableHub:
         )
 
     def start_with_reader(self, reader: ChangeReader) -> Point:
-        """Starts with the first reader, and returns the present point.
+        """Adds the first reader, starts the thread, and returns the present point.
 
-        From that point on, the reader gets every change set.
+        The reader gets every change set after that point.
         """
         self._readers.add(reader)
         point = self._point
@@ -381,7 +379,7 @@ class _TableHub:
         return point
 
     def served_table(self) -> TableBirth | None:
-        """Returns the table as it serves.
+        """Returns the served table.
 
         Returns None if no pipeline serves the table, or if this thread has ended.
         """
@@ -390,9 +388,9 @@ class _TableHub:
             return self._point.table if lives else None
 
     def add_reader(self, reader: ChangeReader) -> Point | None:
-        """Adds a reader, and returns the point as `start` does.
+        """Adds a reader, and returns the present point.
 
-        Returns None if this thread has ended.
+        The reader gets every change set after that point. Returns None if this thread has ended.
         """
         with self._changed:
             if self._ended:
@@ -401,7 +399,7 @@ class _TableHub:
             return self._point
 
     def remove_reader(self, reader: ChangeReader) -> None:
-        """Removes a reader."""
+        """Removes a reader. The reader then gets no more change sets."""
         with self._changed:
             self._readers.discard(reader)
 
@@ -441,9 +439,9 @@ class _TableHub:
     def _record_for_filter(
         self, change_set: ChangeSet, chosen: Filter | None
     ) -> RecordedChanges | KappaError:
-        """Returns a change set as text.
+        """Returns a change set as text for readers with a filter.
 
-        If the filter of some readers no longer fits, the reason is returned.
+        If the filter no longer fits the table, returns the error instead.
         """
         try:
             return RecordedChanges(change_set, chosen, self._hub.folder)
@@ -464,7 +462,7 @@ class _TableHub:
 
 
 def _is_past(cursor: Cursor | None, point: Point | None) -> bool:
-    """Returns True if a cursor is of a later moment than a point."""
+    """Returns True if a cursor is later than a point."""
     if cursor is None or point is None:
         return False
     if cursor.generation != point.generation:

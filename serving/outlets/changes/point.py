@@ -1,8 +1,8 @@
 """A point: a served table at a frontier.
 
-A lease keeps the files of a point for a cursor. The lease of a cursor has the name of the cursor,
-so every follower at that place renews the same lease. The lease has the frontier itself, too:
-upkeep deletes the records of old frontiers, and only leases keep their files then.
+A lease keeps the files of a point for a cursor. The id of the lease is derived from the cursor, so
+all followers at that place renew the same lease. The lease also contains the frontier itself,
+because upkeep deletes the records of old frontiers while leases still keep their files.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Point:
 
     @property
     def cursor(self) -> Cursor:
-        """Returns the place of this point in the sequence of changes."""
+        """Returns the cursor of this point in the sequence of changes."""
         return Cursor(self.generation, self.birth.build, self.frontier.number)
 
     @property
     def log_clock(self) -> int | None:
-        """Returns the log's clock at this point, which decides which rows are gone."""
+        """Returns the log's clock at this point, which decides which rows have expired."""
         return log_clock(self.birth, self.frontier.log_time)
 
     def table_versions(self, store: Store) -> dict[str, int]:
@@ -62,9 +62,9 @@ class Point:
 
 
 def file_list_sums(store: Store, *points: Point) -> dict[tuple[str, int], str]:
-    """Returns the sums of the file lists of these points.
+    """Returns the sums of the points' file lists, by table path and version.
 
-    Frontiers vouch for file lists by these sums.
+    The sums are those with which frontiers vouch for the file lists.
     """
     return {
         (table_path(store, each.birth.build, name), version): each.frontier.file_lists[name]
@@ -75,10 +75,10 @@ def file_list_sums(store: Store, *points: Point) -> dict[tuple[str, int], str]:
 
 
 def point_of(snapshot: Snapshot, name: str) -> Point | None:
-    """Returns a served table in a snapshot, or None.
+    """Returns the point of a served table in a snapshot.
 
-    Returns None if no pipeline in the snapshot serves the table. Raises UsageError if the name is
-    that of a view without rows of its own.
+    Returns None if no pipeline in the snapshot serves the table. Raises UsageError if the name
+    belongs to a view that is not maintained, because such a view has no stored rows.
     """
     for build in snapshot.serving.values():
         birth = snapshot.births[build]
@@ -94,13 +94,13 @@ def point_of(snapshot: Snapshot, name: str) -> Point | None:
 
 
 class NotServed(UsageError):
-    """A table that no pipeline serves."""
+    """The error for a table that no pipeline serves."""
 
     status = 404
 
 
 def not_served(snapshot: Snapshot, name: str) -> NotServed:
-    """Makes the error for a table that no pipeline serves."""
+    """Creates the error for a table that no pipeline serves."""
     there = sorted(
         table.name
         for build in snapshot.serving.values()
@@ -116,10 +116,11 @@ def not_served(snapshot: Snapshot, name: str) -> NotServed:
 def point_at(
     store: Store, cursor: Cursor, name: str, now: float, *, holder: str | None = None
 ) -> Point | None:
-    """Returns a table at a cursor, or None.
+    """Returns the point of a table at a cursor.
 
-    Returns None if the files that the cursor needs are not kept any more. The caller must keep the
-    point next (`ensure_point_kept`).
+    Returns None if the frontier of the cursor is no longer known, or if the build does not have the
+    table. The caller must next call `ensure_point_kept`, which finds out whether the files still
+    exist.
     """
     if not is_born(store, cursor.build):
         return None
@@ -151,12 +152,13 @@ def ensure_point_kept(
     is_pinned: bool = False,
     holder: str | None = None,
 ) -> bool:
-    """Leases the files of a point for so many seconds.
+    """Leases the files of a point for `seconds` from `now`.
 
-    Returns False if the files are not kept any more. A living lease is never shortened. A new lease
-    is put while another lease keeps the point: the lease of a snapshot that `is_pinned`, the lease
-    of the `holder`, or a lease that is put here, before the look whether the point was collected
-    (law 11). So the lease that cursors share is never a lease on files that may be gone.
+    Returns False if the files are no longer kept. A valid lease is never shortened. A new lease is
+    put only while another lease keeps the point: the lease of a snapshot (`is_pinned`), the lease
+    of the `holder`, or a temporary lease that is put before the check whether the point was
+    collected (law 11). So the lease that cursors share never refers to files that may have been
+    deleted.
     """
     id_, number = cursor_lease_id(point.birth, point.frontier.number), point.frontier.number
     there = read_lease(store, id_)
@@ -182,7 +184,7 @@ def ensure_point_kept(
 
 
 def put_point_lease(store: Store, point: Point, id_: str, expires_at: float) -> None:
-    """Puts a lease on the files of a point, with the frontier itself."""
+    """Puts a lease on the files of a point. The lease also contains the frontier itself."""
     pins = {point.frontier.build: Pin(point.frontier.number, point.frontier.versions)}
     frontier = replace(point.frontier, sums={})
     ensure_lease(
@@ -193,9 +195,9 @@ def put_point_lease(store: Store, point: Point, id_: str, expires_at: float) -> 
 def _leased_frontier(
     store: Store, id_: str, build: str, number: int, now: float
 ) -> Frontier | None:
-    """Returns the frontier in a living lease, or None.
+    """Returns the frontier that a valid lease contains.
 
-    Returns None if the frontier in the lease has another build or number.
+    Returns None if there is no valid lease, or if its frontier has another build or number.
     """
     lease = read_lease(store, id_)
     if lease is None or lease.frontier is None or now >= lease.expires_at:
@@ -205,5 +207,8 @@ def _leased_frontier(
 
 
 def cursor_lease_id(birth: Birth, frontier: int) -> str:
-    """Returns the id of the lease that all cursors at a frontier share."""
+    """Returns the id of the lease that all cursors at a frontier share.
+
+    `frontier` is the number of the frontier.
+    """
     return f"changes-{birth.folded_by}-{frontier}"

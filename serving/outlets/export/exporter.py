@@ -1,8 +1,9 @@
-"""An exporter: copies of served tables in a folder, from frontier to frontier.
+"""An exporter: copies of served tables in a folder, moved from frontier to frontier.
 
-A switch pins the serving snapshot, copies each table to it, and then names all versions in the
-folder's record. A commit carries the cursor that its rows are of. So an exporter that was killed
-between two commits goes on from each table's own commit, and comes to the same end (I7).
+A switch pins the serving snapshot, copies each table as of that snapshot, and then names all
+versions in the folder's record. Each commit has the cursor of its rows. So if an exporter is killed
+between two commits, the next exporter continues from the last commit of each table, and the result
+is the same (I7).
 """
 
 from __future__ import annotations
@@ -64,11 +65,10 @@ _DIGITS = 12
 
 
 class ExportedTable(Struct, frozen=True):
-    """A table of an export: the version to read, and the place that its rows are of.
+    """A table of an export: the version to read, and the cursor of its rows.
 
-    `cursor` is the cursor of the table's changes: generation, build and frontier. `offsets` are
-    those of the frontier, by topic and partition. `snapshot` is the id of the Iceberg snapshot; 0
-    without Iceberg.
+    `cursor` has the generation, build and frontier. `offsets` are the offsets of that frontier, by
+    topic and partition. `snapshot` is the id of the Iceberg snapshot, or 0 without Iceberg.
     """
 
     cursor: str
@@ -79,7 +79,7 @@ class ExportedTable(Struct, frozen=True):
 
 
 class ExportRecord(Struct, frozen=True):
-    """The content of the file: the root that writes, and all tables of the last switch.
+    """The content of the file: the root that writes it, and all tables at the last switch.
 
     `switched_at` is "" before the first switch.
     """
@@ -93,10 +93,10 @@ class ExportRecord(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CopiedTable:
-    """A table of a switch, and how the table was copied.
+    """A table of a switch, and the way in which it was copied.
 
-    `kind` is "slice" for a change set, "anew" for all rows, and "same" if the rows were the same.
-    `rows` is the number of written rows.
+    `kind` is "slice" if a change set was applied, "anew" if all rows were written, and "same" if
+    the rows were unchanged. `rows` is the number of written rows.
     """
 
     name: str
@@ -106,14 +106,14 @@ class CopiedTable:
 
 @dataclass(frozen=True, slots=True)
 class ExportSwitch:
-    """A switch of an export: all tables are of one snapshot now."""
+    """A switch of an export, after which all tables belong to one snapshot."""
 
     record: ExportRecord
     tables: tuple[CopiedTable, ...]
 
 
 class Exporter:
-    """The copies of some served tables in one folder, made by one process."""
+    """The copies of some served tables in one folder, written by one process."""
 
     def __init__(
         self,
@@ -128,9 +128,10 @@ class Exporter:
         keep_seconds: float = 3600.0,
         clock: Clock = time.time,
     ) -> None:
-        """Takes the folder's record; call `open_exporter` instead.
+        """Takes the folder's record. Call `open_exporter` instead.
 
-        After its last switch an exporter keeps what it needs to go on for `keep_seconds`.
+        For `keep_seconds` after its last switch, the files that the exporter needs to continue are
+        kept.
         """
         self._store = store
         self._names = tuple(dict.fromkeys(tables))
@@ -149,10 +150,10 @@ class Exporter:
         self._open_copies()
 
     def next_switch(self) -> ExportSwitch | None:
-        """Copies the served tables as they are now; returns None if the copies are so already.
+        """Copies the served tables as they are now, or returns None if the copies are up to date.
 
-        Raises NotServed if a table is not served (any more), and KappaError if a table cannot be
-        read or written: then the record still names the tables of the last switch.
+        Raises NotServed if a table is not served, and KappaError if a table cannot be read or
+        written. After an error, the record still names the tables of the last switch.
         """
         with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             points = {name: self._served_point(pinned, name) for name in self._names}
@@ -178,7 +179,7 @@ class Exporter:
         return ExportSwitch(self.record, copied)
 
     def tidy(self) -> int:
-        """Deletes the files that were replaced over an hour ago; does so every ten minutes.
+        """Deletes the files that were replaced more than an hour ago, at most every ten minutes.
 
         Returns the number of deleted data files.
         """
@@ -188,7 +189,7 @@ class Exporter:
         return self.delete_replaced(time.time() - KEPT_SECONDS)
 
     def delete_replaced(self, before: float) -> int:
-        """Deletes the files that no version needs that was the newest at `before` or later.
+        """Deletes the files that are needed only by versions that were replaced before `before`.
 
         `before` is in seconds since 1970. Returns the number of deleted data files.
         """
@@ -200,7 +201,7 @@ class Exporter:
             return sum(each.delete_replaced(self._target, before) for each in self.copies.values())
 
     def close(self) -> None:
-        """Closes the catalog's file."""
+        """Closes the file of the Iceberg catalog."""
         if self._iceberg is not None:
             self._iceberg.close()
 
@@ -215,9 +216,10 @@ class Exporter:
         return point
 
     def _cursor_of(self, name: str) -> Cursor | None:
-        """Returns the place that the rows of a copy are of, or None if nobody knows.
+        """Returns the cursor of a copy's rows, or None if it is unknown.
 
-        The record knows a later place than the commit if the rows were the same there.
+        The cursor in the record is later than the cursor in the commit if the rows did not change
+        in between.
         """
         recorded, copy = self.record.tables.get(name), self.copies[name]
         note = copy.note()
@@ -235,7 +237,7 @@ class Exporter:
         )
 
     def _copy(self, name: str, after: Point) -> CopiedTable:
-        """Copies a table to a point, and returns what was done."""
+        """Copies a table as of a point, and returns the way in which it was copied."""
         before = self._point_before(name, after)
         if before is None:
             copied = self._write_anew(name, after)
@@ -247,9 +249,10 @@ class Exporter:
         return copied
 
     def _point_before(self, name: str, after: Point) -> Point | None:
-        """Returns the point from which changes lead to `after`; None if the table is written anew.
+        """Returns the point from which a change set leads to `after`, or None if there is none.
 
-        Changes lead only forward and within a build.
+        Without such a point, the table must be written again. Change sets lead only forward, and
+        only within a build.
         """
         cursor = self._cursors[name]
         if (
@@ -312,7 +315,7 @@ class Exporter:
         )
 
     def _switch(self, points: Mapping[str, Point]) -> None:
-        """Names the versions of all tables in the record, and switches the Iceberg tables."""
+        """Writes the versions of all tables to the record, and switches the Iceberg tables."""
         snapshots = dict.fromkeys(points, 0)
         if self._iceberg is not None:
             for name, point in points.items():
@@ -358,7 +361,10 @@ class Exporter:
                 )
 
     def _release_leases(self, kept: set[Cursor]) -> None:
-        """Lets go of all other cursors, those of a killed exporter too."""
+        """Releases this export's leases on all cursors except `kept`.
+
+        The leases of a killed exporter are released, too.
+        """
         ids = {self._lease_id(each) for each in kept}
         for name in self._store.names(LEASES):
             id_ = name.rsplit("/", 1)[-1].removesuffix(".json")
@@ -381,8 +387,8 @@ def open_exporter(
 ) -> Iterator[Exporter]:
     """Opens an exporter of served tables to a folder, or to `s3://BUCKET/PREFIX`.
 
-    A bucket is at the server of `storage`. Raises Conflict if another process exports there, and
-    UsageError if the folder cannot be that of an export.
+    `storage` has the settings of the bucket's server. Raises Conflict if another process or another
+    root exports to the same place, and UsageError if the place cannot be used for an export.
     """
     _ensure_apart(store, to)
     if REJECTS in tables:
@@ -419,7 +425,7 @@ def open_exporter(
 
 
 def _ensure_apart(store: Store, to: str) -> None:
-    """Raises UsageError if an export would lie in the root, or the root in an export."""
+    """Raises UsageError if the folder of an export is inside the root, or contains the root."""
     if is_bucket(to) or not store.is_on_disk:
         inside = to.rstrip("/").startswith(f"{store.url}/") or to.rstrip("/") == store.url
         around = store.url.startswith(f"{to.rstrip('/')}/")
@@ -435,9 +441,10 @@ def _ensure_apart(store: Store, to: str) -> None:
 
 
 def _claim_target(target: Store, root: str) -> ExportRecord:
-    """Returns the record of a folder that this root writes, made if the folder is empty.
+    """Returns the record of a folder to which this root exports, and creates it in an empty folder.
 
-    Raises Conflict if another root writes the folder, and UsageError if the folder has other files.
+    Raises Conflict if another root exports to the folder, and UsageError if the folder has other
+    files.
     """
     found = _read_record(target)
     if found is None:
@@ -459,7 +466,10 @@ def _claim_target(target: Store, root: str) -> ExportRecord:
 
 
 def _read_record(target: Store) -> ExportRecord | None:
-    """Returns the record of a folder, or None if the folder has none. Raises Damaged."""
+    """Returns the record of a folder, or None if the folder has none.
+
+    Raises Damaged if the file is not the record of an export.
+    """
     document = target.get_json(RECORD)
     if document is None:
         return None
@@ -473,7 +483,7 @@ def _read_record(target: Store) -> ExportRecord | None:
 
 
 def _put_record(target: Store, record: ExportRecord) -> None:
-    """Puts the record in place of the earlier record, whole."""
+    """Replaces the record of a folder as a whole."""
     target.put_json(RECORD, msgspec.to_builtins(record, str_keys=True))
 
 

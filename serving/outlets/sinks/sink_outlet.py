@@ -1,10 +1,10 @@
 """A running sink: each change set of the table is a transaction of the topic.
 
-The topic has the rows and the position after the rows, all or none. So the courier after a dead
-courier continues from there. Where that is not possible, the topic is compared with the served
-table, and only the rows that differ are sent. If there are two couriers, the later courier writes,
-and Kafka fences the other courier. Kafka also fences a courier whose transaction has taken too
-long, so a fenced sink looks whether anybody else has sent records.
+A transaction has the rows and the position after the rows, all or none. So when a courier has died,
+the next courier continues from the position. If that is not possible, the topic is compared with
+the served table, and only the rows that differ are sent. If there are two couriers, the later
+courier writes, and Kafka fences the earlier one. Kafka also fences a courier whose transaction has
+taken too long, so a fenced sink checks whether another process has sent records.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ _SWITCHES = frozenset({ChangeKind.PROMOTE, ChangeKind.UNDO})
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """The means of a sink: store, log and limits of reads.
+    """The resources of a sink: the store, the log and the limits of reads.
 
-    `keep_seconds` is how long cursors are kept. `writer` is the name with which the sinks of this
-    root write. `before` are the names that this root may take a topic over from: an adopted copy
-    takes over from the root that it was copied from.
+    `keep_seconds` is the time for which cursors are kept. `writer` is the name under which the
+    sinks of this root write. `before` has the names from which this root may take over a topic: an
+    adopted copy takes over from the root that it was copied from.
     """
 
     store: Store
@@ -74,14 +74,14 @@ class SinkContext:
 
 
 class _CompareAnew(Exception):  # no error: the sink begins again with a comparison
-    """The topic or its declaration has changed.
+    """Signals that the topic or its declaration has changed.
 
-    The topic is compared with the served table.
+    The topic must be compared with the served table.
     """
 
 
 class SinkOutlet:
-    """The delivery of a sink, by a thread."""
+    """The delivery of a sink in a thread."""
 
     def __init__(self, means: SinkContext, topic: str) -> None:
         self._means = means
@@ -95,7 +95,10 @@ class SinkOutlet:
         self._put_at = self._sent_at = self._asked_at = self._renewed_at = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers the served rows, unless another platform does."""
+        """Delivers the served rows until `stop` is set, or until no serving build has the sink.
+
+        While another platform writes the topic, nothing is sent.
+        """
         self._state = read_sink_state(self._means.store, self._topic) or self._state
         failures, fenced = 0, None
         while not stop.is_set():
@@ -125,11 +128,12 @@ class SinkOutlet:
         stop.wait(_FENCED_SECONDS)
 
     def _is_topic_free(self) -> bool:
-        """Returns True if no other root has sent to the topic.
+        """Returns True if no other root has sent records to the topic.
 
-        The last position in the topic is this root's, or there is no position. This courier has the
-        root's lock. So nobody else sends the rows of this root: the courier that has fenced this
-        sink is dead, or a transaction of this sink has taken too long.
+        This is so if the last position in the topic belongs to this root, or if there is no
+        position. This courier has the root's lock, so no other process sends the rows of this root.
+        Then either the courier that has fenced this sink has exited, or a transaction of this sink
+        has taken too long.
         """
         with self._open_transactions() as transactions:
             position = SinkPosition.parse(transactions.position())
@@ -144,9 +148,9 @@ class SinkOutlet:
         return self._means.log.transactions(self._topic, self._means.writer)
 
     def _fence_other_root(self, other: str, birth: Birth) -> None:
-        """Fences the root that has sent to the topic so far.
+        """Fences the other root that has sent records to the topic until now.
 
-        Raises KappaError if that root may continue.
+        Raises KappaError if this root may not take the topic over.
         """
         if other not in self._means.before and not is_topic_allowed(birth, self._topic):
             raise KappaError(
@@ -160,7 +164,7 @@ class SinkOutlet:
     def _declared_sink(self) -> tuple[Birth, SinkBirth] | None:
         """Returns the serving build that has this sink, and the sink.
 
-        Returns None if no serving build has the sink.
+        Returns None if no serving build has this sink.
         """
         birth = served_outlets(self._means.store).get(f"sink {self._topic}")
         sink = None if birth is None else self._sink_in(birth)
@@ -170,10 +174,7 @@ class SinkOutlet:
         return next((sink for sink in birth.sinks if sink.topic == self._topic), None)
 
     def _follow_table(self, birth: Birth, sink: SinkBirth, stop: threading.Event) -> None:
-        """Follows the table until asked to stop.
-
-        Ends when the sink is no longer served.
-        """
+        """Sends the table's changes until `stop` is set or the sink is no longer served."""
         self._state = replace(self._state, table=sink.of, pipeline=birth.pipeline, state="starts")
         topic_id = ensure_topic(self._means.log, birth, sink)
         self._means.store.control.ensure_mine()
@@ -207,7 +208,7 @@ class SinkOutlet:
     ) -> bool:
         """Sends the next change set, if there is one.
 
-        Returns False once the sink is not served.
+        Returns False if the sink is no longer served.
         """
         looked_at = self._means.clock()
         with follower.next_change_set() as change_set:
@@ -285,9 +286,9 @@ class SinkOutlet:
         self._note_sent(change_set, counted)
 
     def _maintain_position(self, topic_id: str) -> None:
-        """Renews the lease on the position, and shows the state.
+        """Renews the lease on the position, and records the state of the sink.
 
-        Starts a comparison if the topic was deleted or created again.
+        Requests a comparison if the topic was deleted or created again.
         """
         at = time.monotonic()
         if self._position is not None and at - self._renewed_at > min(
@@ -344,7 +345,7 @@ class SinkOutlet:
 
 
 class _CountedMessages:
-    """Messages that are counted as the transaction takes them."""
+    """Messages that are counted while the transaction takes them."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._messages = messages

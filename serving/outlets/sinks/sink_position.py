@@ -1,8 +1,8 @@
 """The position of a sink, and the lease on the position.
 
-The position says how far the topic has the changes of the table. A follower's own leases are short:
-each change set has another lease. A sink has a lease that moves with the sink's position. So a
-courier that was away for hours continues with change sets.
+The position is the place up to which the topic has the changes of the table. A follower's own
+leases are short, and each change set has another lease. A sink has a longer lease, which moves with
+the sink's position. So a courier that did not run for hours can continue with change sets.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _RESUMED_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """The cursor of the last sent change set.
+    """The position of a sink: the cursor of the last change set that was sent.
 
-    `part` is a hash of the part of the table that the change set was of. `topic_id` is the id of
-    the topic: a topic that was created again has another id, and no rows. `writer` is the adopted
-    root that has sent the change set, or "".
+    `part` is a hash of the part of the table that the sink sends. `topic_id` is the id of the
+    topic; a topic that was created again has another id, and no rows. `writer` is the name under
+    which an adopted root has sent the change set, or "".
     """
 
     cursor: Cursor
@@ -53,7 +53,7 @@ class SinkPosition:
     def parse(cls, text: str | None) -> Self | None:
         """Parses a position.
 
-        Returns None if the text is not a position: then the topic is compared.
+        Returns None if the text is not a position; the topic must then be compared with the table.
         """
         try:
             found = json.loads(text or "")
@@ -66,10 +66,7 @@ class SinkPosition:
 
 
 def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
-    """Returns a hash of everything that decides a row's records.
-
-    The hash does not depend on the row itself.
-    """
+    """Returns a hash of all settings that decide which records a row becomes."""
     # A position of JSON is that of a Kappa that knew no other format.
     form = [] if sink.format is None else [sink.format]
     decides = json.dumps([sink.of, sink.columns, sink.where, keys, *form])
@@ -77,7 +74,7 @@ def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
 
 
 class SinkLease:
-    """The lease on the frontier at which a sink's topic is."""
+    """The lease on the frontier that a sink's topic has reached."""
 
     def __init__(
         self, store: Store, topic: str, *, keep_seconds: float, clock: Callable[[], float]
@@ -88,9 +85,9 @@ class SinkLease:
         self._clock = clock
 
     def resume_cursor(self, cursor: Cursor) -> None:
-        """Lets a follower find the files that a cursor needs.
+        """Puts a follower's lease on a cursor, so that a follower can read the cursor's files.
 
-        Does nothing if this lease no longer keeps the files.
+        Does nothing if this sink's lease no longer keeps the files.
         """
         lease = read_lease(self._store, self._lease_id(cursor))
         now = self._clock()
@@ -104,9 +101,9 @@ class SinkLease:
                 ensure_lease(self._store, again)
 
     def keep_cursor(self, cursor: Cursor) -> None:
-        """Keeps the files that a cursor needs.
+        """Puts this sink's lease on the files of a cursor, which its follower's lease keeps now.
 
-        The cursor's follower keeps these files now. Earlier cursors are kept, too.
+        The leases on earlier cursors are kept.
         """
         found = read_lease(
             self._store, cursor_lease_id(read_birth(self._store, cursor.build), cursor.frontier)
@@ -123,21 +120,21 @@ class SinkLease:
         ensure_lease(self._store, own)
 
     def renew_cursor(self, cursor: Cursor) -> None:
-        """Makes the lease on a cursor longer, if a renewal is due."""
+        """Extends this sink's lease on a cursor, if a renewal is due."""
         ensure_renewed(
             self._store, self._lease_id(cursor), now=self._clock(), seconds=self._keep_seconds
         )
 
     def release_cursor(self, cursor: Cursor) -> None:
-        """Lets go of the files that a cursor needed, since the sink has moved on from there."""
+        """Releases this sink's lease on a cursor that the sink has passed."""
         failpoint("sink.before_release")
         self._store.delete(lease_name(self._lease_id(cursor)))
         failpoint("sink.after_release")
 
     def release_other_cursors(self, cursor: Cursor | None) -> None:
-        """Lets go of the files of all other positions.
+        """Releases this sink's leases on all other cursors.
 
-        Any other position may be the position of a dead courier.
+        They may have been left by a courier that was killed.
         """
         kept = None if cursor is None else lease_name(self._lease_id(cursor))
         for name in self._store.names("leases"):

@@ -1,7 +1,7 @@
-"""The state of each sink as the courier writes it down.
+"""The state of each sink, as the courier records it.
 
-The state is for people: derived, and not synced. The position of a sink is in its topic. A status
-adds whether a courier runs, and how far a sink is behind.
+The state is for display: it can be derived again, and is not synced to disk. The position of a sink
+is in its topic. A status also has whether a courier runs, and how far a sink is behind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FRESH_SECONDS = 2.0
 class Sent(Struct, frozen=True):
     """The records that were sent for a change set.
 
-    The cursor is the place of the change set.
+    `cursor` is the cursor of the change set.
     """
 
     kind: str
@@ -42,9 +42,9 @@ class Sent(Struct, frozen=True):
 class SinkState(Struct, frozen=True):
     """The state of a sink: starts, follows, retries, fenced or ended.
 
-    `current_at` is when the sink had nothing more to send, in seconds since 1970. `written` and
-    `deleted` count the records that the sink has sent since it began. `switch` is the last change
-    set of a promote or an undo.
+    `current_at` is the time at which the sink last had nothing more to send, in seconds since 1970.
+    `written` and `deleted` count the records that the sink has sent in total. `switch` is the last
+    change set of a promote or an undo.
     """
 
     topic: str
@@ -67,12 +67,12 @@ _STATE = Documents(SinkState, derived=True, synced=False)
 
 
 def put_sink_state(store: Store, state: SinkState) -> None:
-    """Puts the state of a sink in place of the state before."""
+    """Stores the state of a sink."""
     _STATE.put(store.local, _state_file(state.topic), state)
 
 
 def read_sink_state(store: Store, topic: str) -> SinkState | None:
-    """Returns the state of a topic's sink, or None if no state is known."""
+    """Returns the state of the sink of a topic, or None if it is unknown."""
     return _STATE.get(store.local, _state_file(topic), f"the state of sink {topic}")
 
 
@@ -91,9 +91,10 @@ def _state_file(topic: str) -> str:
 class SinkStatus:
     """A sink with its state.
 
-    `behind_seconds` is None if the sink never had all rows. `waits` means that no courier runs.
-    `off` means that no courier may run, since the root was adopted. A sink that ended is no longer
-    served, and its topic keeps its records.
+    `behind_seconds` is None if the sink has never sent all rows. The state `waits` means that no
+    courier runs. The state `off` means that no courier may run, because the root was adopted and
+    may not send yet. A sink in the state `ended` is no longer served, and its topic keeps its
+    records.
     """
 
     known: SinkState
@@ -102,7 +103,10 @@ class SinkStatus:
 
 
 def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
-    """Returns the served sinks, and then the sinks that have ended, each by topic."""
+    """Returns the served sinks, and then the sinks that have ended, each ordered by topic.
+
+    `now` is in seconds since 1970.
+    """
     served = {
         sink.topic: SinkState(sink.topic, sink.of, birth.pipeline, "starts")
         for birth in served_outlets(store).values()
@@ -120,7 +124,7 @@ def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
 
 
 def sinks_listing(found: tuple[SinkStatus, ...]) -> Listing:
-    """Makes a row for each sink."""
+    """Makes a listing with a row for each sink."""
     columns = (
         *("sink", "table", "pipeline", "state", "behind_seconds", "written", "deleted"),
         *("switch", "error", "hint", "error_at", "cursor", "last"),
@@ -155,7 +159,7 @@ def sinks_listing(found: tuple[SinkStatus, ...]) -> Listing:
 
 
 def sent_text(sent: Sent) -> str:
-    """Returns the records sent for a switch, in words."""
+    """Describes the records that were sent for a switch, in words."""
     return (
         f"{sent.kind} to generation {sent.generation}: {sent.written:,} written, "
         f"{sent.deleted:,} deleted"
@@ -163,7 +167,7 @@ def sent_text(sent: Sent) -> str:
 
 
 def _state_without_courier(store: Store) -> str:
-    """Returns the state of all sinks if no courier runs, or ""."""
+    """Returns the state that all sinks have because no courier runs, or "" if a courier runs."""
     if is_held(store.local.path(LOCK)):
         return ""
     return "off" if why_silent(store) else "waits"

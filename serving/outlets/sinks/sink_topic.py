@@ -1,4 +1,4 @@
-"""The topic of a sink: made, watched, and compared with the served table.
+"""The topic of a sink: created, watched, and compared with the served table.
 
 A topic that would lose rows is refused. After a comparison, only the rows that differ are sent.
 """
@@ -26,9 +26,10 @@ _LATE_SECONDS, _PATIENCE_SECONDS = 10.0, 5.0
 
 
 def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
-    """Makes the topic of a sink if needed, and returns its id.
+    """Creates the topic of a sink if needed, and returns the topic's id.
 
-    Raises KappaError if the topic would lose rows, and the deploy has not let that through.
+    Raises KappaError if Kafka would delete rows of the topic by age, unless the deploy has allowed
+    this.
     """
     facts = log.facts(sink.topic)
     if facts is None:
@@ -53,15 +54,15 @@ def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
 
 
 def is_topic_allowed(birth: Birth, topic: str) -> bool:
-    """Returns True if the deploy of a build has let a sink's topic through."""
+    """Returns True if the deploy of a build has allowed a sink's topic as it is."""
     return any(each.startswith(f"sink:{topic}: ") for each in birth.accepted)
 
 
 def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
     """Returns the keys of the rows in a topic, each with a digest of its value.
 
-    The result takes some 210 bytes per row. The second value is the number of rows that no sink has
-    written. Raises KappaError if another program has written all records, unless `take_over`.
+    The result takes about 210 bytes per row. The second value is the number of rows that no sink
+    has written. Raises KappaError if none of the records was written by a sink, unless `take_over`.
     """
     found: dict[bytes, bytes] = {}
     foreign: set[bytes] = set()
@@ -91,8 +92,8 @@ def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[byte
 def differing_rows(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Message]:
     """Yields the records that make a topic equal to the rows.
 
-    These are the rows that the topic lacks or has otherwise, then a deletion for each other key.
-    The keys in `there` are used up.
+    First, these are the rows that are missing from the topic or differ there; then a deletion for
+    each other key. `there` has the digests of the topic's rows by key, and is emptied.
     """
     for key, value in rows:
         known = there.pop(key, None)
@@ -107,7 +108,7 @@ def _value_digest(value: bytes) -> bytes:
 
 @contextmanager
 def reporting_broker_outage(log: Log, tell: Callable[[Unreachable], None]) -> Iterator[None]:
-    """Reports a broker that does not answer, for as long as the block takes."""
+    """Calls `tell` whenever the broker does not answer, for the duration of the block."""
     over = threading.Event()
 
     def watch_broker() -> None:

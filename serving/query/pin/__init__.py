@@ -1,15 +1,14 @@
-"""The choice of builds and frontiers for a reader.
+"""The choice of the builds and frontiers that a reader reads, now or in the past.
 
-A lease pins the choice. The moment is now or in the past. This package reads no rows. In reading
-order:
+A lease pins the choice. This package reads no rows. Read in this order:
 
 - snapshot.py: a snapshot of one moment, and the lease that keeps its files
-- pin_places.py: the places for snapshots that clients hold
+- pin_places.py: the limits on the snapshots that clients hold
 - shared_pins.py: the pin that readers of a process share until the frontier moves
 - moments.py: moments of the past, by time, generation, offsets or the log's time
 - look.py: the two looks, at now or at the past (law 11); records in a bucket are read once
 - catalog.py: pins the result of a look
-- write_token.py: waiting until readers see a write
+- write_token.py: waits until readers see a write
 """
 
 __all__ = ["catalog", "look", "moments", "pin_places", "snapshot", "write_token"]

@@ -1,13 +1,12 @@
-"""The catalog: pins which build answers for which pipeline.
+"""The catalog: pins the builds that answer for the pipelines, each up to one frontier.
 
-Each query pins once, and the pin says up to which frontier each build answers.
-
-To pin, a reader takes the last generation that this process knows of, and reads the frontiers. The
-reader puts a lease on the frontiers, and then reads the floors and the journal. A newer generation,
-or a frontier below its floor, makes the reader start over. Together with the hold of a promote,
-this keeps every reader from going back. Without the second look, a reader does go back
-(tests/replay/rollout/test_promote_model.py takes all interleavings). The past is pinned likewise;
-the second look there checks that the moment is still kept. No data of a table is read here.
+Each query pins once. To pin, a reader takes the last generation that this process knows of, and
+reads the frontiers. The reader puts a lease on the frontiers, and then reads the floors and the
+journal. If the reader finds a newer generation, or a frontier below its floor, the reader starts
+over. Together with the hold of a promote, this ensures that no reader goes back. Without the second
+look, a reader does go back (tests/replay/rollout/test_promote_model.py tries all interleavings).
+The past is pinned in the same way; there, the second look checks that the moment is still kept.
+This module reads no data of tables.
 """
 
 from __future__ import annotations
@@ -50,9 +49,10 @@ def pin_served(
 ) -> Iterator[PinnedSnapshot]:
     """Pins the snapshot that is served now.
 
-    If nothing is served, the snapshot has generation 0. `beside` reads from a bucket the objects
-    that the caller will need of the snapshot, while the second look is made. A `shared` pin, and
-    each pin of a bucket, is used by several readers of this process until the frontier moves.
+    If nothing is served, the snapshot has generation 0. `beside` reads objects from the bucket that
+    the caller will need for the snapshot; `beside` runs in parallel with the second look. Several
+    readers of this process use the same pin until the frontier moves, if the pin is `shared` or the
+    root is in a bucket.
     """
     shared |= not store.is_on_disk
     common = take_pin(store, lease_seconds) if shared else None
@@ -96,7 +96,7 @@ def pin_frontier(
 ) -> Iterator[PinnedSnapshot]:
     """Pins a build at a given frontier, as if the build served alone.
 
-    Raises Conflict if that frontier is not kept any more.
+    Raises Conflict if the frontier is no longer kept.
     """
     birth = read_birth(store, frontier.build)
     snapshot = Snapshot(
@@ -124,7 +124,10 @@ def pin_frontier(
 def pin_moment(
     store: Store, when: Past | None, *, lease_seconds: float
 ) -> AbstractContextManager[PinnedSnapshot]:
-    """Pins what is served now, or a moment of the past. Raises the errors of `pin_at`."""
+    """Pins the snapshot that is served now, or a moment of the past.
+
+    `when` is None for now. Raises the errors of `pin_at`.
+    """
     if when is None:
         return pin_served(store, lease_seconds=lease_seconds)
     return pin_at(store, when, lease_seconds=lease_seconds)
@@ -136,9 +139,10 @@ def pin_at(
 ) -> Iterator[PinnedSnapshot]:
     """Pins a moment of the past.
 
-    A time, or a generation, has the builds that served then. Offsets, or a time of the log, have
-    the builds that serve now, at that place. Raises UsageError if nothing was ever served. Raises
-    KappaError, which names the kept times, if the moment is not kept.
+    If `when` is a time or a generation, the snapshot has the builds that served then. If `when` is
+    offsets or a time of the log, the snapshot has the builds that serve now, at those offsets or
+    that time. Raises UsageError if nothing was ever served. Raises KappaError if the moment is not
+    kept; the error names the kept times.
     """
     with closing(
         _pin_snapshot(
@@ -165,12 +169,12 @@ def pin_pair(
     lease_seconds: float,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[PinnedSnapshot]:
-    """Pins one frontier of each of two builds, to compare them.
+    """Pins one frontier of each of two builds, so that the builds can be compared.
 
-    Both builds are of the same pipeline. The snapshot serves `after`, as if that build served
+    Both builds belong to the same pipeline. The snapshot serves `after`, as if that build served
     alone. The lease of an alignment keeps both frontiers; if `alignment_lease` is None, the floors
-    keep both. This function puts a lease of its own first, and then checks that both frontiers are
-    still kept (law 11). Raises Conflict if a frontier is not kept.
+    keep both. This function first puts its own lease, and then checks that both frontiers are still
+    kept (law 11). Raises Conflict if a frontier is not kept.
     """
     frontiers = {each.build: each for each in (before, after)}
     births = {build: read_birth(store, build) for build in frontiers}
@@ -210,9 +214,10 @@ def _pin_snapshot(
     common: PinnedSnapshot | None = None,
     beside: Callable[[Snapshot], object] | None = None,
 ) -> PinnedSnapshot:
-    """Returns a pin of the snapshot that a look sees.
+    """Returns a pin of the snapshot that `look` reads.
 
-    The `common` pin of this process's readers is returned if the look sees the same snapshot.
+    `common` is the pin that readers of this process share, or None. `common` is returned if `look`
+    reads the same snapshot.
     """
     for _ in range(_ATTEMPTS):
         pinned, common = common, None
@@ -242,9 +247,10 @@ def _pin_snapshot(
 def _is_overtaken(
     store: Store, seen: LookResult, beside: Callable[[Snapshot], object] | None
 ) -> bool:
-    """Makes the second look, and returns True if overtaken.
+    """Makes the second look, and returns True if the snapshot was overtaken.
 
-    A disk answers too soon for anything to be done `beside`.
+    In a bucket, `beside` runs in parallel with the second look. On a disk, `beside` is not run,
+    because a disk answers too fast for that to help.
     """
     if beside is None or store.is_on_disk:
         return seen.overtaken()

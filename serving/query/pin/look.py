@@ -1,10 +1,11 @@
 """The looks at the served builds, now or in the past.
 
-A look says which builds serve, and up to which frontiers. Each look brings its second look, which a
-reader makes after the reader has put its lease (law 11).
+A look reads the serving builds and their frontiers. Each look returns its second look, and a reader
+makes the second look after the reader has put its lease (law 11).
 
-A reader reads each record of a bucket that never changes once, and looks for the newest record each
-time. Records on a disk are read each time: reading a file costs nothing, and damage shows.
+A record in a bucket that never changes is read only once; the newest record is looked for each
+time. A record on a disk is read each time, because reading a file costs almost nothing and shows
+damage.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class LookResult:
-    """A snapshot as it was read, with the second look.
+    """A snapshot as it was read, together with the second look.
 
-    The second look, `overtaken`, says whether the snapshot was overtaken since.
+    The second look, `overtaken`, returns True if the snapshot was overtaken since it was read.
     """
 
     snapshot: Snapshot
@@ -56,10 +57,10 @@ class LookResult:
 def look_now(store: Store, leased: Snapshot | None = None) -> LookResult:
     """Reads the builds that serve now.
 
-    The journal's last generation is read first, then the frontiers. The generation is the last
-    generation that this process knows of. The second look finds a newer generation, so any change
-    between the two looks is noticed. A `leased` snapshot was looked at twice by an earlier reader,
-    whose lease stands: if that snapshot still serves, one look confirms this.
+    This function reads the journal's last generation first, as far as this process knows it, and
+    then the frontiers. The second look finds a newer generation, so no change between the two looks
+    is missed. `leased` is a snapshot that an earlier reader has looked at twice; its lease is still
+    valid. If `leased` still serves, one look is enough to confirm this.
     """
     if leased is not None and store.is_on_disk and _serves_still(store, leased):
         return LookResult(leased, lambda: False)
@@ -91,10 +92,10 @@ def look_now(store: Store, leased: Snapshot | None = None) -> LookResult:
 
 
 def _serves_still(store: Store, leased: Snapshot) -> bool:
-    """Returns True if a snapshot whose lease is still valid is the snapshot that serves now.
+    """Returns True if a leased snapshot is the snapshot that serves now.
 
-    A floor is never above the newest frontier, so nothing of the snapshot was let go. No record is
-    read twice.
+    The lease must still be valid. A floor is never above the newest frontier, so the files of the
+    snapshot are all kept. No record is read twice.
     """
     if not all(
         frontier_records(store, frontier.build).is_newest(frontier.number)
@@ -117,9 +118,9 @@ def look_at_build(store: Store, build: str) -> LookResult:
 
 
 def look_back(store: Store, when: Moment, now: float) -> LookResult:
-    """Reads the builds that served at a moment of the past.
+    """Reads the builds that served at a moment of the past, at their kept frontiers.
 
-    The frontiers are the kept ones.
+    `now` is the present time, in seconds since 1970.
     """
     journal = Journal(store)
     records = JournalView(store).records()
@@ -156,7 +157,7 @@ def look_back(store: Store, when: Moment, now: float) -> LookResult:
 
 
 def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> LookResult:
-    """Reads the builds that serve now at offsets, or at a time of the log."""
+    """Reads the builds that serve now, at given offsets or at a time of the log."""
     journal = Journal(store)
     last, generation, serving = served_last(store)
     try:
@@ -181,9 +182,10 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> LookResult:
 
 
 def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
-    """Returns True if the answer of a past moment may be gone.
+    """Returns True if the snapshot that was read for a past moment may no longer be valid.
 
-    The chosen frontiers may be collected, or may not be the answer any more.
+    The snapshot is no longer valid if a frontier of `frontiers` is collected, or if a journal
+    record after number `seen` makes a generation or retires a build.
     """
     # A switch may follow by now, and a record retires a build before the build is deleted.
     moved = any(isinstance(each.event, GenerationMade | Retired) for each in journal.after(seen))
@@ -191,9 +193,9 @@ def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, 
 
 
 def served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
-    """Returns the journal's last number and the builds that serve.
+    """Returns the journal's last number, the last generation and its serving map.
 
-    The values are the number, the generation and the serving map.
+    If nothing was ever served, the generation is 0 and the map is empty.
     """
     found = JournalView(store).last_served()
     return found[0], *_serving_in(found)
@@ -207,7 +209,10 @@ def _serving_in(found: tuple[int, JournalRecord | None]) -> tuple[int, Mapping[s
 
 
 def is_collected(store: Store, frontier: Frontier) -> bool:
-    """Returns True if only a lease still keeps a build's frontier."""
+    """Returns True if at most a lease still keeps a build's frontier.
+
+    Such a frontier is below the floor, and is not a kept frontier.
+    """
     return (
         frontier.number < floor_of(store, frontier.build)
         and read_kept_frontier(store, frontier.build, frontier.number) is None
@@ -223,7 +228,7 @@ def is_let_go(store: Store, snapshot: Snapshot) -> bool:
 def newest_frontier(store: Store, build: str) -> Frontier:
     """Returns the newest frontier of a build.
 
-    Raises Damaged if the build has published no frontier.
+    Raises Damaged if the build has published no frontier, or if all its frontiers are gone.
     """
     newest = last_frontier(store, build)
     if newest is None:
@@ -276,7 +281,10 @@ def last_frontier(store: Store, build: str) -> Frontier | None:
 
 
 def floor_of(store: Store, build: str) -> int:
-    """Returns the present floor of a build, as `floor` does."""
+    """Returns the present floor of a build.
+
+    The value is that of `floor`, but a record in a bucket is read only once.
+    """
     last = _last_record(store, floor_records(store, folded_by(store, build)))
     return 0 if last is None else last.frontier
 
@@ -297,9 +305,9 @@ def _last_record(
 def _last_record_since(
     store: Store, records: NumberedRecords[_Record], known: tuple[int, _Record], guesses: bool
 ) -> tuple[int, _Record] | None:
-    """Returns the newest record and its number.
+    """Returns the newest record and its number, given the newest record that is known.
 
-    With `guesses`, the next record is read while the numbers are listed.
+    With `guesses`, the next record is read in parallel with the listing of the numbers.
     """
     number, _ = known
 

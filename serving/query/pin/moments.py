@@ -1,14 +1,16 @@
-"""Moments of the past: by time, generation, or the log. Pure.
+"""Finds the frontiers of moments of the past: by time, generation, or the log. Pure.
 
-By the clock: a time has the frontiers that readers saw then, or up to `history.every_seconds`
-before. A generation has the last frontiers that readers saw before the generation was replaced.
+By the clock: for a time, the frontiers are those that readers saw then, or saw up to
+`history.every_seconds` before. For a generation, the frontiers are the last that readers saw before
+the generation was replaced.
 
 By the log, the builds that serve now give the answer. Offsets match exactly: the frontier has these
-offsets in every named partition. A time of the log has the newest frontier without a record of a
-later time, which is up to `history.every_seconds` before that time. A pipeline is left out if such
-a frontier of the pipeline is not kept, or if the pipeline does not read the topics.
+offsets in every named partition. For a time of the log, the frontier is the newest frontier without
+a record of a later time; it may be up to `history.every_seconds` older than that time. A pipeline
+is left out if no such frontier of the pipeline is kept, or if the pipeline does not read the
+topics.
 
-The sources are the kept frontiers (kappa/state/kept_frontiers.py) and the newest ones. If no
+The sources are the kept frontiers (kappa/state/kept_frontiers.py) and the newest frontiers. If no
 frontier of a moment is kept, the error names the kept times or the nearest offsets.
 """
 
@@ -42,9 +44,10 @@ _WRITE = "write topic:partition=offset, and commas between: orders:0=120,orders:
 
 @dataclass(frozen=True, slots=True)
 class AtGeneration:
-    """A moment given by a generation.
+    """A moment given by the number of a generation.
 
-    The moment has the last frontiers of the generation, or the newest if the generation serves.
+    The moment means the last frontiers of the generation, or the newest frontiers if the generation
+    still serves.
     """
 
     generation: int
@@ -52,7 +55,7 @@ class AtGeneration:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """A moment given by the clock: the frontiers shown at that time."""
+    """A moment given by the clock: the frontiers that readers saw at that time."""
 
     time: datetime
 
@@ -62,7 +65,7 @@ Moment = AtGeneration | AtTime
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A serving map (pipeline -> build) and the time for which the map served.
+    """A serving map (pipeline -> build), and the time during which the map served.
 
     `end` is None if the generation still serves.
     """
@@ -74,9 +77,9 @@ class Generation:
 
 
 def ensure_one_moment(asked: Mapping[str, object]) -> None:
-    """Raises UsageError if several moments are asked for.
+    """Raises UsageError if more than one moment is asked for.
 
-    `asked` has each moment, or None, by the name of the argument or flag that asks for the moment.
+    `asked` maps the name of each argument or flag to its moment, or to None if it was not given.
     """
     named = [name for name, moment in asked.items() if moment is not None]
     if len(named) > 1:
@@ -89,8 +92,9 @@ def ensure_one_moment(asked: Mapping[str, object]) -> None:
 def parse_time(text: str) -> tuple[datetime, bool]:
     """Parses a time that a user wrote.
 
-    Returns the time in UTC, and whether the text names a zone. A time without a zone is taken for
-    UTC, and a date for its first moment. Raises UsageError if the text is not a time in ISO 8601.
+    Returns the time in UTC, and whether the text names a time zone. A time without a zone is taken
+    as UTC, and a date without a time is taken as midnight. Raises UsageError if the text is not a
+    time in ISO 8601.
     """
     try:
         found = datetime.fromisoformat(text.strip()) if _TIME.fullmatch(text.strip()) else None
@@ -110,7 +114,7 @@ def parse_time(text: str) -> tuple[datetime, bool]:
 
 
 def list_generations(records: Iterable[JournalRecord]) -> tuple[Generation, ...]:
-    """Lists the generations of the journal's records, oldest first."""
+    """Lists the generations in the journal's records, oldest first."""
     found = [
         (record.event, parse_moment(record.at))
         for record in records
@@ -124,10 +128,10 @@ def list_generations(records: Iterable[JournalRecord]) -> tuple[Generation, ...]
 
 
 def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> Generation:
-    """Returns the generation of a moment.
+    """Returns the generation that served at a moment.
 
-    Raises UsageError if the moment has no generation: nothing served yet, or the time is in the
-    future.
+    `known` has all generations, oldest first. Raises UsageError if no generation served at the
+    moment: the number does not exist, nothing was served yet, or the time is in the future.
     """
     there = (
         f"generations are numbered {known[0].number} to {known[-1].number}, the first since "
@@ -160,10 +164,10 @@ def frontier_shown(
     kept: Sequence[KeptFrontierRecord],
     newest: Frontier | None,
 ) -> Frontier | None:
-    """Returns the frontier of a pipeline's build at a moment.
+    """Returns the frontier that readers of a pipeline saw at a moment.
 
-    Returns None if that frontier is not kept. `kept` has all kept frontiers of the build, oldest
-    first. `newest` is the frontier that readers of the build see now.
+    Returns None if that frontier is not kept. `kept` has all kept frontiers of the build that
+    served the pipeline, oldest first. `newest` is the frontier that readers of the build see now.
     """
     build = generation.serving[pipeline]
     shown = with_newest(kept, newest)
@@ -193,7 +197,10 @@ def frontier_shown(
 
 
 def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> KappaError:
-    """Makes the error for a moment whose frontiers are not kept any more."""
+    """Creates the error for a moment whose frontiers are no longer kept.
+
+    `available` has the times that a reader can ask for, and the error names them.
+    """
     what = (
         f"what generation {generation.number} showed last"
         if isinstance(when, AtGeneration)
@@ -212,9 +219,10 @@ def available_times(
     kept: Mapping[str, Sequence[KeptFrontierRecord]],
     newest: Mapping[str, Frontier | None],
 ) -> Iterator[str]:
-    """Lists the times that a reader can ask for, a line each.
+    """Yields the times that a reader can ask for, as lines of text.
 
-    The times are moments of switches, and stretches of time that are kept whole.
+    Each line names a generation, and a period of time for which the frontiers of all its pipelines
+    are kept.
     """
     for generation in known:
         spans: list[tuple[datetime, datetime | None]] = [(generation.begin, generation.end)]
@@ -240,7 +248,7 @@ def _kept_spans(
     kept: Sequence[KeptFrontierRecord],
     newest: Frontier | None,
 ) -> list[tuple[datetime, datetime | None]]:
-    """Lists the stretches of time in this generation for which the answer is kept."""
+    """Lists the periods of time in a generation for which a pipeline's frontiers are kept."""
     edges = {
         generation.begin,
         *(each.since for each in kept),
@@ -275,9 +283,9 @@ def _overlap_of(
 def _began_to_serve(
     pipeline: str, build: str, generation: Generation, known: Sequence[Generation]
 ) -> int:
-    """Returns the generation since which a build serves.
+    """Returns the first generation of the unbroken series in which a build serves a pipeline.
 
-    Since that generation, the build has served the pipeline without a break.
+    The series ends with `generation`.
     """
     before = [
         each.number
@@ -293,13 +301,13 @@ def _at_generation(kept: Sequence[KeptFrontierRecord], number: int) -> KeptFront
 
 
 def time_text(time: datetime) -> str:
-    """Formats a time for people, in UTC."""
+    """Formats a time for display, in UTC and to the millisecond: `2026-01-31T14:05:00.000Z`."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """A moment given by offsets: the next offset to read, of each named partition."""
+    """A moment given by offsets: the next offset to read in each named partition."""
 
     offsets: Offsets
 
@@ -311,7 +319,7 @@ class AtOffsets:
 class AtEventTime:
     """A moment of the log, given by a time.
 
-    The moment has all records up to the time, and no record whose log time is later.
+    At this moment, readers see no record whose log time is later than the time.
     """
 
     time: datetime
@@ -325,9 +333,10 @@ Past = Moment | AtOffsets | AtEventTime
 
 
 def parse_offsets(text: str) -> Offsets:
-    """Parses offsets as a user writes them.
+    """Parses offsets that a user wrote.
 
-    The text is in Kappa's own form, or has commas between. Raises UsageError if the text has no
+    The offsets have Kappa's own form, `topic:partition=offset`, and spaces or commas between them.
+    Raises UsageError if the text contains anything else, names a partition twice, or has no
     offsets.
     """
     found: dict[str, dict[int, int]] = {}
@@ -345,9 +354,9 @@ def parse_offsets(text: str) -> Offsets:
 
 
 def written_offsets(offsets: Offsets) -> str:
-    """Writes offsets as a write token, which has no spaces.
+    """Formats offsets as a write token, without spaces.
 
-    `parse_offsets` reads the token.
+    `parse_offsets` parses the token.
     """
     return str(offsets).replace(" ", ",")
 
@@ -362,8 +371,8 @@ def frontiers_at(
 
     A build without such a frontier is left out. `kept` has all kept frontiers of each build, oldest
     first. `newest` has the frontier that readers of each build see now. Raises UsageError if no
-    build has read the named topics and partitions. Raises KappaError with the nearest kept
-    frontiers if no build has a frontier of the moment.
+    build reads the named topics and partitions. Raises KappaError if no build has a frontier of the
+    moment; the error names the nearest kept frontiers.
     """
     shown = {build: with_newest(kept.get(build, ()), newest[build]) for build in serving.values()}
     if not shown:
@@ -417,9 +426,9 @@ def _at_offsets(offsets: Offsets, shown: Iterable[KeptFrontierRecord]) -> Fronti
 
 
 def _read_of(offsets: Offsets, newest: Frontier) -> Offsets:
-    """Returns the offsets of the topics that a build reads.
+    """Returns only the offsets of the topics that a build reads.
 
-    All other offsets are for other builds.
+    The other offsets are for other builds. `newest` is a frontier of the build.
     """
     return offsets.only(set(newest.offsets.next))
 
@@ -431,9 +440,10 @@ def _at_event_time(time: datetime, shown: Sequence[KeptFrontierRecord]) -> Front
 
 
 def log_time(frontier: Frontier) -> datetime | None:
-    """Returns the latest log time in any partition, within a calendar's range.
+    """Returns the latest log time in any partition of a frontier.
 
-    Returns None if nothing was read.
+    Returns None if the build has read nothing. A time that `datetime` cannot represent is replaced
+    by the nearest time that it can.
     """
     latest = max(
         (ms for parts in frontier.log_time.values() for ms in parts.values()), default=None
@@ -457,7 +467,7 @@ def _nearest_kept(
     shown: Sequence[KeptFrontierRecord],
     newest: Frontier,
 ) -> str:
-    """Names the nearest kept frontiers of a build, before and after the moment."""
+    """Names the nearest kept frontiers of a build, before and after a moment, in words."""
     match when:
         case AtOffsets():
             offsets = _read_of(when.offsets, newest)

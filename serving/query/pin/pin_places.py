@@ -1,4 +1,4 @@
-"""Places for the snapshots that clients hold, so that one client cannot take all of them."""
+"""Limits on the snapshots that clients hold, so that no client takes all places."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MOST_PINS = 64
 
 
 class PinPlaces:
-    """The places of one server, for any thread.
+    """The places of one server for held snapshots. Usable from any thread.
 
-    A client may hold as many snapshots as are left for all other clients: half of all places if it
-    is alone.
+    A client may take a place only while it holds fewer snapshots than there are free places. A
+    client that is alone can therefore hold half of all places.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,10 @@ class PinPlaces:
         self._held: Counter[str] = Counter()
 
     def take(self, client: str) -> str | None:
-        """Takes a place for a client, by its name. Returns the reason if there is none for it."""
+        """Takes a place for the named client.
+
+        Returns None, or the reason if there is no place for the client.
+        """
         with self._lock:
             held, free = self._held[client], MOST_PINS - self._held.total()
             if held < free:
@@ -36,7 +39,7 @@ class PinPlaces:
         return f"clients hold {MOST_PINS} snapshots already"
 
     def give_back(self, client: str) -> None:
-        """Gives a place back that the client has taken."""
+        """Gives back a place that the named client has taken."""
         with self._lock:
             self._held[client] -= 1
             if not self._held[client]:

@@ -1,10 +1,10 @@
-"""Shared pins: readers of one process share a pin until the frontier moves.
+"""Shared pins: the readers of one process share a pin until the frontier moves.
 
-A reader leaves its pin, and the next reader of the same frontiers takes the pin, also while others
-still read. A lease costs two files, or two requests of a bucket. The lease of a shared pin was put
-before the next reader looks (law 11), so the next reader needs no new lease. The lease is renewed
-meanwhile. The pin is given up when no reader has taken it for a moment, or when a newer pin has
-replaced it and its last reader has left.
+When a reader has left its pin, or while it still reads, the next reader of the same frontiers uses
+the same pin. This saves work, because a lease costs two files, or two requests to a bucket. The
+lease of a shared pin was put before the next reader looks (law 11), so the next reader needs no new
+lease. The lease is renewed meanwhile. A pin is given up when no reader has used it for about a
+second, or when a newer pin has replaced it and its last reader has left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _IDLE_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _Shared:
-    """The newest pin of a store; `clock` runs while the pin may be given up."""
+    """The newest pin of a store.
+
+    `clock` is the timer that gives the pin up, while no reader uses the pin.
+    """
 
     pinned: PinnedSnapshot
     idle_since: float = 0.0
@@ -39,9 +42,10 @@ _CHANGES = threading.Lock()
 
 
 def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
-    """Returns the shared pin of a store for one more reader.
+    """Returns the shared pin of a store, and counts one more reader of the pin.
 
-    No more readers get a pin whose lease ends soon.
+    Returns None if there is no shared pin. If the lease of the shared pin is not for
+    `lease_seconds`, or ends soon, stops sharing the pin and returns None.
     """
     with _CHANGES:
         shared = _NEWEST.get(store)
@@ -58,9 +62,9 @@ def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
 
 
 def share_pin(store: Store, pinned: PinnedSnapshot) -> None:
-    """Offers a new pin, which its reader uses, to other readers.
+    """Shares a new pin, which its reader already uses, with later readers.
 
-    The pin before is given up with its last reader.
+    The previous shared pin is given up when its last reader leaves.
     """
     if not pinned.is_leased:
         return
@@ -74,9 +78,10 @@ def share_pin(store: Store, pinned: PinnedSnapshot) -> None:
 
 
 def leave_pin(store: Store, pinned: PinnedSnapshot, *, lingers: bool = True) -> None:
-    """Leaves a pin, which stays for a moment for the next reader if it `lingers`.
+    """Counts one reader of a pin less, and gives the pin up if no reader is left.
 
-    A pin that was not shared, or has lost its lease, is given up at once.
+    If `lingers` is True, a shared pin is kept for about a second for the next reader. A pin that
+    was not shared, or that has lost its lease, is given up at once.
     """
     with _CHANGES:
         shared = _NEWEST.get(store)
@@ -99,7 +104,7 @@ def leave_pin(store: Store, pinned: PinnedSnapshot, *, lingers: bool = True) -> 
 
 
 def give_up_pin(store: Store) -> None:
-    """Gives up the shared pin of a store that no reader uses, as at the end of a process."""
+    """Gives up the shared pin of a store if no reader uses it, for example when a process exits."""
     with _CHANGES:
         shared = _NEWEST.get(store)
         if shared is None or not _forget(store, shared):
@@ -119,7 +124,7 @@ def _forget(store: Store, shared: _Shared) -> bool:
 
 
 def _start_clock(store: Store, shared: _Shared) -> bool:
-    """Has an unused pin given up in a moment. Returns False if no thread can be started."""
+    """Starts the timer that gives up an unused pin. Returns False if no thread can be started."""
     shared.idle_since = time.monotonic()
     if shared.clock is not None:
         return True
@@ -152,9 +157,9 @@ def _give_up_idle(store: Store, shared: _Shared) -> None:
 
 
 def end_beside(pinned: PinnedSnapshot) -> None:
-    """Gives up a lease in a thread.
+    """Gives up a lease in a background thread, so that the caller does not wait.
 
-    Only the process itself waits for the end, before its own exit.
+    Only the process itself waits for the thread, before the process exits.
     """
     try:
         threading.Thread(target=_close_quietly, args=(pinned,), name="end of a lease").start()
@@ -179,9 +184,9 @@ def _give_up_all() -> None:
 
 
 def _forget_pins_of_parent() -> None:
-    """Leaves the pins of the parent process alone.
+    """Forgets the pins of the parent process in a forked process, without giving them up.
 
-    The forked process has no thread that renews their leases.
+    The forked process has no threads that renew the leases.
     """
     _NEWEST.clear()
     _READERS.clear()

@@ -1,7 +1,4 @@
-"""A snapshot of a moment, and a pinned snapshot.
-
-A lease that renews itself keeps a pinned snapshot.
-"""
+"""Snapshots of a moment, and pinned snapshots, which a self-renewing lease keeps."""
 
 from __future__ import annotations
 
@@ -27,7 +24,8 @@ from kappa.state.store import Store
 class Snapshot:
     """A moment as readers see it.
 
-    A snapshot has the generation, and the build, frontier and birth of each pipeline.
+    A snapshot has the generation, and the build, the frontier and the birth certificate of each
+    pipeline. `serving` is by pipeline; `frontiers` and `births` are by build.
     """
 
     generation: int
@@ -37,9 +35,9 @@ class Snapshot:
 
 
 def readable_snapshot(snapshot: Snapshot, readable: TableGrant) -> Snapshot:
-    """Narrows a snapshot to the pipelines and the versions of the tables that a reader may read.
+    """Narrows a snapshot to the pipelines and table versions that a reader may read.
 
-    The result describes an answer, and is not read from.
+    The result is for the description of an answer. Tables are not read from it.
     """
     if readable.is_all:
         return snapshot
@@ -60,11 +58,11 @@ def readable_snapshot(snapshot: Snapshot, readable: TableGrant) -> Snapshot:
 
 
 def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
-    """Describes a snapshot as the head of an answer.
+    """Describes a snapshot as the head of an answer, for the command line and for HTTP.
 
-    The head is the same for the command line and for HTTP. The head has the generation, and the
-    build, offsets and versions of each pipeline. `shown_at` is the time since which readers see the
-    frontier. `log_time` is the latest time in the log up to there.
+    The head has the generation, and the build, offsets and versions of each pipeline. `shown_at` is
+    the time since which readers have seen the frontier. `log_time` is the latest log time up to the
+    frontier.
     """
     frontiers = snapshot.frontiers
     builds = {
@@ -81,7 +79,7 @@ def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
 
 
 class PinnedSnapshot:
-    """A snapshot whose versions a lease keeps.
+    """A snapshot together with a lease that keeps its versions.
 
     The lease renews itself until the pin is closed.
     """
@@ -96,10 +94,10 @@ class PinnedSnapshot:
         clock: Callable[[], float],
         overtaken: Callable[[], bool] | None = None,
     ) -> None:
-        """Starts to renew the lease, which `pin`, `pin_build` and `pin_pair` have put.
+        """Starts the thread that renews `lease`, which the caller has already put.
 
-        If the lease could not be put, `overtaken` returns whether the versions may have been
-        collected.
+        `overtaken` is given if the lease could not be put. `overtaken` returns True if the versions
+        may have been collected.
         """
         self.snapshot = snapshot
         self._overtaken = overtaken
@@ -117,10 +115,7 @@ class PinnedSnapshot:
             self._renewer.start()
 
     def is_as_good_as_new(self, lease_seconds: float) -> bool:
-        """Returns True if the lease is for `lease_seconds` and fresh.
-
-        A fresh lease has more than half of its time left.
-        """
+        """Returns True if the lease is for `lease_seconds` and has more than half its time left."""
         return (
             self.is_leased
             and self._lease_seconds == lease_seconds
@@ -129,14 +124,14 @@ class PinnedSnapshot:
 
     @property
     def lease(self) -> Lease:
-        """Returns the lease as last put."""
+        """Returns the lease as it was last renewed."""
         return self._lease
 
     def confirm_kept(self) -> None:
         """Raises Conflict unless the pinned versions were kept until now.
 
-        Call this method before giving out an answer that was read from the versions. On a Conflict,
-        throw the answer away, and read again from a new snapshot.
+        Call this method before giving out an answer that was read from the versions. If Conflict is
+        raised, discard the answer, and read again from a new snapshot.
         """
         if not self.is_kept():
             raise Conflict(
@@ -155,7 +150,7 @@ class PinnedSnapshot:
         return self.is_leased
 
     def close(self) -> None:
-        """Gives up the lease."""
+        """Stops renewing the lease, and gives the lease up."""
         if self._overtaken is None:
             self._closed.set()
             self._renewer.join()
@@ -181,9 +176,9 @@ class PinnedSnapshot:
 
 
 def lease_on(snapshot: Snapshot, expires_at: float) -> Lease:
-    """Makes a lease on the frontiers of a snapshot.
+    """Creates a lease on the frontiers of a snapshot, without putting it.
 
-    The lease names the builds that have the tables.
+    `expires_at` is in seconds since 1970. The lease names the builds that have the tables.
     """
     pins = {
         frontier.build: Pin(frontier.number, frontier.versions)

@@ -1,11 +1,11 @@
-"""Waiting for one's own writes.
+"""Waits until readers see the writes that a write token names.
 
-The wait ends when readers see all records that a write token names, or when time is up. A write
-token is offsets in the form of `--at-offsets`: for each partition, the offset after the last
-acknowledged record. The wait comes before a snapshot is pinned. Frontiers never go back (I3). So a
-snapshot that is pinned afterwards covers the token for all pipelines of the wait: the pipelines
-that serve and read a topic of the token. `uncovered` decides, and is pure; the look and the loop
-are thin.
+The wait ends when readers see all records of the token, or when the time is up. A write token is
+offsets in the form of `--at-offsets`: for each partition, the offset after the last acknowledged
+record. A reader waits before the reader pins a snapshot. Frontiers never go back (I3), so a
+snapshot that is pinned after the wait includes all records of the token. The wait concerns the
+pipelines that serve and read a topic of the token. `pipelines_behind` decides, and is pure; the
+code of the look and of the loop is small.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Shown = Mapping[str, tuple[str, Offsets]]
 
 @dataclass(frozen=True, slots=True)
 class PipelineBehind:
-    """A pipeline that does not show all of a write token yet.
+    """A pipeline that does not yet show all records of a write token.
 
-    `shown` and `awaited` have the partitions that are missing.
+    `shown` and `awaited` have only the partitions with missing records.
     """
 
     pipeline: str
@@ -46,10 +46,10 @@ class PipelineBehind:
 
 
 def pipelines_behind(token: Offsets, shown: Shown) -> tuple[PipelineBehind, ...]:
-    """Lists the pipelines that do not show all of the token yet.
+    """Lists the pipelines that do not yet show all records of a write token.
 
-    Only pipelines that read a topic of the token count. Raises UsageError if no serving pipeline
-    reads a topic of the token.
+    Only pipelines that read a topic of the token count. Raises UsageError if nothing is served, or
+    if no serving pipeline reads one of the token's topics.
     """
     if not shown:
         raise UsageError("nothing is served yet", hint="kappa deploy")
@@ -68,7 +68,10 @@ def pipelines_behind(token: Offsets, shown: Shown) -> tuple[PipelineBehind, ...]
 
 
 def _missing_offsets(awaited: Offsets, shown: Offsets) -> tuple[Offsets, Offsets] | None:
-    """Returns the partitions that are not covered: as shown, and as awaited."""
+    """Returns the offsets of the partitions with missing records: as shown, and as awaited.
+
+    Returns None if no record is missing.
+    """
     there: dict[str, dict[int, int]] = {}
     wanted: dict[str, dict[int, int]] = {}
     for topic, partition, offset in awaited.items():
@@ -79,19 +82,19 @@ def _missing_offsets(awaited: Offsets, shown: Offsets) -> tuple[Offsets, Offsets
 
 
 class ServedLook:
-    """A look at the offsets that readers see, made again and again.
+    """A repeated look at the offsets that readers see.
 
-    The look finds a build's newest frontier by way of the frontier of the look before. To list a
-    build's frontiers takes longer than the rest of a look.
+    Each look finds a build's newest frontier from the frontier of the previous look, because
+    listing a build's frontiers takes longer than all else that a look does.
     """
 
     def __init__(self, store: Store) -> None:
-        """Takes the store; the first look comes later."""
+        """Remembers the store. The first look is made later."""
         self._store = store
         self._newest: Mapping[str, Frontier] = {}
 
     def shown_offsets(self) -> Shown:
-        """Returns the serving builds, and the offsets readers see."""
+        """Returns the serving build of each pipeline, and the offsets that readers see."""
         _, _, serving = served_last(self._store)
         newest = {build: self._newest_of(build) for build in serving.values()}
         self._newest = {build: each for build, each in newest.items() if each is not None}
@@ -116,11 +119,12 @@ class ServedLook:
 def ensure_covered(
     store: Store, token: Offsets, *, seconds: float, is_up: Callable[[], bool] = lambda: True
 ) -> None:
-    """Waits until readers see the offsets of the token.
+    """Waits until readers see all records of a write token.
 
-    All pipelines that serve and read a topic of the token must show them. Raises TimedOut if the
-    wait takes longer than `seconds`. In that case, `is_up` is asked whether a supervisor runs jobs.
-    Raises UsageError at once if no serving pipeline reads a topic.
+    All pipelines that serve and read a topic of the token must show the records. Raises TimedOut if
+    the wait takes longer than `seconds`. The error then mentions if `is_up` returns False, that is,
+    if no supervisor runs jobs. Raises UsageError at once if no serving pipeline reads one of the
+    token's topics.
     """
     look, due = ServedLook(store), time.monotonic() + seconds
     while behind := pipelines_behind(token, look.shown_offsets()):
@@ -132,7 +136,7 @@ def ensure_covered(
 def timeout_error(
     store: Store, behind: tuple[PipelineBehind, ...], seconds: float, *, is_up: bool = True
 ) -> TimedOut:
-    """Makes the error for a wait whose time is up, with the known reasons."""
+    """Creates the error for a wait whose time is up. The hint names the known reasons."""
     none: Pauses = {}
     pauses = JournalView(store).folded(paused_after, none)
     reasons = [

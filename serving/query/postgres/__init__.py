@@ -2,11 +2,11 @@
 
 The server (serving/postgres) speaks the protocol and passes these rows on. Read in this order:
 
-- wire.py: the way in which a client wants its rows, as a value
-- placeholders.py: the parameters of a text, and the text with values in their places
+- wire.py: the forms in which a client wants its rows
+- placeholders.py: the parameters in a text, and their replacement by values
 - wire_types.py: the Postgres type of each DuckDB type, and values in text and binary form
 - rows.py: writes the rows of a query as messages of the protocol, and describes a query
-- catalogue.py: `pg_catalog` and `information_schema` as far as clients look
+- catalogue.py: the parts of `pg_catalog` and `information_schema` that clients read
 - catalogue_sql.py: the relations and functions of that catalogue, as SQL
 """
 

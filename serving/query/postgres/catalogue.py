@@ -1,7 +1,7 @@
-"""`pg_catalog` and `information_schema` of a snapshot's tables, in the process of a query.
+"""Creates `pg_catalog` and `information_schema` of a snapshot's tables, for one query.
 
-A query that names a part of either (serving/postgres/translation.py) gets these parts beside its
-tables. The parts have the names, types and kinds of the relations, and nothing else.
+If a query names a part of either schema (serving/postgres/translation.py), DuckDB gets that part in
+addition to the query's tables. The parts have only the names, types and kinds of the relations.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _FIRST_OID, _OIDS = 16_384, 1 << 30
 
 
 def catalogue_names() -> frozenset[tuple[str, str]]:
-    """Returns the relations that a query may read, as (schema, name)."""
+    """Returns the relations of the catalogue that a query may read, as (schema, name)."""
     return frozenset((SCHEMA, name) for name in RELATIONS)
 
 
 def put_catalogue(connection: Connection, sql: str, found: Sequence[Relations]) -> None:
-    """Creates the parts of the catalogue that a query names, unless an earlier query did.
+    """Creates the parts of the catalogue that a query names, unless an earlier query created them.
 
-    The relations of `found` are there already.
+    The relations of `found` must exist already.
     """
     is_there = f"select count(*) from duckdb_schemas() where schema_name = '{SCHEMA}'"
     if connection.execute(is_there).fetchall() == [(0,)]:
@@ -70,7 +70,7 @@ def _schemas(relations: Relations) -> tuple[str, str]:
 
 
 def _names_in(sql: str) -> Iterator[str]:
-    """Yields the names in a text that may be parts of the catalogue."""
+    """Yields the names in a query that may be relations or functions of the catalogue."""
     for each in words_of(sql):
         name = each.name
         if name in RELATIONS:
@@ -82,7 +82,10 @@ def _names_in(sql: str) -> Iterator[str]:
 def _rows(
     connection: Connection, views: set[tuple[str, str]], may_be_named: set[tuple[str, str]]
 ) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
-    """Lists the relations and their columns."""
+    """Returns the rows of the catalogue for the relations, and for their columns.
+
+    `views` has the relations that are views. Relations outside `may_be_named` are left out.
+    """
     made = connection.execute(
         "select schema_name, view_name from duckdb_views() "
         "where not internal and database_name = 'memory' order by all"
@@ -109,7 +112,10 @@ def _rows(
 
 
 def _oid_of(name: str, taken: set[int]) -> int:
-    """Returns a number for a name: the same whenever the name is taken, across switches too."""
+    """Returns a number for a name, always the same for the same name, also after a switch.
+
+    If the number is in `taken`, the next free number is returned. The number is added to `taken`.
+    """
     oid = _FIRST_OID + zlib.crc32(name.encode()) % _OIDS
     while oid in taken:
         oid += 1

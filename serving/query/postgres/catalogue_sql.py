@@ -1,9 +1,9 @@
 """The relations and functions of `pg_catalog` and `information_schema`, as SQL. Pure.
 
-The rows come from two tables that catalogue.py fills: `_relations` (oid, schema_oid, schema, name,
-kind, columns) and `_columns` (relation, schema, name, kind, number, type, size, modifier, spelled;
-`shown` is the column's name), and on `_types`. A relation for things that Kappa does not have
-(triggers, sequences, rules) has its columns and no rows. Source: PostgreSQL 16, "System Catalogs".
+The rows come from three tables that catalogue.py fills: `_relations` (oid, schema_oid, schema,
+name, kind, columns), `_columns` (relation, schema, name, kind, shown, number, type, size, modifier,
+spelled; `shown` is the column's name) and `_types`. A relation for something that Kappa does not
+have (triggers, sequences, rules) has columns but no rows. Source: PostgreSQL 16, "System Catalogs".
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ CATALOGUE_OID, INFORMATION_OID = 11, 13000
 
 
 def type_rows() -> list[tuple[int, str, int, str, int, int, str]]:
-    """Lists the types: oid, name, size, category, element, array, and the name as SQL spells it."""
+    """Lists the types as rows of `_types`.
+
+    A row has the oid, the name, the size, the category, the oid of the element's type, the oid of
+    the array type, and the name of the type in SQL.
+    """
     found = []
     for each in WIRE_TYPES:
         found.append((each.oid, each.name, each.size, each.category, 0, each.array, each.spelled))
@@ -33,7 +37,11 @@ def type_rows() -> list[tuple[int, str, int, str, int, int, str]]:
 
 
 def _nothing(columns: str) -> str:
-    """Returns a query without rows; `columns` has names, and a type behind a colon if not text."""
+    """Returns a query with the given columns and without rows.
+
+    `columns` has the names with spaces between them. A type follows a name after a colon, unless
+    the type is text.
+    """
     listed = (each.partition(":")[::2] for each in columns.split())
     kinds = {"": "varchar", "o": "bigint", "i": "integer", "b": "boolean", "l": "bigint[]"}
     return "select {} where false".format(
@@ -277,7 +285,7 @@ _PRIVILEGE = "regexp_matches(upper({}), 'SELECT|USAGE|CONNECT|MEMBER')"
 
 
 def _null(*counts: int) -> tuple[str, ...]:
-    """Returns the forms of a function without an answer, with so many arguments."""
+    """Returns the forms of a function that always returns null, one per number of arguments."""
     return tuple(
         f"({', '.join(f'_a{place}' for place in range(count))}) as null::varchar"
         for count in counts
@@ -398,7 +406,7 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 def creation_sql(names: Iterable[str]) -> str:
     """Returns the commands that create the named relations and functions.
 
-    A name that is neither creates nothing.
+    A name that is neither a relation nor a function of the catalogue is ignored.
     """
     named = set(names)
     commands = [

@@ -1,7 +1,8 @@
-"""The words of a SQL text, and the parameters, such as `$1`, among the words. Pure.
+"""Splits an SQL text into words, and finds its parameters, such as `$1`. Pure.
 
-A text is cut as DuckDB's parser cuts it, which is Postgres's: quotes, dollar quotes and comments
-that nest are single words. So no value is ever put into a quote.
+The text is split as by the parser of DuckDB, which is that of Postgres: a quoted text, a
+dollar-quoted text and a nested comment are each a single word. So no value is ever put inside
+quotes.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 @dataclass(frozen=True, slots=True)
 class SqlWord:
-    """A word of a text; `kind` is the name of a group of the pattern above.
+    """A word of an SQL text.
 
-    `start` is the place in the text, in characters.
+    `kind` is the name of a group of the pattern `_WORD`. `start` is the position of the word in the
+    text, in characters.
     """
 
     kind: str
@@ -44,14 +46,17 @@ class SqlWord:
 
     @property
     def name(self) -> str:
-        """Returns the name that the word means, in small letters unless quoted; else ''."""
+        """Returns the SQL name that the word stands for, or '' if the word is not a name.
+
+        A name without quotes is in lower case.
+        """
         if self.kind != "name":
             return ""
         return self.text[1:-1].replace('""', '"') if self.text[0] == '"' else self.text.lower()
 
 
 def words_of(sql: str) -> list[SqlWord]:
-    """Lists the words of a text. Joined, the words are the text again."""
+    """Lists the words of a text. The joined words are equal to the text."""
     return list(_words(sql))
 
 
@@ -70,7 +75,10 @@ def _words(sql: str) -> Iterator[SqlWord]:
 
 
 def comment_end(sql: str, place: int) -> int | None:
-    """Returns where a comment ends that began right before `place`; None if it has no end."""
+    """Returns the position after the end of a comment, or None if the comment has no end.
+
+    `place` is the position after the comment's opening mark.
+    """
     depth = 1
     for edge in _COMMENT_EDGE.finditer(sql, place):
         depth += 1 if edge.group() == "/*" else -1
@@ -80,14 +88,17 @@ def comment_end(sql: str, place: int) -> int | None:
 
 
 def placeholders_in(sql: str) -> tuple[int, ...]:
-    """Lists the numbers of the parameters in a text, in order, each once."""
+    """Lists the numbers of the parameters in a text, in ascending order and each once."""
     if "$" not in sql:
         return ()
     return tuple(sorted({int(each.text[1:]) for each in words_of(sql) if each.kind == "parameter"}))
 
 
 def fill_placeholders(sql: str, values: Mapping[int, str]) -> str:
-    """Returns the text with an expression in place of each parameter that has one."""
+    """Replaces each parameter of a text by its expression in `values`, if there is one.
+
+    Raises UsageError if the resulting text is too long.
+    """
     if "$" not in sql:
         return sql
     parts = list[str]()
@@ -99,7 +110,7 @@ def fill_placeholders(sql: str, values: Mapping[int, str]) -> str:
 
 
 def joined_sql(parts: Sequence[str]) -> str:
-    """Joins the parts of a text. Raises UsageError if the text would be too long to be run."""
+    """Joins the parts of a text. Raises UsageError if the text would be too long to run."""
     if sum(map(len, parts)) > _MOST_BYTES:
         raise UsageError(
             f"the query with its values has more than {size(_MOST_BYTES)}",

@@ -1,7 +1,7 @@
-"""The rows of a query as messages of Postgres's protocol, and the types of a query.
+"""The rows of a query as messages of the Postgres protocol, and the types of a query.
 
-The worker of a query writes the messages whole, and the server passes the messages on. So the
-server never parses a value. A row is a `DataRow`, or a `CopyData` if the client copies.
+The worker of a query writes complete messages, and the server passes the messages on. So the server
+never parses a value. A row is a `DataRow` message, or a `CopyData` message if the client copies.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _UNDECIDED = frozenset({"UNKNOWN", "NULL", '"NULL"', "INVALID", "ANY"})
 
 
 class Pieces(Protocol):
-    """The way to the server, which takes bytes up to a limit."""
+    """An output to the server that takes bytes up to a limit."""
 
     def can_write(self, count: int) -> bool:
         """Returns True if `count` more bytes may be written."""
 
     def write(self, content: Any) -> int:
-        """Sends bytes."""
+        """Sends bytes to the server."""
 
 
 Line = Callable[[tuple[Any, ...]], bytes]
@@ -48,8 +48,8 @@ def write_rows(
 ) -> Mapping[str, Any]:
     """Writes the rows of a query as messages.
 
-    Returns the columns, the number of rows, and whether rows were cut at the limit of rows or
-    bytes.
+    Returns the columns, the number of rows, and whether rows were left out because of the limit on
+    rows or bytes.
     """
     wire = request["wire"]
     copy = wire["copy"]
@@ -87,10 +87,10 @@ def write_rows(
 
 
 def write_description(connection: Connection, sql: str, pieces: Pieces) -> Mapping[str, Any]:
-    """Writes DuckDB's name of the type of each parameter of a query, as JSON.
+    """Writes the types of the parameters of a query as JSON, by DuckDB's names of the types.
 
-    A parameter whose type nothing decides is a text. Returns the columns of the query, as an answer
-    without rows.
+    A parameter whose type the query does not determine is text. Returns the columns of the query,
+    in the form of an answer without rows.
     """
     parameters: dict[int, str] = {}
     if numbers := placeholders_in(sql):
@@ -108,7 +108,7 @@ def write_description(connection: Connection, sql: str, pieces: Pieces) -> Mappi
 
 
 def _parameters_of(plan: Any) -> Iterator[tuple[int, str]]:
-    """Yields the parameters of a bound plan, with DuckDB's names of their types."""
+    """Yields the number and DuckDB's type name of each parameter in a bound plan."""
     match plan:
         case {
             "expression_class": "BOUND_PARAMETER",
@@ -126,7 +126,7 @@ def _parameters_of(plan: Any) -> Iterator[tuple[int, str]]:
 
 
 def _type_name(kind: Mapping[str, Any]) -> str:
-    """Returns the name of a type in a plan; '' if nothing in the query decides the type."""
+    """Returns the name of a type in a plan, or '' if the query does not determine the type."""
     name, parts = str(kind["id"]), kind.get("type_info") or {}
     if name in _UNDECIDED:
         return ""
@@ -138,7 +138,7 @@ def _type_name(kind: Mapping[str, Any]) -> str:
 
 
 def _described(names: Sequence[str], kinds: Sequence[DuckType]) -> list[Mapping[str, Any]]:
-    """Describes the columns of an answer. Raises UsageError if there are too many."""
+    """Describes the columns of an answer. Raises UsageError if there are too many columns."""
     if len(names) > _MOST_COLUMNS:
         raise UsageError(
             f"the answer has {len(names):,} columns, and Postgres has {_MOST_COLUMNS:,} at most",
@@ -164,7 +164,7 @@ def _each_row(result: Connection) -> Iterator[tuple[Any, ...]]:
 
 
 def _line_of(columns: Sequence[WireColumn], copy: Any) -> Line:
-    """Returns the writer of a row's message."""
+    """Returns the function that formats a row as a message."""
     packers = [each.pack for each in columns]
     if copy is None or copy["form"] == "binary":
         return _framed(packers, b"D" if copy is None else b"d")

@@ -1,4 +1,4 @@
-"""The way in which a Postgres client wants the rows of a query. Values."""
+"""The forms in which a Postgres client can request the rows of a query. Values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """The form of rows: the rows of a result, or rows that `copy` writes.
+    """The requested form of an answer: rows of a result, or rows in the format of `copy`.
 
-    `formats` are the client's codes, 0 for text and 1 for binary: none means text, a single code
-    is for all columns, and several are for a column each. `catalogue` asks for `pg_catalog` beside
-    the tables, and `describes` for the types of the query in place of its rows.
+    `formats` has the client's codes, 0 for text and 1 for binary. No code means text, a single code
+    is for all columns, and otherwise there is one code for each column. `catalogue` requests
+    `pg_catalog` in addition to the tables. `describes` requests the types of the query instead of
+    its rows.
     """
 
     formats: tuple[int, ...] = ()

@@ -1,9 +1,9 @@
 """The Postgres type of each DuckDB type, and each value in text or binary form.
 
-SQL does most of the work: an expression turns a value into the text of Postgres's text form, or
-into a number, text or list that a packer turns into the binary form. A type that Postgres lacks is
-text or JSON. Postgres counts microseconds, so nanoseconds are cut. Source of the binary forms:
-PostgreSQL, src/backend/utils/adt (`..._send`).
+SQL does most of the work: an SQL expression turns a value into Postgres's text form, or into a
+number, a text or a list that a packer turns into the binary form. A type that Postgres does not
+have becomes text or JSON. Postgres stores times in microseconds, so nanoseconds are truncated.
+Source of the binary forms: PostgreSQL, src/backend/utils/adt (`..._send`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ _NUMERIC_DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class WireType:
-    """A Postgres type: number, name, bytes of a value (-1: any), and the number of its array.
+    """A Postgres type.
 
-    `category` is Postgres's letter, and `spelled` the name as SQL spells it.
+    `oid` is the number of the type, `size` the bytes of a value (-1: variable), and `array` the
+    number of the type of its arrays. `category` is Postgres's letter for the category, and
+    `spelled` is the name of the type in SQL.
     """
 
     oid: int
@@ -107,9 +109,11 @@ _OF_DUCKDB = {
 
 @dataclass(frozen=True, slots=True)
 class WireColumn:
-    """A column for a client: the type's number, bytes and modifier, and the form of its values.
+    """A column of an answer for a client.
 
-    `sql` is the expression of a value that `pack` takes.
+    `oid`, `size` and `modifier` are the number of the column's type, the bytes of a value (-1:
+    variable) and the type modifier. `sql` is the expression for a value, and `pack` turns such a
+    value into bytes.
     """
 
     oid: int
@@ -120,7 +124,7 @@ class WireColumn:
 
 
 def wire_type(kind: DuckType) -> tuple[int, int, int]:
-    """Returns number, bytes and modifier of the Postgres type of a DuckDB type."""
+    """Returns the Postgres type of a DuckDB type, as its number, bytes of a value and modifier."""
     scalar = _scalar_of(kind)
     if scalar is not None:
         return scalar.oid, scalar.size, _modifier(kind)
@@ -131,14 +135,20 @@ def wire_type(kind: DuckType) -> tuple[int, int, int]:
 
 
 def oid_of_name(name: str) -> int:
-    """Returns the number of the Postgres type for DuckDB's name of a type, in small letters."""
+    """Returns the number of the Postgres type for DuckDB's name of a type.
+
+    The name is in lower case.
+    """
     element = name.removesuffix("[]")
     found = _OF_DUCKDB.get(element.partition("(")[0], JSON if element == "json" else TEXT)
     return found.oid if element == name else found.array
 
 
 def wire_column(sql: str, kind: DuckType, column: str, *, binary: bool) -> WireColumn:
-    """Returns the form of a column's values; `sql` is the column's expression."""
+    """Returns the form of a column's values for a client.
+
+    `sql` is the expression of the column, and `column` is its name in error messages.
+    """
     oid, size, modifier = wire_type(kind)
     scalar, child = _scalar_of(kind), _array_child(kind)
     if scalar is not None:
@@ -162,7 +172,7 @@ def wire_column(sql: str, kind: DuckType, column: str, *, binary: bool) -> WireC
 
 
 def _scalar_of(kind: DuckType) -> WireType | None:
-    """Returns the type of a value without parts, or None if the value has parts."""
+    """Returns the Postgres type of a value without parts, or None if the value has parts."""
     if str(kind) == "JSON":
         return JSON
     name = str(kind.id)
@@ -172,7 +182,7 @@ def _scalar_of(kind: DuckType) -> WireType | None:
 
 
 def _array_child(kind: DuckType) -> WireType | None:
-    """Returns the type of a list's values, or None for all that is not a list of plain values."""
+    """Returns the Postgres type of a list's values, or None unless it is a list of plain values."""
     if str(kind.id) not in {"list", "array"}:
         return None
     return _scalar_of(dict(kind.children)["child"])
@@ -314,7 +324,10 @@ def _pack_interval(value: Any) -> bytes:
 
 
 def pack_numeric(value: Any) -> bytes:
-    """Packs the text of a number: digits of base 10,000, weight, sign and decimal places."""
+    """Packs a number, given as text, in Postgres's binary form of `numeric`.
+
+    The form has the digits in base 10,000, the weight, the sign and the number of decimal places.
+    """
     text = str(value)
     sign, text = (0x4000, text[1:]) if text.startswith("-") else (0, text)
     whole, _, fraction = text.partition(".")
@@ -338,7 +351,7 @@ def pack_numeric(value: Any) -> bytes:
 
 
 def unpack_numeric(content: bytes) -> str:
-    """Returns the text of a number that a client has packed."""
+    """Returns the text of a number that a client sent in Postgres's binary form of `numeric`."""
     count, weight, sign, places = struct.unpack_from("!HhHH", content)
     if sign & 0xC000 == 0xC000:
         return {0xD000: "Infinity", 0xF000: "-Infinity"}.get(sign, "NaN")

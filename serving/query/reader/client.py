@@ -1,7 +1,7 @@
-"""The client of a query: who waits for the answer.
+"""The client of a query.
 
-The client may leave before the answer is there. The query of a client that has left ends at once,
-and gives its place to other queries.
+A client may leave before the answer is ready. The query of a client that has left ends at once, and
+its place is free for other queries.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ _LOOK_SECONDS = 0.05
 
 
 class ClientLeft(Exception):
-    """The error that a client has left before the answer, so nobody can be told."""
+    """The error that a client has left before its answer was ready.
+
+    No one is left to receive an error message.
+    """
 
 
 class Client:
     """A client that waits for an answer.
 
-    The client may leave from any thread, and never comes back.
+    A client may leave at any time, from any thread. A client that has left does not come back.
     """
 
     def __init__(self) -> None:
@@ -31,7 +34,7 @@ class Client:
         self._acts: list[Callable[[], None]] = []
 
     def leave_now(self) -> None:
-        """Ends whatever is done for this client; a second call does nothing."""
+        """Marks the client as left, and ends all work for it. A second call does nothing."""
         with self._changes:
             self._has_left = True
             while self._acts:
@@ -64,9 +67,9 @@ class Client:
     def take_turn(
         self, turn: threading.Lock | threading.Semaphore, seconds: float = float("inf")
     ) -> bool:
-        """Takes a lock or a place.
+        """Takes a lock or semaphore.
 
-        Returns False if no lock or place is free in time. Raises ClientLeft.
+        Returns False if it is not free within `seconds`. Raises ClientLeft if the client leaves.
         """
         deadline = time.monotonic() + seconds
         while True:

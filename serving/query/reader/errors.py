@@ -1,7 +1,7 @@
-"""Errors of a reader, as errors of Kappa.
+"""Translates errors of a reader into errors of Kappa.
 
-The errors are DuckDB's, broken and retired relations, and unreadable files. An error of DuckDB's
-becomes one sentence, and the candidates that DuckDB names become the hint.
+The causes are errors of DuckDB, broken or retired relations, and unreadable files. An error of
+DuckDB becomes one sentence, and the names that DuckDB suggests become the hint.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _PARTS_BELOW_THE_ROOT = 5
 
 
 class TooMuch(UsageError):
-    """A query that needs more memory or time than it may use."""
+    """The error for a query that needs more memory or time than is allowed."""
 
     status = 422
 
 
 @dataclass(frozen=True, slots=True)
 class RetiredRelation:
-    """A table or view that is no longer served, since its pipeline was retired."""
+    """A table or view that is no longer served, because its pipeline was retired."""
 
     pipeline: str
     name: str
@@ -41,7 +41,7 @@ class RetiredRelation:
     hint: str
 
     def refusal(self) -> KappaError:
-        """Returns the error for a query that names the relation."""
+        """Creates the error for a query that names the relation."""
         return UsageError(
             f"table {self.name} is served no more: pipeline {self.pipeline} was {self.why}",
             hint=self.hint,
@@ -49,9 +49,9 @@ class RetiredRelation:
 
 
 def explain_error(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaError:
-    """Translates an error of DuckDB's.
+    """Translates an error of DuckDB into an error of Kappa.
 
-    `served` is True if some pipeline is served, so that names exist.
+    `served` is True if some pipeline is served, so that there are relations to name.
     """
     message, hints = told_by(error)
     if isinstance(error, MACHINE_ERRORS):
@@ -72,10 +72,10 @@ def explain_error(error: DuckError | UnicodeDecodeError, *, served: bool) -> Kap
 
 @dataclass(frozen=True, slots=True)
 class BrokenRelation:
-    """A served relation that could not be made, and the reason.
+    """A served relation that could not be made, with the reason.
 
-    `kind` is `table` or `view`. `damaged` is True if files differ from the files that were written,
-    so neither a declaration nor a query is to blame.
+    `kind` is `table` or `view`. `damaged` is True if files differ from the files that were written;
+    then neither the declaration nor the query is at fault.
     """
 
     pipeline: str
@@ -86,7 +86,7 @@ class BrokenRelation:
     damaged: bool = False
 
     def refusal(self) -> KappaError:
-        """Returns the error for a query that names the relation."""
+        """Creates the error for a query that names the relation."""
         return (Damaged if self.damaged else UsageError if self.kind == "view" else KappaError)(
             f"{self.kind} {self.name} of pipeline {self.pipeline} cannot be read: {self.why}",
             hint=self.hint,
@@ -98,11 +98,10 @@ def damage_in_message(
     files: Mapping[str, str],
     is_readable: Callable[[str], bool] | None = None,
 ) -> Damaged | None:
-    """Returns the error about a file that could not be read.
+    """Returns the error for a data file that could not be read, or None if no file is the cause.
 
-    Returns None if the error is not about a file. `told` is DuckDB's message. `files` has the paths
-    that a query may have read, each with its pipeline. If the message names no file, `is_readable`
-    is asked to read each file alone.
+    `told` is DuckDB's message. `files` maps the path of each file that a query may have read to its
+    pipeline. If the message names no file, each file is read with `is_readable` to find the cause.
     """
     path = next((each for each in files if _is_in(told, each)), None)
     if path is None and is_readable is not None:

@@ -1,8 +1,8 @@
-"""The check of the files that a query is about to read.
+"""Checks the files that a query is about to read.
 
-These are the files of the tables that the query names. A query names tables directly, or by way of
-views. DuckDB's parser tree shows the names. If the tree of a text does not show the names, all
-tables count.
+These are the files of the tables that the query names, directly or through views. The names are
+taken from DuckDB's parser tree. If the tree does not show all names, the files of all tables are
+checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Named = tuple[str, str]
 def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]) -> list[Named]:
     """Lists the tables that a query may read.
 
-    `tree` gives the parser's tree of a text.
+    `tree` is a function that returns the parser tree of a text.
     """
     try:
         named = _named_relations(tree(sql))
@@ -42,7 +42,7 @@ def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]
 
 
 def are_all_files_checked(store: Store, found: Sequence[Relations]) -> bool:
-    """Returns True if no file of these relations needs a check any more."""
+    """Returns True if all files of these relations have been checked."""
     return are_checked(store, data_files(found))
 
 
@@ -53,7 +53,7 @@ def ensure_files_whole(
     named: Iterable[Named],
     copies: Callable[[str], str] | None = None,
 ) -> None:
-    """Raises Damaged if a file of these tables has changed.
+    """Raises Damaged if a file of the `named` tables has changed.
 
     The error names the file. If `copies` is given, it maps a file in a bucket to the copy on this
     host, and the copy is checked.
@@ -65,7 +65,7 @@ def ensure_files_whole(
 
 
 def files_named(found: Sequence[Relations], named: Iterable[Named]) -> list[str]:
-    """Lists the files of these tables."""
+    """Lists the files of the `named` tables."""
     return [path for _, paths in _paths_named(found, named) for path in paths]
 
 
@@ -83,9 +83,10 @@ def _paths_named(
 def _reached_names(
     tree: Callable[[str], Any], names: frozenset[str] | None, relations: Relations
 ) -> frozenset[str] | None:
-    """Returns the names that a query reaches in a pipeline.
+    """Returns the names that a query uses in a pipeline, directly and through views.
 
-    A query reaches names directly and by views. None stands for any name.
+    `names` are the names in the query itself. In the argument and in the result, None means that
+    any name may be used.
     """
     if names is None:
         return None
@@ -101,9 +102,9 @@ def _reached_names(
 
 
 def _named_relations(tree: Any) -> frozenset[str] | None:
-    """Returns the names of relations in a tree, in small letters.
+    """Returns the names of the relations in a parser tree, in lower case.
 
-    Returns None if the names are not known.
+    Returns None if the tree does not show all names.
     """
     if (
         not isinstance(tree, dict)

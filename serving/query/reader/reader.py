@@ -1,11 +1,11 @@
-"""A reader: a DuckDB in memory that answers queries.
+"""A reader: a DuckDB in memory that answers queries over prepared relations.
 
-The queries are over relations that were put into the DuckDB. One thread at a time uses a reader. A
-reader needs no JVM, and has no place to write to.
+A reader may be used by one thread at a time. A reader needs no JVM, and cannot write files except
+to spill.
 
-Making a DuckDB takes some 20 ms, emptying a DuckDB 2 ms, and making its views 6 ms. So a reader
-without limits takes the connection of an earlier reader, unchanged if the connection shows the same
-relations.
+Creating a DuckDB takes about 20 ms, removing all of its relations 2 ms, and creating its views 6
+ms. So a reader without limits reuses the connection of an earlier reader. If the connection already
+has the same relations, it is reused unchanged.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ select 'view', view_name from duckdb_views() where not internal and schema_name 
 class Limits:
     """The limits of a reader.
 
-    `memory` and `size` are as in settings (`1g`), `threads` is a number. DuckDB spills below
-    `folder` when memory is short. `seconds` is for the whole life of the reader; None sets no end.
+    `memory` and `size` are texts as in settings (`1g`), and `threads` is a number. When memory is
+    short, DuckDB spills up to `size` below `folder`. `seconds` limits the whole life of the reader;
+    None means no limit.
     """
 
     memory: str
@@ -96,7 +97,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: VerifySettings, store: Store, *, seconds: float | None = None) -> Self:
-        """Returns the limits in the settings of a project."""
+        """Returns the limits from the settings of a project."""
         return cls(
             settings.memory,
             settings.threads,
@@ -106,7 +107,7 @@ class Limits:
         )
 
     def setting_commands(self, folder: Path) -> Iterator[str]:
-        """Lists DuckDB's commands for these limits, with a folder to spill into."""
+        """Yields DuckDB's commands that set these limits. `folder` is the folder to spill into."""
         yield f"set memory_limit = {text(self.memory)}"
         yield f"set temp_directory = {text(str(folder))}"
         yield f"set max_temp_directory_size = {text(self.size)}"
@@ -120,7 +121,7 @@ class Limits:
 class Rows:
     """The result of a query.
 
-    Column names are distinct, types are DuckDB's, and rows have Python values.
+    The column names are distinct, the types are DuckDB's, and the rows have Python values.
     """
 
     columns: tuple[str, ...]
@@ -129,9 +130,10 @@ class Rows:
 
 
 class KeptRows:
-    """The rows of a query, kept in the DuckDB that ran the query, to make each form from.
+    """The rows of a query, kept in the DuckDB that ran the query, for conversion into any form.
 
-    `types` are DuckDB's, `count` is the number of rows. The DuckDB ends with the last of its rows.
+    `types` are DuckDB's, and `count` is the number of rows. The DuckDB ends when all of its kept
+    rows have been released.
     """
 
     def __init__(
@@ -142,9 +144,9 @@ class KeptRows:
         kept: str | tuple[tuple[Any, ...], ...],
         explain: Callable[[DuckError | UnicodeDecodeError], KappaError],
     ) -> None:
-        """Takes a temporary table with the rows, whose columns are `_0`, `_1` and so on.
+        """Wraps the temporary table `kept`, whose columns are named `_0`, `_1` and so on.
 
-        A query whose rows no table can hold gives its rows as Python's values instead.
+        If no table can hold the rows of the query, `kept` is the rows as Python values instead.
         """
         self.columns, self.types = columns, types
         self._connection = connection
@@ -157,7 +159,7 @@ class KeptRows:
             self.count = len(kept)
 
     def python_rows(self, *, limit: int | None = None) -> tuple[tuple[Any, ...], ...]:
-        """Returns the rows, or the first `limit`, as Python's values, as `Reader.rows` does."""
+        """Returns all rows, or the first `limit` rows, as Python values as in `Reader.rows`."""
         if not isinstance(self._kept, str):
             return self._kept[:limit]
         sql = self._named_sql(self._kept)
@@ -166,9 +168,9 @@ class KeptRows:
         return tuple(map(query.row, self._fetched(query.sql)))
 
     def arrow_table(self) -> Any:
-        """Returns the rows as a table of Arrow's.
+        """Returns the rows as an Arrow table.
 
-        Raises UsageError for a value that Arrow cannot hold.
+        Raises UsageError if Arrow cannot hold a value.
         """
         if not isinstance(self._kept, str):
             raise UsageError(
@@ -194,7 +196,7 @@ class KeptRows:
 
 
 class Reader:
-    """A DuckDB with views over files, and with the tables of a comparison."""
+    """A DuckDB with views over files, and possibly with the tables of a comparison."""
 
     def __init__(
         self,
@@ -205,11 +207,11 @@ class Reader:
         seconds: float | None = None,
         leave: Callable[[Connection, Shown | None], None] | None = None,
     ) -> None:
-        """Takes a connection from `open_reader`.
+        """Wraps a connection from `open_reader`.
 
-        `folder` is the reader's own, for spilling. After `seconds` the running query is
-        interrupted, and no further query begins. `leave` takes the connection at the end, if the
-        connection is fit for another reader.
+        `folder` belongs to this reader, for spilling. After `seconds`, the running query is
+        interrupted and no further query is started. When the reader is closed, `leave` receives the
+        connection if another reader can use it.
         """
         # The relations that the connection shows; None once a command has changed them.
         self.shows: Shown | None = None
@@ -242,15 +244,16 @@ class Reader:
     def rows(self, sql: str) -> Rows:
         """Returns the rows of a query.
 
-        Raises UsageError if the text is not a single query that reads, if the query has a mistake,
-        or if the query names a relation that is broken or retired.
+        Raises UsageError if the text is not a single query that only reads, if the query has a
+        mistake, or if it names a retired relation. Raises the error of a broken relation if the
+        query names one.
         """
         query = self._examine_query(sql, self._for_python)
         found = self._run_on_connection(lambda: self._connection.execute(query.sql).fetchall())
         return Rows(query.columns, query.types, tuple(map(query.row, found)))
 
     def keep_rows(self, sql: str) -> KeptRows:
-        """Runs a query, and keeps the rows in memory beyond the end of the reader.
+        """Runs a query, and keeps the rows in memory after the reader is closed.
 
         Raises the errors of `rows`.
         """
@@ -275,10 +278,7 @@ class Reader:
         return KeptRows(self._connection, exact.columns, exact.types, table, self.explain_error)
 
     def describe_columns(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the distinct column names of a query, and the types.
-
-        The types are DuckDB's.
-        """
+        """Returns the distinct column names of a query, and DuckDB's types of the columns."""
         found = self._examine_query(sql, self._connection.query)
         return distinct_names(found.columns), tuple(map(str, found.types))
 
@@ -288,7 +288,7 @@ class Reader:
         return tuple(self._run_on_connection(lambda: self._connection.query(sql).types))
 
     def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """Yields the rows of a query as DuckDB computes them. Raises the errors of `rows`."""
+        """Yields the rows of a query while DuckDB computes them. Raises the errors of `rows`."""
         query = self._examine_query(sql, self._for_python)
         result = self._run_on_connection(lambda: self._connection.execute(query.sql))
         # A result that is read in part stays open: no other reader may get the connection.
@@ -298,9 +298,9 @@ class Reader:
         self._failed = failed
 
     def arrow_batches(self, sql: str) -> pa.RecordBatchReader:
-        """Returns the rows of a query as Arrow's batches, which come as DuckDB computes them.
+        """Returns the rows of a query as Arrow batches, which DuckDB computes while they are read.
 
-        The batches end with the reader. Raises the errors of `rows`.
+        The batches cannot be read after the reader is closed. Raises the errors of `rows`.
         """
         query = self._examine_query(
             sql,
@@ -326,9 +326,9 @@ class Reader:
         return python_query(self._connection, query, times=True, names=distinct_names)
 
     def _examine_query(self, sql: str, look: Callable[[str], _Found]) -> _Found:
-        """Returns what `look` finds of a query, before the query runs.
+        """Returns the result of `look` for the single query in `sql`, before the query runs.
 
-        The text must have a single query.
+        Raises UsageError if the text is not a single query.
         """
         query = self.only_select(sql)
         self.before(query)
@@ -341,9 +341,9 @@ class Reader:
             raise
 
     def run_command(self, sql: str, values: Sequence[object] = ()) -> None:
-        """Runs a command that makes a relation or a setting.
+        """Runs a command that creates a relation or changes a setting.
 
-        `values` fill the question marks.
+        `values` are the values of the question marks in the command.
         """
         self.shows = None
         self.renew()
@@ -352,7 +352,8 @@ class Reader:
     def only_select(self, sql: str) -> str:
         """Returns the text of the single query in `sql`.
 
-        Raises UsageError if the text has no query, has several, or writes.
+        Raises UsageError if `sql` has no statement, several statements, or a statement that is not
+        a query.
         """
         _ensure_text(sql)
         statements = self._run_on_connection(lambda: self._connection.extract_statements(sql))
@@ -370,9 +371,9 @@ class Reader:
         return str(statements[0].query).strip().rstrip(";")
 
     def declared_sql(self, sql: str) -> str:
-        """Returns the single query in a declared text.
+        """Returns the single query in a declared text, rewritten so that it has only one meaning.
 
-        The query gets its only meaning (views/bound.py).
+        See views/bound.py.
         """
         query = self.only_select(sql)
         return self._run_on_connection(lambda: declared_sql(self._connection, query))
@@ -380,7 +381,7 @@ class Reader:
     def parser_tree(self, sql: str) -> Any:
         """Returns DuckDB's parser tree of a query.
 
-        The tree is that of `json_serialize_sql`; no name is looked up.
+        The tree is that of `json_serialize_sql`. No name in the query is looked up.
         """
         _ensure_text(sql)
         # A parameter would make DuckDB import pandas.
@@ -389,16 +390,13 @@ class Reader:
         return json.loads(tree)
 
     def tables_named(self, sql: str) -> frozenset[tuple[str, str]]:
-        """Lists the tables that a query names, as (schema, name).
-
-        The tables need not exist.
-        """
+        """Returns the tables that a query names, as (schema, name). The tables need not exist."""
         return frozenset(tables_in(self.parser_tree(sql)))
 
     def ensure_names_served(self, sql: str) -> None:
-        """Raises KappaError if a query names a relation not served.
+        """Raises KappaError if a query names a broken or retired relation.
 
-        The error has the reason: the relation is broken, or retired.
+        The error has the reason why the relation is not served.
         """
         refused: tuple[BrokenRelation | RetiredRelation, ...] = (*self.broken, *self.left())
         if not refused:
@@ -413,16 +411,14 @@ class Reader:
                 raise each.refusal()
 
     def interrupt(self) -> None:
-        """Interrupts the running query, from another thread.
-
-        Does nothing if no query runs.
-        """
+        """Interrupts the running query, from another thread. Does nothing if no query runs."""
         self._connection.interrupt()
 
     def close(self) -> None:
-        """Gives memory and files back.
+        """Releases memory and files.
 
-        Leaves a connection without limits for the next reader.
+        The connection of a reader without limits is kept for the next reader, if no query has
+        failed.
         """
         self._closed.set()
         if self._clock is not None:
@@ -465,9 +461,9 @@ class Reader:
         return found
 
     def explain_error(self, error: DuckError | UnicodeDecodeError) -> KappaError:
-        """Translates an error of DuckDB's.
+        """Translates an error of DuckDB into an error of Kappa.
 
-        The error is Damaged if DuckDB could not read a data file.
+        Returns Damaged if DuckDB could not read a data file.
         """
         if isinstance(error, DATA_ERRORS):
             damage = damage_in_message(str(error), self.files())
@@ -501,7 +497,7 @@ class Reader:
 
 
 def _ensure_text(sql: str) -> None:
-    """Raises UsageError for a text that DuckDB would read in part, or cannot read."""
+    """Raises UsageError if DuckDB could not read the text, or would read only a part of it."""
     try:
         sql.encode()
     except UnicodeEncodeError as error:
@@ -511,9 +507,10 @@ def _ensure_text(sql: str) -> None:
 
 
 class _IdleConnection(NamedTuple):
-    """A connection that a reader has left.
+    """A connection that no reader uses.
 
-    `uses` is how many readers used the connection, and `access` the access to buckets.
+    `uses` is the number of readers that have used the connection, and `access` is its access to
+    buckets.
     """
 
     connection: Connection
@@ -528,10 +525,11 @@ _idle_changes = threading.Lock()
 
 
 def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object] = ()) -> Reader:
-    """Opens a reader without relations.
+    """Opens a reader that has no relations, or has exactly the relations of `showing`.
 
-    Without limits, the reader may show `showing` already. The attribute `shows` of the reader has
-    the relations that the reader shows. `served` is True if some pipeline is served.
+    Without limits, the connection of an earlier reader may be reused, and that connection may have
+    the relations of `showing` already. The attribute `shows` of the reader has the relations that
+    it has. `served` is True if some pipeline is served.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     found = _take_idle_connection(tuple(showing)) if limits is None else None
@@ -564,7 +562,7 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
 
 
 def _forget_idle_connections() -> None:
-    """Leaves the connections of the parent process alone.
+    """Sets the connections of the parent process aside in a forked process, without closing them.
 
     The forked process does not have the threads of these connections.
     """
@@ -579,9 +577,9 @@ os.register_at_fork(after_in_child=_forget_idle_connections)
 
 
 def _take_idle_connection(showing: Shown) -> _IdleConnection | None:
-    """Returns the connection of an earlier reader.
+    """Takes the connection of an earlier reader, or returns None if there is none.
 
-    The connection shows `showing` or nothing.
+    The connection has the relations of `showing`, or no relations.
     """
     with _idle_changes:
         if not _idle:
@@ -602,7 +600,10 @@ def _take_idle_connection(showing: Shown) -> _IdleConnection | None:
 
 
 def _keep_connection(left: _IdleConnection) -> None:
-    """Keeps a connection for the next reader."""
+    """Keeps a connection for the next reader, or closes it.
+
+    It is closed if enough connections are kept, or if it was used too often.
+    """
     with _idle_changes:
         if len(_idle) < _MOST_IDLE and left.uses < _MOST_USES:
             _idle.append(left)

@@ -1,9 +1,9 @@
-"""Relations: the tables and views of a pipeline in a reader.
+"""Relations: the tables and views of pipelines in a reader.
 
-Each pipeline is a schema with the pipeline's tables, views and `rejects`. The main schema has all
-tables and views under their public names, and a single `rejects` for all pipelines. Hidden columns
-(leading underscore) and deleted rows are left out. A relation that cannot be made is broken: the
-reader knows its name and the reason, and the other relations are not affected.
+Each pipeline has a schema with its tables, its views and its `rejects`. The main schema has all
+tables and views under their public names, and one `rejects` for all pipelines. Hidden columns (with
+a leading underscore) and deleted rows are left out. A relation that cannot be made is broken: the
+reader remembers its name and the reason, and the other relations are not affected.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ files_at = functools.lru_cache(maxsize=256)(_LISTS.at)
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The files of a version of a table, and DuckDB's query for the served rows."""
+    """The files of a table's version, and DuckDB's query that reads the served rows from them."""
 
     sql: str
     paths: tuple[str, ...]
@@ -56,8 +56,8 @@ class TableFiles:
 class Relations:
     """The relations of a pipeline.
 
-    Tables are at their versions, and views are as declared. `hidden` are tables and views that no
-    query may name: only views of the pipeline read them.
+    The tables are at the versions of a frontier, and the views are as declared. `hidden` has the
+    tables and views that no query may name: only views of the pipeline read them.
     """
 
     pipeline: str
@@ -67,34 +67,38 @@ class Relations:
 
     @property
     def schema(self) -> str:
-        """Returns the schema of all these relations."""
+        """Returns the schema of these relations."""
         return schema_of(self.pipeline)
 
     @property
     def public_names(self) -> tuple[str, ...]:
-        """Lists the relations that have a name in the main schema, too.
+        """Lists the relations that also have a name in the main schema.
 
-        The rejects of all pipelines are a single relation in that schema.
+        `rejects` is left out, because the main schema has one `rejects` for all pipelines.
         """
         return tuple(name for name in self.named if name != REJECTS)
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Lists the relations that a query may name in the schema of the pipeline."""
+        """Lists the relations that a query may name in the pipeline's schema."""
         return tuple(name for name in (*self.tables, *self.views) if name not in self.hidden)
 
 
 def empty_relations(
     pipeline: str, tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Relations:
-    """Returns the relations of a declared pipeline, without rows."""
+    """Returns the relations of a declared pipeline, whose tables have no rows."""
     empty = {each.name: TableFiles(read_sql(each, (), clock=None), ()) for each in tables}
     return Relations(pipeline, empty, views)
 
 
 @functools.lru_cache(maxsize=256)
 def file_sizes_at(path: str, version: int, vouched: str | None) -> Mapping[str, int]:
-    """Returns the bytes of each data file of a version, by path or URL, as the log has them."""
+    """Returns the size in bytes of each data file of a table's version, by path or URL.
+
+    The sizes are those in the table's log. `path` is the path of the table, and `vouched` is the
+    sum of the file list in the frontier.
+    """
     found = _LISTS.list_at(path, version, vouched)
     return {f"{path}/{name}": size for name, (size, _) in sorted(found.files.items())}
 
@@ -107,7 +111,7 @@ def relations_of(
 ) -> tuple[Relations, ...]:
     """Lists the relations of a snapshot, by pipeline.
 
-    `listed` is as in `tables_of`.
+    `listed` has the same meaning as in `tables_of`.
     """
     return tuple(
         Relations(
@@ -126,10 +130,10 @@ def readable_relations(
     readable: TableGrant,
     tables_named: Callable[[str], Iterable[str]],
 ) -> tuple[Relations, ...]:
-    """Narrows relations to the relations that a reader may read. Pure.
+    """Narrows relations to those that a reader may read. Pure.
 
-    A view that may be read reads its tables, which stay hidden if the reader may not read them.
-    `tables_named` lists the tables that a query names.
+    A readable view may read any table of its pipeline. Tables that only a view may read are hidden
+    from the reader. `tables_named` lists the tables that a query names.
     """
     if readable.is_all:
         return tuple(found)
@@ -158,7 +162,7 @@ def _narrowed(
 def retired_relations(found: Sequence[Relations], store: Store) -> tuple[RetiredRelation, ...]:
     """Lists the tables and views of retired pipelines.
 
-    Names that are served again are left out.
+    Names that another pipeline serves now are left out.
     """
     served = {name for each in found for name in each.public_names}
     retirements: Retirements = JournalView(store).folded(retired_after, {})
@@ -178,12 +182,12 @@ def tables_of(
     columns: ColumnsOf | None = None,
     listed: Lists = files_at,
 ) -> Mapping[str, TableFiles]:
-    """Lists the tables of a build at a frontier, with recent rows folded in.
+    """Returns the tables of a build at a frontier, by name, with recent rows folded in.
 
-    Rows that are gone by the frontier's clock are left out. `columns` gives the columns of a table,
-    hidden columns too; by default the served columns. `listed` gives the files of a table at a
-    version. A caller that has made a table again at the same path passes a `listed` without the
-    cache of `files_at`.
+    Rows that have expired by the log's clock are left out. `columns` returns the columns to read of
+    a table, hidden columns included; the default is the served columns. `listed` returns the files
+    of a table's version. A caller that has created a table again at the same path must pass a
+    `listed` without the cache of `files_at`.
     """
     versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
     names = [
@@ -216,7 +220,7 @@ def tables_of(
 
 
 def data_files(found: Sequence[Relations]) -> Mapping[str, str]:
-    """Lists the data files of relations, each with the name of its pipeline."""
+    """Returns the data files of relations, each with its pipeline's name."""
     return {
         path: each.pipeline
         for each in found
@@ -228,9 +232,9 @@ def data_files(found: Sequence[Relations]) -> Mapping[str, str]:
 def put_relations(
     reader: Reader, found: Sequence[Relations], *, has_public_names: bool = True
 ) -> tuple[BrokenRelation, ...]:
-    """Makes the schemas of all relations, and returns the broken relations.
+    """Creates the schemas of all relations, and returns the broken relations.
 
-    The schema of each pipeline is made first, then the main schema if `has_public_names`.
+    The schemas of the pipelines are created first, and then the main schema if `has_public_names`.
     """
     broken = tuple(each for relations in found for each in _make_schema(reader, relations))
     if has_public_names:
@@ -248,10 +252,10 @@ def put_tables(
     *,
     columns: ColumnsOf | None = None,
 ) -> None:
-    """Makes a schema with the served rows of a build's tables at a frontier.
+    """Creates a schema with the served rows of a build's tables at a frontier.
 
-    `columns`: see `tables_of`. Raises KappaError if a table cannot be made, and Damaged if a file
-    is not as it was written.
+    `columns` has the same meaning as in `tables_of`. Raises KappaError if a table cannot be
+    created, and Damaged if a file is not as it was written.
     """
     reader.run_command(f"create schema {quoted(schema)}")
     tables, before = tables_of(birth, frontier, store, columns=columns), reader.files()
@@ -267,9 +271,9 @@ def _make_table(reader: Reader, schema: str, name: str, table: TableFiles) -> No
 
 
 def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
-    """Makes the schema of a pipeline.
+    """Creates the schema of a pipeline, and returns the broken relations.
 
-    The tables are made first, then each view after the views that it reads.
+    The tables are created first, and then each view after the views that it reads.
     """
     reader.run_command(f"create schema {quoted(relations.schema)}")
     broken: list[BrokenRelation] = []
@@ -302,10 +306,7 @@ def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
 def _make_public_names(
     reader: Reader, found: Sequence[Relations], broken: set[tuple[str, str]]
 ) -> None:
-    """Makes the main schema, with all public names.
-
-    The schema has the rejects of all pipelines, too.
-    """
+    """Creates the main schema, with all public names and the rejects of all pipelines."""
     for each in found:
         for name in each.public_names:
             if (each.pipeline, name) not in broken:

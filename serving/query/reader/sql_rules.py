@@ -1,15 +1,17 @@
-"""Rules for SQL: the queries of strangers, and declared views and checks. Pure.
+"""Rules for the SQL of untrusted clients, and of declared views and checks. Pure.
 
-A stranger may ask a single query over the catalogue. DuckDB's own parser gives the query as a tree
-(`json_serialize_sql`), and only for a SELECT. Every name that DuckDB would look up is looked up
-here first, in the same scope: in a `with`, or else in the catalogue. A function that gives rows
-must make the rows from its arguments. No function may reveal settings, or how views are made. So
-the look of the text (quotes, case, comments, strings as names) decides nothing.
+An untrusted client may run a single query over the catalogue. DuckDB's own parser turns the query
+into a tree (`json_serialize_sql`), and does so only for a SELECT. Every name that DuckDB would look
+up is looked up here first, in the same scope: in a `with`, and otherwise in the catalogue. A
+function that returns rows must make the rows from its arguments. No function may reveal settings,
+or how views are made. The rules use the tree alone, so the spelling of the text (quotes, case,
+comments, strings as names) has no influence.
 
-A view or a check is a query over the pipeline's tables with a single answer, so more rules apply.
-Names are bare, since a view is made in its pipeline's schema before other schemas have names.
-DuckDB must compute an as-of join alike by any plan. No part of the SQL may have another value each
-time, such as a clock, a random number, or a property of the connection.
+A view or a check is a query over the pipeline's tables that must have a single answer, so more
+rules apply. Names have no schema, because a view is created in its pipeline's schema before other
+schemas have names. DuckDB must compute the same result of an as-of join with any plan. No part of
+the SQL may have a different value each time, such as a clock, a random number, or a property of the
+connection.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ _KEEP_IT = "fold the value into a column of the table, or say it in the query th
 
 
 class UnknownTable(UsageError):
-    """A query that names a table which the catalogue does not have."""
+    """The error for a query that names a table which is not in the catalogue."""
 
     def __init__(self, name: str, *, hint: str) -> None:
         super().__init__(f"the query cannot be run: there is no table {name}", hint=hint)
@@ -66,10 +68,10 @@ class UnknownTable(UsageError):
 
 
 def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> None:
-    """Raises UsageError if a stranger may not ask a query.
+    """Raises UsageError if an untrusted client may not run a query.
 
-    `serialized` is the tree of the query as `json_serialize_sql` gives it. `catalogue` has (schema,
-    name) of all relations that the query may read.
+    `serialized` is the tree of the query from `json_serialize_sql`. `catalogue` has (schema, name)
+    of all relations that the query may read.
     """
     statements: Sequence[Any] = serialized.get("statements") or ()
     if serialized.get("error") or len(statements) != 1:
@@ -83,7 +85,7 @@ def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> N
 
 
 def nested_too_deeply_error() -> UsageError:
-    """Makes the error for a query that is nested too deeply."""
+    """Creates the error for a query that is nested too deeply."""
     return UsageError(
         "the query is nested too deeply to be read",
         hint="say it in parts: with a as (...), b as (...) select ...",
@@ -91,9 +93,10 @@ def nested_too_deeply_error() -> UsageError:
 
 
 def _check_node(node: Any, catalogue: Names, scope: Names) -> None:
-    """Checks a node and all nodes below.
+    """Checks a node of a query's tree and all nodes below the node.
 
-    `scope` has the names of `with` that the node may use.
+    `scope` has the names of `with` that the node may use. Raises UsageError if a name is not
+    allowed.
     """
     match node:
         case list():
@@ -121,8 +124,8 @@ def _check_node(node: Any, catalogue: Names, scope: Names) -> None:
 def _scope_within(node: Mapping[str, Any], catalogue: Names, scope: Names) -> Names:
     """Returns the scope within a node that may have a `with`.
 
-    The queries of the `with` are checked on the way. Each query of a `with` may use the names
-    before its own name, but not its own.
+    The queries of the `with` are also checked. Each of these queries may use the names that were
+    defined before its own name, but not its own name.
     """
     for each in (node.get("cte_map") or {}).get("map", ()):
         _check_node(each["value"], catalogue, scope)
@@ -197,10 +200,11 @@ def _no_function(name: str, instead: Iterable[str]) -> UsageError:
 def ensure_repeatable(
     tree: Any, names: Collection[str], columns: Collection[str], *, what: str
 ) -> None:
-    """Raises UsageError if SQL may not be declared.
+    """Raises UsageError if a view or check may not be declared with this SQL.
 
-    `tree` is the SQL as `json_serialize_sql` gives it. `names` are the tables and views of the
-    pipeline, `columns` the columns of the tables. `what` is "a view" or "a check".
+    `tree` is the tree of the SQL from `json_serialize_sql`. `names` has the tables and views of the
+    pipeline, and `columns` has the columns of the tables. `what` is "a view" or "a check", for the
+    messages.
     """
     ensure_allowed(tree, {("main", name) for name in names})
     _refuse_changing(tree, {column.lower() for column in columns}, what)

@@ -1,4 +1,4 @@
-"""SQL for checks, and the spelling of names, texts and types in SQL. Pure."""
+"""SQL for checks, and the form of names, texts and types in SQL. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PART = re.compile(r""""(?:[^"]|"")*"|'(?:[^']|'')*'|\w+|.""")
 
 
 def check_sql(table: str, condition: str) -> str:
-    """Returns the query that checks a condition of a table.
+    """Returns the query that checks a condition in all rows of a table.
 
-    The query counts the rows of the table, and the rows that fail. Null counts as false.
+    The query counts the rows of the table, and the rows for which the condition is false or null.
     """
     return (
         "select count(*), count(*) filter (where holds is not true) from "
@@ -26,20 +26,20 @@ def check_sql(table: str, condition: str) -> str:
 
 
 def condition_sql(table: str, condition: str) -> str:
-    """Returns the query for the value of a condition in each row of a table."""
+    """Returns a query for the value of a condition in each row of a table."""
     # The condition has its own line: a comment at its end must not reach the bracket.
     return f"select (\n{condition}\n) as holds from {quoted(table)}"
 
 
 def schema_of(pipeline: str) -> str:
-    """Returns the schema of a pipeline's relations."""
+    """Returns the name of the schema for a pipeline's relations."""
     return f"{pipeline}_" if pipeline in _RESERVED else pipeline
 
 
 def type_text(kind: str) -> str:
-    """Returns DuckDB's name of a type in small letters.
+    """Returns DuckDB's name of a type in lower case.
 
-    Names of fields keep their case.
+    The names of fields keep their case.
     """
     # For each open bracket: True if the bracket has fields, each a name and then a type.
     fields: list[bool] = []
@@ -56,7 +56,7 @@ def type_text(kind: str) -> str:
 
 
 def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names without repetition: a repeated name gets a number."""
+    """Returns the names, with a number added to each repeated name to make it distinct."""
     return tuple(_numbered_names(names))
 
 

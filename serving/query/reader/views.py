@@ -1,7 +1,4 @@
-"""Views and checks as a pipeline declares them.
-
-The pipeline's own tables must have everything that they use.
-"""
+"""Checks that declared views and checks use only the tables of their own pipeline."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from kappa.tables.views.trees import tables_in
 
 
 def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaError]:
-    """Makes views, and returns the views that cannot be made.
+    """Creates views, and returns the error of each view that cannot be created.
 
-    Each view is made after the views that it reads. The result has the reasons.
+    Each view is created after the views that it reads.
     """
     pending, refusals = dict(views), dict[str, KappaError]()
     while pending:
@@ -52,10 +49,10 @@ def _refusal_of_view(reader: Reader, view: str, sql: str) -> KappaError | None:
 def unreadable_sql(
     tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Mapping[str, KappaError]:
-    """Finds SQL of a pipeline that does not fit the pipeline's tables.
+    """Finds the views and checks of a pipeline that do not fit the pipeline's tables.
 
-    The tables have no rows yet. Keys are names of views, and conditions of checks as `TABLE:
-    CONDITION`.
+    The queries are tried on tables without rows. Returns the errors. A key is the name of a view,
+    or `TABLE: CONDITION` for a check.
     """
     tables = tuple(tables)
     found: dict[str, KappaError] = {}
@@ -85,12 +82,12 @@ def unreadable_sql(
 def view_refusals(
     tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Mapping[str, UsageError]:
-    """Finds views that do not follow from the pipeline's tables alone.
+    """Finds views that need more than the pipeline's own tables, and returns their errors.
 
-    The result has the reasons. A view may read the pipeline's tables and other views, by their bare
-    names. A view may not read a file or the relations of other pipelines: the rows would have no
-    version, and every query would fail without the file. A view may not call a function that gives
-    another value each time.
+    A view may read the pipeline's tables and other views, named without a schema. A view may not
+    read a file or the relations of other pipelines: the rows would have no version, and every query
+    would fail if the file were missing. A view may not call a function that gives a different value
+    each time.
     """
     with open_reader(None, served=True) as reader:
         return _refusals_by_rules(reader, tuple(tables), views, views, what="a view")
@@ -120,9 +117,9 @@ def _refusals_by_rules(
 
 @functools.lru_cache(maxsize=1024)
 def tables_named(sql: str) -> frozenset[str]:
-    """Lists the tables that a query names.
+    """Returns the tables that a query names.
 
-    The tables need not exist. A text that is not a query names none.
+    The tables need not exist. If the text is not a query, the result is empty.
     """
     with open_reader(None, served=True) as reader:
         return frozenset(name for _, name in reader.tables_named(sql))

@@ -1,7 +1,7 @@
-"""Writers of an answer, a writer for each form.
+"""Writers of an answer, one for each format.
 
-A writer runs in the worker that answers the query. Rows end at the answer's limit of rows or of
-bytes. The answer reports whether rows were cut.
+A writer runs in the worker that answers the query. The rows stop at the answer's limit of rows or
+of bytes, and the answer reports whether rows were left out.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
 class PieceFile:
-    """A file that sends an answer's bytes to the server, up to a limit."""
+    """A file-like object that sends an answer's bytes to the server, up to a limit."""
 
     closed = False
 
     def __init__(self, file: int, most: int) -> None:
-        """Sends to the server by `file`, at most `most` bytes."""
+        """Takes the file descriptor of the socket to the server, and the limit of bytes."""
         self._file = file
         self._left = most
         self._held = bytearray()
@@ -47,7 +47,7 @@ class PieceFile:
         return count <= self._left
 
     def write(self, content: Any) -> int:
-        """Writes bytes; sends the bytes once there are enough for a piece."""
+        """Writes bytes to a buffer, and sends the buffer when it is large enough."""
         self._left -= len(content)
         self._held += content
         if len(self._held) >= _PIECE_BYTES:
@@ -55,23 +55,23 @@ class PieceFile:
         return len(content)
 
     def flush(self) -> None:
-        """Sends the bytes written so far."""
+        """Sends the buffered bytes."""
         for start in range(0, len(self._held), _FRAME_BYTES):
             put_frame(self._file, PIECE, bytes(self._held[start : start + _FRAME_BYTES]))
         self._held.clear()
 
     def close(self) -> None:
-        """Does nothing; Arrow's writers call this method at their end."""
+        """Does nothing. The writers of Arrow call this method at their end."""
 
 
 def write_answer(
     connection: Connection, sql: str, request: Mapping[str, Any], pieces: PieceFile
 ) -> Mapping[str, Any]:
-    """Writes the rows of a query in the form that the request names.
+    """Writes the rows of a query in the requested format.
 
-    Returns the columns, the number of rows, and whether rows were cut. Columns are sent whole:
-    raises UsageError if their names and types are too long. Raises UsageError for a type that the
-    form lacks.
+    Returns the columns, the number of rows, and whether rows were left out. Columns are never left
+    out: raises UsageError if their names and types are too long. Raises UsageError if the format
+    does not have a type.
     """
     form = request["form"]
     if form != "postgres":
@@ -125,9 +125,9 @@ def _write_lines(
     pieces: PieceFile,
     line: Callable[[int, tuple[Any, ...]], str],
 ) -> tuple[int, bool]:
-    """Writes a line for each row up to the limits.
+    """Writes a line for each row, up to the limits of rows and bytes.
 
-    Returns the number of rows, and True if rows are left.
+    Returns the number of rows written, and True if rows were left out.
     """
     count = 0
     for row in rows:
@@ -210,9 +210,9 @@ def _write_arrow(
 def _limited_batches(
     reader: pa.RecordBatchReader, schema: pa.Schema, most: int, pieces: PieceFile
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Yields the batches up to the limits of rows and bytes.
+    """Yields the batches of rows, up to the limits of rows and bytes.
 
-    The second value is True if rows are left.
+    The second value is True if rows are left out after this batch.
     """
     left = most
     for batch in reader:

@@ -1,11 +1,11 @@
-"""The confinement of a process for untrusted SQL.
+"""Confines a process for untrusted SQL: limits memory and CPU, files, network and programs.
 
-The confinement limits memory and CPU, and restricts files, network and other programs. A process
-confines itself before running the query. Each layer is final: neither the process nor a thread that
-starts later can undo a layer. Linux needs no privileges for any layer. Rlimits work everywhere;
-Landlock (which files) needs Linux 5.13. Seccomp (which calls) works on x86-64 only, whose call
-numbers are listed below. `layers()` returns the layers of this machine. Only the standard library
-is imported. Sources: landlock(7), seccomp(2), prctl(2), getrlimit(2).
+A process confines itself before it runs the query. Each layer is final: neither the process nor a
+thread that starts later can undo it. On Linux, no layer needs privileges. Rlimits work everywhere.
+Landlock, which restricts files, needs Linux 5.13. Seccomp, which restricts system calls, works only
+on x86-64, because the numbers of the calls are listed here for x86-64. `available_layers()` returns
+the layers of this machine. This module imports only the standard library. Sources: landlock(7),
+seccomp(2), prctl(2), getrlimit(2).
 """
 
 from __future__ import annotations
@@ -96,10 +96,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 
 def available_layers() -> tuple[str, ...]:
-    """Lists the layers that this machine has.
-
-    The layers are `rlimits`, `landlock` and `seccomp`.
-    """
+    """Lists the layers that this machine supports, of `rlimits`, `landlock` and `seccomp`."""
     return (
         "rlimits",
         *(("landlock",) if _landlock_version() else ()),
@@ -108,9 +105,9 @@ def available_layers() -> tuple[str, ...]:
 
 
 def tie_to_parent(parent: int) -> None:
-    """Has the kernel kill this process once its parent ends.
+    """Makes the kernel kill this process when its parent process exits.
 
-    Exits now if the parent has ended.
+    Exits at once if `parent` is no longer the parent process.
     """
     _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -118,16 +115,15 @@ def tie_to_parent(parent: int) -> None:
 
 
 def close_all_but(kept: int) -> None:
-    """Closes every file of this process but `kept` and the three standard files."""
+    """Closes all files of this process, except `kept` and the three standard files."""
     os.closerange(3, kept)
     os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def limit_process(*, memory: int, cpu_seconds: int) -> None:
-    """Limits the memory and CPU of this process.
+    """Limits the memory and CPU time of this process, and prevents writes to files and core dumps.
 
-    The process can write no byte to a file, and dumps no core. `memory` is in bytes, beside the
-    memory that this process has mapped by now.
+    `memory` is in bytes, in addition to the memory that this process has already mapped.
     """
     mapped = (
         int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
@@ -146,7 +142,7 @@ def limit_process(*, memory: int, cpu_seconds: int) -> None:
 
 
 def limit_next_query(cpu_seconds: int) -> None:
-    """Has the kernel end this process after so much more time of cores (SIGPROF)."""
+    """Makes the kernel end this process after `cpu_seconds` more of CPU time, by SIGPROF."""
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
 
 
@@ -154,8 +150,8 @@ def confine_process(readable: Iterable[str], listable: Iterable[str] = ()) -> No
     """Restricts this process to reading the `readable` files.
 
     The process can use no other file, no network and no other program. The process may also list
-    the names in `listable` folders and in folders below. The kernel confines the calling thread and
-    the threads that start later, so no other thread may run yet.
+    the names in the `listable` folders and in folders below them. The kernel confines only the
+    calling thread and the threads that it starts later, so no other thread may run yet.
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     assert threads == 1, f"{threads} threads are there already, and would not be confined"
@@ -170,13 +166,13 @@ def confine_process(readable: Iterable[str], listable: Iterable[str] = ()) -> No
 
 
 def confine_program(readable: Iterable[str], writable: Iterable[str]) -> None:
-    """Restricts this process, and all programs that it starts, for code of a stranger.
+    """Restricts this process, and all programs that it starts, to run untrusted code.
 
-    Programs may read and run files below the `readable` paths, and read, write and run files below
-    the `writable` folders. The programs have a separate network, with only the loopback interface.
-    They can open no socket of another kind, and can trace, signal and limit no other process.
-    Raises OSError if this machine cannot restrict all of that: half a wall would be none. No other
-    thread may run yet.
+    The programs may read and run files below the `readable` paths, and read, write and run files
+    below the `writable` folders. They have a separate network, with only the loopback interface.
+    They can open no socket of another kind, and cannot trace, signal or limit other processes.
+    Raises OSError if this machine cannot enforce all of these restrictions, because only some of
+    them would give no protection. No other thread may run yet.
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     assert threads == 1, f"{threads} threads are there already, and would not be confined"
@@ -202,7 +198,7 @@ def confine_program(readable: Iterable[str], writable: Iterable[str]) -> None:
 
 
 def _leave_network() -> None:
-    """Moves this process to a network of its own, whose loopback interface is up."""
+    """Moves this process to a separate network, in which only the loopback interface is up."""
     user, group = os.getuid(), os.getgid()
     # In a namespace of users, too, root is nobody special outside, and others may make a network.
     if _libc().unshare(_CLONE_NEWUSER | _CLONE_NEWNET) < 0:
@@ -228,7 +224,10 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
 
 
 def _allow_files(rules: bytes, allowed: Iterable[tuple[str, int]]) -> None:
-    """Refuses everything that the rules handle, except the rights on the allowed paths."""
+    """Forbids all actions that `rules` cover, except the given rights on the allowed paths.
+
+    `rules` is the ruleset in Landlock's binary form.
+    """
     size = _as_long(len(rules))
     ruleset = _checked_call(_libc().syscall(_CREATE_RULESET, rules, size, _as_long(0)))
     for path, rights in allowed:
@@ -267,10 +266,10 @@ def _set_filter(steps: Iterable[bytes]) -> None:
 
 
 def _filter_program() -> Iterator[bytes]:
-    """Yields the steps that the kernel runs at each call.
+    """Yields the steps of the seccomp filter for queries, which the kernel runs at each call.
 
-    The steps read the number of the call (at byte 0), the machine (4) and the arguments (from 16
-    on, 8 bytes each).
+    The steps read the number of the call (at byte 0), the machine (at byte 4) and the arguments
+    (from byte 16 on, 8 bytes each).
     """
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     yield from (
@@ -321,10 +320,12 @@ def _filter_program() -> Iterator[bytes]:
 
 
 def _filter_of_program() -> Iterator[bytes]:
-    """Yields the steps of the filter for whole programs: sockets by kind, and calls by number.
+    """Yields the steps of the seccomp filter for whole programs.
 
-    Landlock does not treat a socket file of another process, such as a spare's, as a file. So a
-    program has only Internet sockets. Programs make pairs of sockets by another call.
+    The filter restricts sockets by kind, and calls by number. Landlock does not treat another
+    process's socket file (for example, that of a spare) as a file, so a program may only use
+    Internet sockets and netlink sockets. Pairs of connected sockets remain possible, because they
+    are created by another call.
     """
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     yield from (

@@ -1,8 +1,9 @@
-"""The places for queries, and whose turn is next: that of the client with the least time so far.
+"""The places for queries, and the order in which waiting clients get them.
 
-A client with many connections, or with slow queries, waits behind itself, and takes from another
-client no more than its own share. The times are those of start-time fair queueing: a client that
-comes new begins at the time of the query that began last, so it has no credit of idle hours.
+A free place goes to the client that has used the least time so far. So a client with many
+connections, or with slow queries, delays mainly itself, and uses no more than its share of the
+places. The times are counted as in start-time fair queueing: a new client begins at the time of the
+query that started last, so it has no credit for hours in which it was idle.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class _Waiting:
 
 
 class FairPlaces:
-    """The places of a sandbox, for the tasks of one loop."""
+    """The places of a sandbox, for the tasks of one event loop."""
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
@@ -39,7 +40,10 @@ class FairPlaces:
 
     @asynccontextmanager
     async def take_place(self, client: str) -> AsyncIterator[None]:
-        """Takes a place for the block. Raises Busy after the time that a query may take."""
+        """Holds a place during the block.
+
+        Raises Busy if no place is free within the time that a query may take.
+        """
         try:
             async with asyncio.timeout(self._allowance.seconds):
                 await self._wait_for_turn(client)
@@ -79,7 +83,7 @@ class FairPlaces:
             raise
 
     def _pass_on(self) -> None:
-        """Gives a place that is free to the client whose turn is next."""
+        """Gives a free place to the client whose turn is next."""
         # Of equal clients, the one that has waited longest is the first in the list.
         there = [each for each in self._waiting if not each.turn.done()]
         if not there:

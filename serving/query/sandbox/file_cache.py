@@ -1,10 +1,10 @@
-"""Files of a bucket on this host's disk, for queries.
+"""A cache of a bucket's files on this host's disk, for queries.
 
-The processes of these queries connect to nothing. A data file never changes, so a fetched file is
-valid while it is kept. The file is kept under the digest of its URL. Files that no query reads make
-room for others, the least recently used first. The folder may be lost. Each query has a folder of
-its own, with links to the files that the query reads, under their names in the
-root: the process of the query may read no other files.
+The processes of these queries cannot connect to the bucket. A data file never changes, so a fetched
+file remains valid while it is kept. The file is kept under the digest of its URL. Files that no
+query reads are deleted to make room for others, the least recently used first. The cache folder may
+be lost at any time. Each query has a separate folder, with links to the files that the query reads,
+under their names in the root: the process of the query may read no other files.
 """
 
 from __future__ import annotations
@@ -38,34 +38,31 @@ _AT_ONCE = 8
 
 
 class FilesInPlace:
-    """The files of a root on this host's disk, where they are, for a query."""
+    """The files of a root on this host's disk, which a query reads where they are."""
 
     # If given, the query's process may read all files below this folder, and no others.
     folder: Path | None = None
 
     def local_path(self, address: str) -> str:
-        """Returns the path of a file for the query's process."""
+        """Returns the path at which the query's process reads a file."""
         return address
 
     def fetch_files(self, addresses: Iterable[str], client: Client) -> None:
         """Makes files available on this host.
 
-        The query itself reports a file that is gone. Raises KappaError if a file cannot be fetched,
-        and ClientLeft if the client has left before the end.
+        A file that no longer exists is skipped, because the query itself reports it. Raises
+        KappaError if a file cannot be fetched, and ClientLeft if the client leaves before the end.
         """
 
     def drop_files(self, addresses: Iterable[str]) -> None:
-        """Lets the next query fetch these files again."""
+        """Makes the next query fetch these files again."""
 
 
 class FileCache:
-    """The files of a root in a bucket that this host has.
-
-    Any thread may use this cache.
-    """
+    """The files of a root in a bucket that are kept on this host. Usable from any thread."""
 
     def __init__(self, store: Store) -> None:
-        """Indexes the files already in the cache folder."""
+        """Indexes the files in the cache's folder, and deletes files from before a reboot."""
         self.root = f"{store.url}/"
         every = store.local.path(_FOLDER)
         # Fetched files are not synced: after a power loss a file may be torn.
@@ -85,10 +82,10 @@ class FileCache:
         self._bytes = sum(self._sizes.values())
 
     def bring_file(self, url: str, place: Path, client: Client) -> str:
-        """Puts a file at a place, and returns the name of the file in the cache.
+        """Makes a file available at the path `place`, and returns its name in the cache.
 
-        The file is in use until its name is `released`. Raises ClientLeft as soon as the client has
-        left.
+        The file stays in use until its name is passed to `release_files`. Raises ClientLeft as soon
+        as the client leaves.
         """
         name = hashlib.sha256(url.encode()).hexdigest()
         kept = self.folder / name
@@ -113,14 +110,14 @@ class FileCache:
         return name
 
     def drop_file(self, url: str) -> None:
-        """Lets the next query fetch a file again."""
+        """Deletes a file from the cache, so that the next query fetches the file again."""
         name = hashlib.sha256(url.encode()).hexdigest()
         with self._changes:
             (self.folder / name).unlink(missing_ok=True)
             self._bytes -= self._sizes.pop(name, 0)
 
     def release_files(self, names: Iterable[str]) -> None:
-        """Notes that a query has ended, which used the files of these names."""
+        """Marks the named files as no longer used by a query that has ended."""
         with self._changes:
             self._users.subtract(names)
             self._users = +self._users
@@ -156,20 +153,20 @@ class FileCache:
 
 
 class QueryFiles(FilesInPlace):
-    """The files of a root in a bucket, in a folder of its own for a query."""
+    """The files of a root in a bucket, linked into a separate folder for one query."""
 
     def __init__(self, fetched: FileCache) -> None:
-        """Makes the folder of the query."""
+        """Creates the folder of the query."""
         self.folder: Path = make_folder(fetched.folder, QUERY)
         self._fetched = fetched
         self._used: list[str] = []
 
     def local_path(self, address: str) -> str:
-        """Returns the path that a file has once the file is fetched."""
+        """Returns the path of a file after it has been fetched."""
         return str(self.folder / address.removeprefix(self._fetched.root))
 
     def fetch_files(self, addresses: Iterable[str], client: Client) -> None:
-        """Fetches the files that this host does not have."""
+        """Fetches the files that this host does not have, and links all into the folder."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
             asked = [threads.submit(self._fetch_file, each, client) for each in {*addresses}]
             try:
@@ -180,7 +177,7 @@ class QueryFiles(FilesInPlace):
                 raise
 
     def drop_files(self, addresses: Iterable[str]) -> None:
-        """Lets the next query fetch these files again."""
+        """Makes the next query fetch these files again."""
         for each in addresses:
             self._fetched.drop_file(each)
 
@@ -199,7 +196,7 @@ class QueryFiles(FilesInPlace):
             ) from error
 
     def delete_folder(self) -> None:
-        """Deletes the folder of the query."""
+        """Deletes the folder of the query, and marks its files as no longer used."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self._fetched.release_files(self._used)
 
@@ -210,7 +207,7 @@ _changes = threading.Lock()
 
 @contextmanager
 def files_for_query(store: Store) -> Iterator[FilesInPlace]:
-    """Gives the files of a root to a query, as long as the block lasts."""
+    """Provides the files of a root for a query, for the duration of the block."""
     if store.is_on_disk:
         yield FilesInPlace()
         return

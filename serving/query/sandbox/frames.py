@@ -1,6 +1,6 @@
-"""The frames between the server and a worker.
+"""The protocol of frames between the server and a worker.
 
-A frame is a letter, a length, and that many bytes. No received byte is run or unpickled.
+A frame is a letter, a length, and that number of bytes. Received bytes are never run or unpickled.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ OPENED, ACCEPTED, ASKED, NAMED, PIECE, ENDED, REFUSED = b"O", b"A", b"Q", b"N", 
 
 
 def frame_bytes(kind: bytes, content: bytes = b"") -> bytes:
-    """Returns a frame as bytes."""
+    """Encodes a frame as bytes."""
     return _HEAD.pack(kind, len(content)) + content
 
 
 def put_frame(file: int, kind: bytes, content: bytes = b"") -> None:
-    """Writes a frame to a file that blocks; a socket with a timeout does not."""
+    """Writes a frame to a blocking file descriptor.
+
+    A socket with a timeout is not blocking, so it must not be used here.
+    """
     pending = memoryview(frame_bytes(kind, content))
     while pending:
         pending = pending[os.write(file, pending) :]
 
 
 def take_frame(receive: Callable[[int], bytes], *, most: int) -> tuple[bytes, bytes] | None:
-    """Returns the kind and content of the next frame.
+    """Returns the kind and the content of the next frame.
 
-    Returns None if the other side has closed. Raises ValueError if the frame is longer than `most`
-    bytes.
+    Returns None if the other side has closed the connection. Raises ValueError if the frame is
+    longer than `most` bytes.
     """
     head = _receive_exactly(receive, _HEAD.size)
     if head is None:

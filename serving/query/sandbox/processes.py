@@ -1,7 +1,4 @@
-"""The workers of queries, as the server sees them.
-
-These are the fork server and its children.
-"""
+"""The fork server and its children, the workers of queries, as the server handles them."""
 
 from __future__ import annotations
 
@@ -55,11 +52,12 @@ _LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml a
 class QueryWorker:
     """A worker, as the server handles the process.
 
-    `pid` is for people, `handle` (pidfd_open(2)) for the kernel. `way` is the socket to the
-    process, `death` the pipe that reports the exit code. `taken_at` is when a query took the new
-    worker, on the monotonic clock; `opening_seconds` is the time until the worker could answer that
-    query. `answered` counts the queries that were answered. `is_fit`: the worker may answer another
-    query. `has_run_out`: the worker has died, or has no memory left.
+    `pid` is for display, and `handle` (pidfd_open(2)) is for system calls. `way` is the socket to
+    the process, and `death` is the pipe that reports the exit code. `taken_at` is the time at which
+    a query took the new worker, on the monotonic clock. `opening_seconds` is the time until the
+    worker could answer that query. `answered` is the number of answered queries. `is_fit` is True
+    if the worker may answer another query. `has_run_out` is True if the worker has exited or has no
+    memory left.
     """
 
     pid: int
@@ -74,9 +72,9 @@ class QueryWorker:
     _ended: bool = field(default=False)
 
     def accepts_snapshot(self, request: bytes) -> bool:
-        """Has the process open a snapshot, once and for all.
+        """Sends the process the snapshot to open, which it keeps for the rest of its life.
 
-        Returns False if the process dies before reading the request.
+        Returns False if the process exits before it has read the request.
         """
         self.way.settimeout(_START_SECONDS)
         try:
@@ -93,11 +91,11 @@ class QueryWorker:
         snapshot: Snapshot,
         check: Callable[[Iterable[Named]], None],
     ) -> Reply:
-        """Asks a query, and returns the complete answer.
+        """Sends a query to the process, and returns the complete answer.
 
-        `check` ensures that the files of the tables in the query can be read, or raises KappaError;
-        the time of `check` is not the query's. Raises the error that the process reports, and
-        TooMuch if the process takes too long or dies.
+        `check` ensures that the files of the query's tables can be read, and otherwise raises
+        KappaError. The time that `check` takes does not count as the query's. Raises the error that
+        the process reports. Raises TooMuch if the process takes too long or exits.
         """
         # The caller closes the file.
         body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
@@ -126,10 +124,10 @@ class QueryWorker:
     def stream_pieces(
         self, request: bytes, allowance: Allowance, check: Callable[[Iterable[Named]], None]
     ) -> Generator[bytes, None, Mapping[str, Any]]:
-        """Asks a query, yields the pieces of the answer, and returns facts about the answer.
+        """Sends a query, yields the pieces of the answer, and returns facts about the answer.
 
-        The time that the caller takes between two pieces is not the query's. `check` and errors are
-        as in `read_reply`.
+        The time that the caller takes between two pieces does not count as the query's. `check` and
+        the errors are as in `read_reply`.
         """
         self.is_fit = False
         left, size = allowance.seconds, 0
@@ -184,7 +182,7 @@ class QueryWorker:
         raise _too_long(allowance)
 
     def _death_error(self, allowance: Allowance) -> KappaError:
-        """Returns the error that explains why a process ended without an answer."""
+        """Returns the error that explains why the process exited without an answer."""
         found = os.read(self.death, 16)
         code = int(found or b"1")
         if code in {-signal.SIGXCPU, -signal.SIGPROF}:
@@ -202,16 +200,13 @@ class QueryWorker:
     def kill_process(self) -> None:
         """Kills the process if it runs.
 
-        Whoever waits for the answer learns of the end.
+        A thread that waits for the answer then gets an error.
         """
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.handle, signal.SIGKILL)
 
     def end_process(self) -> None:
-        """Kills the process if it runs, and closes the files.
-
-        A second call does nothing.
-        """
+        """Kills the process if it runs, and closes its files. A second call does nothing."""
         if self._ended:
             return
         self._ended = True
@@ -222,9 +217,9 @@ class QueryWorker:
 
 
 class ForkServer:
-    """The fork server, as the server handles the process that makes the children.
+    """The fork server, as the server handles it.
 
-    The fork server ends when this process does, because that closes the socket.
+    The fork server exits when this process exits, because that closes the socket.
     """
 
     def __init__(self, program: Sequence[str], *, start_seconds: float = _START_SECONDS) -> None:
@@ -262,11 +257,11 @@ class ForkServer:
         return self._process.poll() is None
 
     def make_child(self) -> QueryWorker:
-        """Makes a child, which gets ready meanwhile.
+        """Creates a child, and returns at once; the child prepares itself in the background.
 
-        Raises KappaError if the fork server makes none. Each request has a number, and its answer
-        repeats the number. The answer to an abandoned request may arrive late, and must not be
-        taken for the pid and handle of the next child.
+        Raises KappaError if the fork server creates no child. Each request has a number, and its
+        answer repeats the number: the answer to an abandoned request may arrive late, and must not
+        be taken for the pid and handle of the next child.
         """
         self._asked += 1
         way, theirs = socket.socketpair()
@@ -289,7 +284,7 @@ class ForkServer:
         return QueryWorker(pid, handle, way, death)
 
     def _answer_to(self, number: int) -> tuple[int, int]:
-        """Returns the pid and the handle of the child made for this request."""
+        """Returns the pid and the handle of the child that was created for request `number`."""
         deadline = time.monotonic() + self._start_seconds
         while (left := deadline - time.monotonic()) > 0:
             self._control.settimeout(left)
@@ -308,7 +303,7 @@ class ForkServer:
         return (self._said.read().decode(errors="replace").strip().splitlines() or [""])[-1]
 
     def end_server(self) -> None:
-        """Ends the fork server, and its children."""
+        """Ends the fork server and its children."""
         self._control.close()
         try:
             self._process.wait(_GRACE_SECONDS)

@@ -1,17 +1,17 @@
 """The program of a worker: a process that answers untrusted queries over one snapshot.
 
 The worker opens the snapshot, confines itself, and answers one query after the other. Four barriers
-keep a query to the tables of its snapshot, and each alone would do:
+keep a query within the tables of its snapshot, and each would be enough alone:
 
 - The parser's tree is checked (serving/query/reader/sql_rules.py).
 - DuckDB may open only the snapshot's files, and that setting is locked.
-- The kernel allows the same files only (confine.py).
-- The process has nothing to give: no environment, no open file but the socket to the server, and an
-empty working folder.
+- The kernel allows only the same files (confine.py).
+- The process has nothing to reveal: no environment, no open file except the socket to the server,
+  and an empty working folder.
 
-Nothing passes from one query to the next. A query cannot write, and each query has a connection of
-its own, so settings, random seeds and temporary objects end with the query. The worker ends after
-the first error, and after a query that has taken much memory or time.
+No state passes from one query to the next. A query cannot write, and each query has a separate
+connection, so settings, random seeds and temporary objects end with the query. The worker exits
+after the first error, and after a query that has used much memory or time.
 
 The worker writes the complete answer, so the server only passes bytes on.
 """
@@ -97,7 +97,10 @@ _LONGEST_SENTENCE = 2000
 
 
 def serve_snapshot(way_back: int, parent: int) -> None:
-    """Opens a snapshot, and answers queries; the process has no other purpose."""
+    """Opens a snapshot, and answers queries until the server closes the socket.
+
+    This is the whole work of the process. The process must exit after this function.
+    """
     confine.tie_to_parent(parent)
     confine.close_all_but(way_back)
     os.environ.clear()
@@ -155,21 +158,22 @@ def _error_kind(error: KappaError) -> str:
 
 
 def _shortened_text(told: str) -> str:
-    """Returns a long sentence without the middle.
+    """Removes the middle of a long message.
 
-    An error may repeat a long name of the query.
+    A message may repeat a long name from the query.
     """
     half = _LONGEST_SENTENCE // 2
     return told if len(told) <= _LONGEST_SENTENCE else f"{told[:half]} ... {told[-half:]}"
 
 
 class _Worker:
-    """A confined process with the relations of a snapshot, for one query at a time."""
+    """The relations of a snapshot in a confined process, for one query at a time."""
 
     def __init__(self, connection: Connection, opening: Mapping[str, Any], way_back: int) -> None:
         """Confines the process, and makes the relations.
 
-        Files of a bucket are fetched for a query, so relations over these files are made then.
+        If the root is in a bucket, the relations are made later, when the files have been fetched
+        for a query.
         """
         self._connection = connection
         self._opening = opening
@@ -221,7 +225,7 @@ class _Worker:
             self._make_relations()
 
     def answer_query(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answers a query; returns facts about the answer, for the last frame."""
+        """Answers a query, and returns the facts about the answer that the last frame contains."""
         begun = time.monotonic()
         confine.limit_next_query(self._seconds)
         connection = new_cursor(self._connection)
@@ -286,9 +290,9 @@ class _Worker:
         self._has_relations = True
 
     def _leave_rows_out(self, named: Iterable[Named]) -> None:
-        """Leaves out the rows of tables that a query does not name, and whose files are not here.
+        """Replaces each table that is not in `named` by a table with the same columns and no rows.
 
-        The catalogue needs their columns alone.
+        The files of these tables are not on this host, and the catalogue needs only their columns.
         """
         empty, named = self._opening["empty"], set(named)
         self._found = [
@@ -305,7 +309,10 @@ class _Worker:
         ]
 
     def _is_fit(self) -> bool:
-        """Returns True if another query may have as much memory and time as the first query."""
+        """Returns True if enough memory and time are left for another query.
+
+        Another query must be able to use as much memory and time as the first.
+        """
         return (
             self._has_relations
             and self._opening["folder"] is None
@@ -316,11 +323,11 @@ class _Worker:
     def _ensure_query_allowed(
         self, reader: Reader, sql: str, *, with_catalogue: bool
     ) -> tuple[str, Callable[[str], Any]]:
-        """Returns the text of the single statement in `sql`, and the parser's trees of texts.
+        """Returns the text of the single statement in `sql`, and a function that parses a text.
 
-        Raises UsageError if the statement is not allowed, and Forbidden if it names a table that
-        the client may not read. DuckDB's two parses of the text must agree: as statements, and as a
-        tree.
+        The function returns DuckDB's tree of a text. Raises UsageError if the statement is not
+        allowed, and Forbidden if it names a table that the client may not read. The text is parsed
+        twice by DuckDB, into statements and into a tree, and both must be a single query.
         """
         query = reader.only_select(sql)
         trees = functools.cache(reader.parser_tree)
@@ -357,14 +364,14 @@ class _Worker:
 
 
 def _peak_memory() -> int:
-    """Returns the most memory that this process has used, in bytes."""
+    """Returns the largest amount of memory that this process has used, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _listed_folders(paths: Sequence[str]) -> frozenset[str]:
-    """Returns the folders that DuckDB lists to find these files.
+    """Returns the folders that DuckDB must list to find these files.
 
-    DuckDB takes the name of a folder for a pattern if the name contains a star.
+    If the name of a folder contains a star, DuckDB treats the name as a pattern.
     """
     patterns = (Path(path).parts for path in paths)
     firsts = (

@@ -1,4 +1,4 @@
-"""An untrusted query as values: the allowance, the question, and the reply."""
+"""An untrusted query as values: its allowance, its question, and its reply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_FILES = 10_000
 
 
 class Busy(KappaError):
-    """The error if all places for queries stay taken for too long."""
+    """The error for a query that found no free place in time."""
 
     status = 503
 
@@ -38,10 +38,11 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The limits of a query, and how many queries run at once.
+    """The limits of a query, and the number of queries that may run at once.
 
-    The limits are bytes of memory, seconds of time and of each core, rows and bytes of the answer,
-    and the seconds for which a query may first wait for a write.
+    `memory` is in bytes. `seconds` limits the time of the query, and the time of each CPU core.
+    `rows` and `bytes` limit the answer. `wait_seconds` is the time for which a query may first wait
+    for a write.
     """
 
     memory: int = 512 << 20
@@ -53,7 +54,7 @@ class Allowance:
 
     @classmethod
     def of(cls, settings: ServeSettings) -> Self:
-        """Returns the limits in the settings of a project."""
+        """Returns the limits from the settings of a project."""
         return cls(
             parse_memory(settings.query_memory),
             settings.query_seconds,
@@ -66,11 +67,11 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query, the format of the answer, and the most rows and bytes to return.
+    """A query, the format of its answer, and the most rows and bytes to return.
 
-    The allowance bounds both numbers, and stands in for a number that is None. The query sees the
-    tables that the `reader` may read. Queries of two readers never run in the same process.
-    `wire` is for the format of a Postgres client.
+    The allowance limits `rows` and `bytes`, and is used if they are None. The query sees the tables
+    that `reader` may read. Queries of different readers never run in the same process. `wire` is
+    the form of the rows for a Postgres client.
     """
 
     sql: str
@@ -83,10 +84,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: a file with the bytes, and facts about the answer.
+    """An answer: a file with its bytes, and facts about it.
 
-    The file must be read from the beginning. The caller closes `body`, which deletes the file.
-    `columns` have a name and DuckDB's type each, and for a Postgres client the type on the wire.
+    `body` is read from the beginning. The caller must close `body`, and this deletes the file. Each
+    of `columns` has a name and DuckDB's type, and for a Postgres client also the Postgres type.
     `truncated` is True if rows were left out. `snapshot` is the snapshot of the answer.
     """
 

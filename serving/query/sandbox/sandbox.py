@@ -1,11 +1,11 @@
 """The sandbox: untrusted SQL runs in confined processes, the workers.
 
-A worker has the tables of one snapshot only. The server sends a query. The worker reports the
-tables that the query names, and the server checks the files of these tables, or fetches the files
-from a bucket. The server reads pieces of the answer until the answer is complete, never parses a
-piece, and kills a worker that takes too long. A worker answers one query at a time, of one reader
-alone. A query that a used worker could not answer is asked again of a new worker, so no query fails
-by what another query has left.
+A worker has the tables of one snapshot only. The server sends a query to the worker. The worker
+reports the tables that the query names, and the server checks the files of these tables, or fetches
+the files from a bucket. The server then reads pieces of the answer until the answer is complete,
+without parsing them, and kills a worker that takes too long. A worker answers one query at a time,
+always of the same reader. If a used worker could not answer a query, the query is sent to a new
+worker, so that no query fails because of an earlier query.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ATTEMPTS = 3
 class Sandbox:
     """The processes that answer untrusted queries.
 
-    Any thread may use the sandbox; the owner closes it.
+    Any thread may use the sandbox. The owner must close the sandbox.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Sandbox:
         *,
         program: Sequence[str] = ("-m", "kappa.serving.query.sandbox.fork_server"),
     ) -> None:
-        """Starts no process yet: the first query, or `start_processes`, does.
+        """Starts no process. The first query, or `start_processes`, starts the processes.
 
-        `program` holds the arguments with which Python runs the fork server.
+        `program` has the arguments with which Python runs the fork server.
         """
         self.allowance = allowance
         # For servers whose clients wait in a loop; a thread waits at its slot.
@@ -62,7 +62,7 @@ class Sandbox:
         self._served: WeakKeyDictionary[Store, Snapshot] = WeakKeyDictionary()
 
     def start_processes(self) -> None:
-        """Starts the first processes before a query needs a process."""
+        """Starts the first processes, so that the first query need not wait for them."""
         self._workers.start_processes()
 
     def ask_query(
@@ -75,11 +75,10 @@ class Sandbox:
     ) -> Reply:
         """Answers a query from a snapshot of the live builds.
 
-        Queries share a pin until the frontier moves. Like
-        `kappa.serving.query.query.ask_snapshot`, this method takes a newer snapshot if the first
-        was not kept until the end. Raises UsageError if the query is wrong or not allowed, TooMuch
-        if the query exceeds its limits, and Busy if all places for queries are taken. If the client
-        leaves, the query ends, and ClientLeft is raised.
+        Queries share a pin until the frontier moves. If the snapshot was not kept until the end of
+        the query, the query runs again on a newer snapshot. Raises UsageError if the query is wrong
+        or not allowed, TooMuch if the query exceeds its limits, and Busy if all places for queries
+        are taken. Raises ClientLeft if the client leaves; the query then ends.
         """
         attempt = 0
         while True:
@@ -105,7 +104,7 @@ class Sandbox:
     ) -> Reply:
         """Answers a query from a snapshot that the caller keeps pinned.
 
-        Raises as `ask_query` does, and Conflict if the snapshot was not kept.
+        Raises the errors of `ask_query`, and Conflict if the snapshot was not kept until the end.
         """
         client = client or Client()
         with self._place(store, pinned, question, client) as (opened, files):
@@ -143,7 +142,10 @@ class Sandbox:
     def _place(
         self, store: Store, pinned: PinnedSnapshot, question: Question, client: Client
     ) -> Iterator[tuple[OpenedSnapshot, FilesInPlace]]:
-        """Takes a place for a query, and opens the snapshot of the query."""
+        """Takes a place for a query, and opens the query's snapshot.
+
+        Raises Busy if no place is free within the time that a query may take.
+        """
         with files_for_query(store) as files:
             opened = self._workers.open_snapshot(store, pinned.snapshot, question.reader, files)
             if not client.take_turn(self._slots, self.allowance.seconds):
@@ -164,7 +166,7 @@ class Sandbox:
         request: bytes,
         check: Callable[[Iterable[Named]], None],
     ) -> Reply:
-        """Has a worker answer, or a new worker if a used worker could not."""
+        """Returns the answer of a worker. If a used worker could not answer, asks a new worker."""
         is_new = False
         while True:
             with self._worker(opened, client, is_new=is_new) as worker:
@@ -206,14 +208,14 @@ def _bounded(asked: int | None, allowed: int) -> int:
 
 
 def _may_be_of_worker(worker: QueryWorker, error: KappaError) -> bool:
-    """Returns True if a new worker might give an answer in place of this error."""
+    """Returns True if a new worker might answer the query without this error."""
     return worker.has_run_out or not isinstance(error, UsageError | Forbidden | Damaged)
 
 
 def _file_check(
     store: Store, opened: OpenedSnapshot, files: FilesInPlace, client: Client
 ) -> Callable[[Iterable[Named]], None]:
-    """Returns the check of the files of the tables that a query names."""
+    """Returns a function that fetches and checks the files of the tables that a query names."""
 
     def ensure_files(named: Iterable[Named]) -> None:
         named = tuple(named)

@@ -1,8 +1,8 @@
-"""Workers by the snapshot that they have opened, and the processes that are to become workers.
+"""Workers by the snapshot that they have opened, and the spare processes for new workers.
 
-An opened snapshot has what all queries of one reader over the snapshot share: its relations, and
-the request that opens it in a worker. A worker that has answered a query waits for the next query
-of the same reader over the same snapshot.
+An opened snapshot has the data that all queries of one reader over the snapshot share: its
+relations, and the request that opens the snapshot in a worker. A worker that has answered a query
+waits for the next query of the same reader over the same snapshot.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _Key = tuple[str, Identity, object]
 
 @dataclass(slots=True)
 class OpenedSnapshot:
-    """A snapshot for the queries of one reader: its relations, and the workers that wait.
+    """A snapshot for the queries of one reader: its relations, and its waiting workers.
 
     `told` is the part of the snapshot that answers mention.
     """
@@ -77,10 +77,13 @@ class OpenedSnapshot:
 
 
 class WorkerPool:
-    """The workers of a sandbox, for use by any thread."""
+    """The workers of a sandbox. Usable from any thread."""
 
     def __init__(self, allowance: Allowance, program: Sequence[str]) -> None:
-        """Starts no process yet."""
+        """Starts no process yet.
+
+        `program` has the arguments with which Python runs the fork server.
+        """
         self._allowance = allowance
         self._program = program
         self._most_queries = _MOST_QUERIES
@@ -96,16 +99,17 @@ class WorkerPool:
         self._opened: OrderedDict[_Key, OpenedSnapshot] = OrderedDict()
 
     def start_processes(self) -> None:
-        """Starts the first processes before a query needs a process."""
+        """Starts the first processes, so that the first query need not wait for them."""
         with self._forking:
             self._fill_spares()
 
     def open_snapshot(
         self, store: Store, snapshot: Snapshot, reader: Identity, files: FilesInPlace
     ) -> OpenedSnapshot:
-        """Returns an opened snapshot. Raises TooMuch if the snapshot has too many files.
+        """Returns an opened snapshot for the queries of a reader.
 
-        A snapshot of a bucket is opened for one query, which has the `files`.
+        If the root is in a bucket, the result is for one query only, and `files` are the files of
+        that query. Raises TooMuch if the snapshot has too many files.
         """
         key = (store.url, reader, _identity(snapshot))
         if files.folder is not None:
@@ -127,9 +131,10 @@ class WorkerPool:
     def take_worker(self, opened: OpenedSnapshot, *, is_new: bool = False) -> QueryWorker:
         """Returns a worker for one query over an opened snapshot.
 
-        The worker waits already, unless it `is_new`. If none waits, a busy worker is waited for,
-        twice as long as a new worker takes: otherwise all queries would open a worker each whenever
-        the frontier has moved on. Raises KappaError if no process could be started.
+        With `is_new`, the worker is a new process. Otherwise, a waiting worker is taken. If no
+        worker waits, this method waits for a busy worker, for up to twice the time that a new
+        worker takes. Without this wait, every query would start its own worker whenever the
+        frontier has moved. Raises KappaError if no process could be started.
         """
         with self._lock:
             if not is_new:
@@ -163,7 +168,7 @@ class WorkerPool:
         )
 
     def leave_worker(self, opened: OpenedSnapshot, worker: QueryWorker) -> None:
-        """Leaves a worker to the next query, or ends the worker if it must not continue."""
+        """Keeps a worker for the next query, or ends the worker if it must not be used again."""
         with self._lock:
             opened.busy -= 1
             if worker.answered == 1:
@@ -182,7 +187,7 @@ class WorkerPool:
             worker.end_process()
 
     def forget_older(self, before: Snapshot, now: Snapshot) -> None:
-        """Ends the workers of the snapshot that served before, unless it is the same as now."""
+        """Ends the workers of the snapshot `before`, unless `now` has the same rows."""
         identity = _identity(before)
         if identity == _identity(now):
             return
@@ -208,7 +213,7 @@ class WorkerPool:
             self._lock.notify_all()
 
     def _end_surplus(self) -> None:
-        """Ends workers of the snapshots that were asked longest ago, if too many wait."""
+        """Ends waiting workers of the least recently used snapshots, if too many wait."""
         surplus = sum(len(each.waiting) for each in self._opened.values()) - self._allowance.at_once
         for each in self._opened.values():
             while surplus > 0 and each.waiting:
@@ -268,7 +273,7 @@ class WorkerPool:
 
 
 def _identity(snapshot: Snapshot) -> object:
-    """Returns a value that two snapshots share only if they have the same rows."""
+    """Returns a value that is equal for two snapshots only if they have the same rows."""
     return (
         snapshot.generation,
         tuple(
@@ -291,7 +296,7 @@ def _document(relations: Relations) -> Mapping[str, Any]:
 
 
 def _empty_tables(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
-    """Returns DuckDB's query for each table without its rows, by pipeline."""
+    """Returns DuckDB's query for each table with its columns but without rows, by pipeline."""
     return {
         pipeline: {
             each.name: read_sql(each, (), clock=None) for each in snapshot.births[build].tables

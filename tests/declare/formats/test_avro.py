@@ -1,4 +1,4 @@
-"""Avro's records: a value in is a row out, damage a reject, with and without framing."""
+"""Avro's records: a value becomes a row, damage becomes a reject, with and without framing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def declared(project: Path, source: str, **names: Any) -> Any:
-    """Returns what a file of the project declares."""
+    """Returns the object that a file of the project declares."""
     file = project / "pipelines.py"
     scope = {"Avro": Avro, "Subject": Subject, "Topic": Topic, **names}
     exec(compile(f"made = {source}", file, "exec"), scope)  # a user's file
@@ -169,7 +169,7 @@ def read(topic: Topic, value: bytes) -> tuple[Any, ...] | str:
 
 
 class Registry:
-    """Schemas by id; a client of the real one is in tests/kafka."""
+    """Schemas by id. A client of the real registry is tested in tests/kafka."""
 
     def __init__(self, schemas: dict[int, Any]) -> None:
         self._schemas = schemas
@@ -244,7 +244,7 @@ def field_of(kind: Any) -> Any:
 
 
 def doubled(levels: int, leaf: list[Any]) -> Any:
-    """Returns a record that has two of a record that has two, and so on."""
+    """Returns a record that contains two records, each of which contains two, and so on."""
     kind: Any = {"type": "record", "name": "D0", "fields": leaf}
     for level in range(1, levels):
         fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"D{level - 1}"}]

@@ -1,4 +1,4 @@
-"""Changes of Debezium: a change in is a row or a removal out, damage a reject with a reason."""
+"""Changes of Debezium: a change becomes a row or a removal, damage a reject with a reason."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sent(found: Any) -> bytes:
 
 
 def read(of: Topic, value: Any, key: Any = KEY) -> Any:
-    """Returns the row as a mapping, a removal with one, a tombstone; or the reject's reason."""
+    """Returns a row as a mapping, a removal with its row, a tombstone, or a reject's reason."""
     try:
         found = RecordReader(of).read(
             None if key is None else sent(key), None if value is None else sent(value)
@@ -242,7 +242,7 @@ def test_columns_come_and_go() -> None:
 
 
 def wrapped(row: Mapping[str, Any], fields: list[dict[str, Any]], op: str = "c") -> dict[str, Any]:
-    """Writes a change as Connect's converter does with schemas."""
+    """Returns a change in the form that Connect's converter writes with schemas."""
     of_row = {"type": "struct", "fields": fields, "optional": True}
     sides = [{**of_row, "field": side} for side in ("before", "after")]
     return {"schema": {"type": "struct", "fields": sides}, "payload": change(op, dict(row))}

@@ -1,4 +1,4 @@
-"""Changes of Debezium in Avro: each is read by the schema that it was written with."""
+"""Changes of Debezium in Avro: each is read with the schema with which it was written."""
 
 from __future__ import annotations
 

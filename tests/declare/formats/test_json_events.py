@@ -1,4 +1,4 @@
-"""JSON with the framing of a registry: the same rows as JSON without, damage a reject."""
+"""JSON with a registry's framing gives the same rows as JSON without it; damage is a reject."""
 
 from __future__ import annotations
 

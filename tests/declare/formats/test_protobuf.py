@@ -1,4 +1,4 @@
-"""Protobuf's messages: a value in is a row out, damage a reject, with and without framing."""
+"""Protobuf's messages: a value becomes a row, damage becomes a reject, with and without framing."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def closed() -> Iterator[None]:
 
 
 def declared(project: Path, source: str) -> Any:
-    """Returns what a file of the project declares."""
+    """Returns the object that a file of the project declares."""
     scope = {"Protobuf": Protobuf, "Subject": Subject, "Topic": Topic}
     exec(compile(f"made = {source}", project / "pipelines.py", "exec"), scope)  # a user's file
     return scope["made"]
@@ -138,7 +138,7 @@ def of_subject(project: Path, text: str = ORDER, name: str = "shop.Order") -> To
 
 
 def put(into: Any, event: dict[str, Any]) -> Any:
-    """Writes an event into a message."""
+    """Writes an event into a message, and returns the message."""
     states = {"NEW": 0, "PAID": 1, "GONE": -1}
     for name, value in event.items():
         match name, value:
@@ -206,7 +206,7 @@ def subject(project: Path) -> RecordReader:
 
 
 class Registry:
-    """Schemas by id; a client of the real one is in tests/kafka."""
+    """Schemas by id. A client of the real registry is tested in tests/kafka."""
 
     def __init__(self, schemas: dict[int, RegisteredSchema]) -> None:
         self._schemas = schemas

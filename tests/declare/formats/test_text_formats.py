@@ -1,4 +1,4 @@
-"""Lines of separated values and by a pattern: a value in is a row out, damage a reject."""
+"""Separated values, and lines with a pattern: a value becomes a row, damage becomes a reject."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EVENTS = st.fixed_dictionaries(
 def read(
     value: bytes, form: str | RecordFormat, event: str = EVENT, **more: Any
 ) -> tuple[Any, ...] | str:
-    """Returns the row of a record, or the reason for which it is rejected."""
+    """Returns the row of a record, or the reason for its rejection."""
     try:
         row = RecordReader(Topic("t", event=event, format=form, **more)).read(None, value)
     except Rejected as rejected:
@@ -54,7 +54,7 @@ def read(
 
 
 def as_json(event: Mapping[str, Any]) -> bytes:
-    """Writes the same event as JSON, with the digits of its decimal."""
+    """Returns the event as JSON, with the digits of its decimal."""
     text = json.dumps({name: value for name, value in event.items() if name != "price"})
     return f'{text[:-1]}, "price": {event["price"] or "null"}}}'.encode()
 

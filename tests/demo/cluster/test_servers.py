@@ -1,4 +1,4 @@
-"""Laws of a cluster's settings: they are a project's, and name its root."""
+"""Laws of a cluster's settings: they are valid settings of a project, and name its root."""
 
 from __future__ import annotations
 

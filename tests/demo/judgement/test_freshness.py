@@ -1,4 +1,4 @@
-"""Laws of freshness: the time from sending an event to the first answer with it."""
+"""Laws of freshness: the time from the sending of an event to the first answer with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the oracle, against plain Python over the same few events; and of comparing rows."""
+"""Laws of the oracle, compared with plain Python on the same few events; and of row comparison."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ TALLIES = {0: Tally(decoded=2), 1: Tally(decoded=1, rejected=1)}
 def serve(
     store: Store, tallies: dict[int, Tally], *, version: int = 1, delays_of: int | None = None
 ) -> None:
-    """A version serves; `delays_of` the other one, its `delays` are that one's."""
+    """Makes a version serve; with `delays_of`, its table `delays` is that of the other version."""
     pipeline = declared(store.folder, version)
     returned = {
         table: {name: parse_type(kind) for name, kind in columns.items()}

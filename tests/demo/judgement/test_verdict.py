@@ -1,4 +1,4 @@
-"""Laws of the reader's verdict: what counts as mixed, as backward, as an error."""
+"""Laws of the reader's verdict: what counts as mixed, as going back, and as an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the family: descendants of a marked process are found, whatever their session."""
+"""Laws of the family: descendants of a marked process are found in any session."""
 
 from __future__ import annotations
 

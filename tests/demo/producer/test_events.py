@@ -1,4 +1,4 @@
-"""Laws of the demo's data: always the same, nothing twice, and all of the story is in it."""
+"""Laws of the demo's data: always the same, without repeats, with everything the story needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the producer's process, against a real broker: its ledger equals the log."""
+"""Laws of the producer's process, with a real broker: its ledger equals the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive of a topic: the decoded log, each offset once, whichever process dies."""
+"""The archive of a topic: the decoded log, with each offset once, whichever process dies."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def store(tmp_path: Path) -> Store:
 
 
 def some_log(records: int, seed: int = 7, *, is_valid: bool = False) -> MemoryLog:
-    """Puts events in two partitions, with holes, redriven ones, and times going back.
+    """Returns a log of events in two partitions, with holes, redriven records and decreasing times.
 
-    Rejects and tombstones are among them, unless it `is_valid`.
+    Rejects and tombstones are among the records, unless `is_valid`.
     """
     draw, log = random.Random(seed), MemoryLog()
     clock = 1_700_000_000_000
@@ -96,7 +96,7 @@ def some_log(records: int, seed: int = 7, *, is_valid: bool = False) -> MemoryLo
 
 
 def reading(log: MemoryLog) -> Callable[[int, int, int], Iterator[pa.RecordBatch]]:
-    """Reads a partition of the log in batches of a few records."""
+    """Returns a reader of a partition of the log, in batches of a few records."""
 
     def read(partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         piece = Slice(0, 0, *(Offsets({"visits": {partition: at}}) for at in (start, end)))
@@ -113,7 +113,7 @@ def archived(
     topic: Topic = VISITS,
     **options: int,
 ) -> ArchiveWriter:
-    """Archives up to each of these offsets, one after the other."""
+    """Archives up to each of these offsets, one after the other; returns the writer."""
     writer = ArchiveWriter(store, topic, ID, **options)
     for each in ends:
         for partition, end in each.items():
@@ -129,7 +129,7 @@ def the_archive(store: Store, topic: Topic = VISITS) -> StoredArchive:
 
 
 def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
-    """All rows of the archive, as Delta has them."""
+    """Returns all rows of the archive, read through Delta."""
     found = the_archive(store, topic)
     names = [name for name, _ in decoded_columns(topic)]
     return pa.concat_tables(
@@ -139,13 +139,13 @@ def rows(store: Store, topic: Topic = VISITS) -> pa.Table:
 
 
 def decoded(log: MemoryLog, end: Offsets, topic: Topic = VISITS) -> pa.Table:
-    """The same by decoding the log in one go."""
+    """Returns the same rows by decoding the log at once."""
     order = [("partition", "ascending"), ("offset", "ascending")]
     return decode_table(log.read_records(Slice(0, 0, Offsets(), end)).sort_by(order), topic, {}, {})
 
 
 def steps(log: MemoryLog, at_once: int) -> Iterator[dict[int, int]]:
-    """The log's ends, come to in steps."""
+    """Yields offsets that approach the log's ends in steps."""
     ends = log.end.next["visits"]
     for reached in range(at_once, max(ends.values()) + at_once, at_once):
         yield {partition: min(reached, end) for partition, end in ends.items()}
@@ -240,7 +240,7 @@ def test_an_archive_that_keeps_raw_for_a_while_is_sound_and_says_where(
 
 
 class Broker:
-    """A topic that has lost what lies before some offsets, and whoever asks for that is wrong."""
+    """A topic whose records before some offsets are lost; whoever asks for them is wrong."""
 
     def __init__(self, log: MemoryLog, begins: dict[int, int]) -> None:
         self.log = log
@@ -269,7 +269,7 @@ class Broker:
 
 
 def archive_all(store: Store, topic: Topic, broker: Broker) -> list[str]:
-    """Lets an archiver work until nothing is due; gives what hindered it."""
+    """Runs an archiver until nothing is due; returns its messages."""
     said: list[str] = []
     work = Archiver(store, broker, broker, [topic], every_seconds=0.0, say=said.append)  # type: ignore[arg-type]  # what it asks of both
     while work.step(topic, threading.Event()):
@@ -335,7 +335,7 @@ def test_small_files_are_joined_and_what_they_replace_is_gone(any_store: Store) 
 
 
 class _DiedError(Exception):
-    """Stands for kill -9."""
+    """Stands for a process that is killed with -9."""
 
 
 @pytest.mark.parametrize("point", FAILPOINTS)
@@ -481,7 +481,7 @@ def test_files_that_are_joined_while_a_slice_takes_them_are_looked_for_again(
     opened = 0
 
     class Overtaken(Archives):
-        """Continues an archive each time it is opened: its small files are one by then."""
+        """Continues an archive each time it is opened, so that its small files get joined."""
 
         def _open(self, topic: str) -> tuple[StoredArchive, ArchiveMark] | None:
             nonlocal opened

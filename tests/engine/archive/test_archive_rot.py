@@ -42,14 +42,14 @@ def store(any_store: Store) -> Store:
 
 
 def anew(store: Store) -> Store:
-    """Returns the root as another process opens it, which has checked no file."""
+    """Returns the root as a new process opens it, which has checked no file."""
     if store.is_on_disk:
         return Store(store.folder, syncs=False)
     return Store(store.url, storage=store.storage, local=store.local.folder)
 
 
 def flip_one(store: Store, draw: random.Random) -> str:
-    """Flips a bit of one of the archive's files, and returns which."""
+    """Flips a bit in one of the archive's files, and returns the file."""
     file = draw.choice(the_archive(store).blocks()).path
     content = bytearray(read_file(file))
     content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
@@ -98,7 +98,7 @@ def test_a_join_would_make_right_what_is_wrong_and_is_refused(store: Store) -> N
 
 
 def taken(store: Store, into: Path) -> list[dict[str, object]] | None:
-    """Returns the rows that a slice takes of the archive; None if it takes none."""
+    """Returns the rows that a slice takes from the archive, or None if it takes none."""
     into.mkdir()
     pieces = {0: (0, 120), 1: (0, 120)}
     if not Archives(store, [VISITS], {"visits": ID}).take(VISITS, pieces, {}, into):
@@ -151,5 +151,5 @@ def test_a_damage_of_any_file_of_an_archive_shows(
 
 
 def the_folder(name: str) -> str:
-    """Returns the folder of an archive that has a file, or that a note is about."""
+    """Returns the archive's folder for one of its files, or for a note about it."""
     return "/".join(name.removesuffix(".json").split("/")[:3])

@@ -1,4 +1,4 @@
-"""An archiver takes up what the project's files name, though no file of Python has changed."""
+"""An archiver notices topics that the project's files name newly, without a changed Python file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An archive whose topic lost its end stops, says so, and is read by no job any more."""
+"""An archive whose topic lost its end stops, reports that, and is not read by jobs any more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 
 
 class Archiving:
-    """An archiver's process, with what it says."""
+    """An archiver's process with its messages."""
 
     def __init__(self, store: Store, log: Log, topic: Topic) -> None:
         self.topic = topic
@@ -34,7 +34,7 @@ class Archiving:
         )
 
     def on(self) -> list[str]:
-        """Archives all that is there."""
+        """Archives everything that is there; returns the messages."""
         while self.work.step(self.topic, threading.Event()):
             pass
         return self.said

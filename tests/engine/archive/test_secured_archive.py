@@ -1,4 +1,4 @@
-"""An archiver of a secured cluster names the rule that it lacks."""
+"""On a secured cluster, an archiver names the access rule that it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptions of functions: columns and types, or a sentence with the user's line."""
+"""Descriptions of functions: columns and types, or an error that names the user's line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FIRST_LINE = (HEAD + FUNCTION).count("\n", 0, (HEAD + FUNCTION).index("    {body
 
 @pytest.fixture
 def described(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Description]]:
-    """Describes the one pipeline of a file, in the session of this process."""
+    """Yields a function that describes the one pipeline of a file, in this process's session."""
     from kappa.engine.children.describe import describe
     from kappa.engine.children.watch import Watch
 
@@ -86,12 +86,12 @@ def body(text: str) -> str:
 
 
 def rows(frame: str) -> str:
-    """Returns a pipeline whose one table has the rows of a frame."""
+    """Returns a pipeline whose one table has the rows of `frame`."""
     return body(f'return {{"rows": {frame}}}')
 
 
 def keyed(key: str, frame: str) -> str:
-    """Returns a pipeline whose one table folds the rows of a frame by a key."""
+    """Returns a pipeline whose one table folds the rows of `frame` by a key."""
     return (
         '@pipeline(reads={"hits": HITS}, writes=[\n'
         f'    Table("rows", keys=("{key}",), fold={{"n": count(), "m": max_("at")}})])\n'
@@ -140,7 +140,10 @@ def test_what_looks_at_one_row_is_allowed(described: Described, frame: str) -> N
 
 
 def test_a_union_of_two_topics_has_no_order_to_fold_in(described: Described) -> None:
-    """Before, the first slice with rows of one key from both topics stopped the job (law 4)."""
+    """A union of two topics is refused, because it has no order in which to fold (law 4).
+
+    Before, the first slice with a key in both topics stopped the job.
+    """
     union = 'hits.select("id", "n").union(more.select("id", "n"))'
     said = r"web\.py:\d+: table last is folded in the order .*topics hits and more, which have no"
 
@@ -280,7 +283,7 @@ def test_a_keyed_table_takes_only_what_its_keys_and_folds_name(described: Descri
 
 
 def test_a_typo_in_a_key_names_the_columns_that_are_returned(described: Described) -> None:
-    """Also those that no table keeps: the column that was meant is among them."""
+    """The hint lists all returned columns, so that it includes the intended one."""
     with pytest.raises(DeclarationError, match="needs column idd for its key idd") as refused:
         described(keyed("idd", 'hits.select("n", "id", "at")'))
 
@@ -306,7 +309,7 @@ def test_a_typo_in_a_key_names_the_columns_that_are_returned(described: Describe
 def test_columns_have_the_fields_of_their_values(
     described: Callable[[str], Description], returned: str, lineage: dict[str, str]
 ) -> None:
-    """Fields that only choose rows are no sources; a struct has the sources of all its parts."""
+    """Fields that only choose rows are not sources; a struct has the sources of all its parts."""
     found = described(rows(returned)).lineage
 
     assert found == {
@@ -325,7 +328,7 @@ def described_version(project: Path, name: str = "web") -> PipelineToDescribe:
 
 
 def learn(project: Path, store: Store, *names: str) -> Mapping[str, Outputs | DeclarationError]:
-    """Learns what pipelines return, `web` if none is named."""
+    """Learns what pipelines return; the default is `web`."""
     wanted = {name: described_version(project, name) for name in names or ("web",)}
     return describe_functions(Settings(project=project), store, project, wanted)
 
@@ -333,7 +336,10 @@ def learn(project: Path, store: Store, *names: str) -> Mapping[str, Outputs | De
 def test_a_child_process_answers_once_per_version_and_keeps_no_refusal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It prints nothing, and a refusal is the user's error; another format is asked again."""
+    """A refusal is not stored; an answer in another format is requested again.
+
+    The child prints nothing.
+    """
     file, wrong = (tmp_path / "pipelines" / name for name in ("web.py", "wrong.py"))
     file.parent.mkdir()
     (tmp_path / "kappa.toml").touch()
@@ -372,7 +378,10 @@ def test_a_child_process_answers_once_per_version_and_keeps_no_refusal(
 def test_a_child_process_that_dies_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own end needs no JVM: `make faults` has a function that ends the real one."""
+    """The child's death is reported in one sentence.
+
+    This test needs no JVM; in `make faults`, a function ends the real child.
+    """
     file, dying = tmp_path / "pipelines" / "web.py", tmp_path / "dying"
     file.parent.mkdir()
     (tmp_path / "kappa.toml").touch()

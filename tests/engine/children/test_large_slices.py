@@ -1,4 +1,4 @@
-"""Large slices of a sample are tried once per engine and shape of plan (large_slices.py)."""
+"""Large slices of a sample are tried once per engine and plan shape (large_slices.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kappa.engine.children.slicings import LawTrials
 
 
 def filtered(literal: object, *, column: str = "n", number: int = 7) -> list[Any]:
-    """Returns the plan of a filter by a literal, as Spark writes plans as JSON."""
+    """Returns the plan of a filter by a literal, in the JSON form of Spark's plans."""
     catalyst = "org.apache.spark.sql.catalyst"
     attribute = {
         "class": f"{catalyst}.expressions.AttributeReference",
@@ -46,7 +46,7 @@ def filtered(literal: object, *, column: str = "n", number: int = 7) -> list[Any
 
 
 def remember_nothing(_state: object, _row: object) -> None:
-    """Is the step of an ordered fold."""
+    """Does nothing, as the step of an ordered fold."""
 
 
 def test_the_shape_of_a_plan_has_no_values_of_literals() -> None:
@@ -59,7 +59,10 @@ def test_the_shape_of_a_plan_has_no_values_of_literals() -> None:
 
 
 def test_a_plan_that_runs_python_has_no_shape() -> None:
-    """The code of a UDF is not in the plan: another code would be taken for the same."""
+    """A plan that runs Python has no shape, because a UDF's code is not in the plan.
+
+    Otherwise, different code would count as the same.
+    """
     udf = {"class": "org.apache.spark.sql.catalyst.expressions.PythonUDF", "name": "f"}
     plan = filtered("10")
     plan[0]["condition"].append(udf)
@@ -68,7 +71,7 @@ def test_a_plan_that_runs_python_has_no_shape() -> None:
 
 
 def test_a_step_of_an_ordered_fold_has_no_shape() -> None:
-    """The plan of the function ends before the step, whose code may change beside the plan."""
+    """A step has no shape: the plan ends before the step, whose code may change separately."""
     steps = Table("t", keys=("n",), fold=ordered(remember_nothing, state="seen bigint"))
 
     assert shape_of({"t": filtered("10")}, [steps]) == ""
@@ -101,7 +104,10 @@ def test_a_key_names_all_that_decides_the_way_of_large_slices() -> None:
 
 @pytest.fixture
 def try_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[bool, int]]:
-    """Tries the law on a pipeline of a shape; returns whether in large slices, and of how many."""
+    """Returns a function that tries the law on a pipeline with a plan shape.
+
+    The function returns whether large slices were tried, and the number of ways.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def try_one(
@@ -135,7 +141,7 @@ def try_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
 def test_large_slices_are_tried_once_per_shape(
     try_law: Callable[..., tuple[bool, int]],
 ) -> None:
-    """Each deploy tries small slices, which run the pipeline's own code."""
+    """Large slices are tried once per shape. Each deploy tries small slices with the real code."""
     # Large slices whose time was not enough have not held.
     assert try_law("a shape", "so", 2) == (True, 3)
     assert try_law("a shape", "so", 3) == (True, 3)
@@ -147,7 +153,10 @@ def test_large_slices_are_tried_once_per_shape(
 def test_large_slices_that_left_a_table_empty_prove_nothing(
     try_law: Callable[..., tuple[bool, int]],
 ) -> None:
-    """A filter by another literal has the same shape, and lets other records through."""
+    """Another literal in a filter has the same shape, but may let other records through.
+
+    So a trial that left a table empty does not count.
+    """
     assert try_law("a shape", "so", 3, fills_all=False) == (True, 3)
     assert try_law("a shape", "so", 3) == (True, 3)
     assert try_law("a shape", "so", 3) == (False, 2)

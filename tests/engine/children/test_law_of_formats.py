@@ -1,4 +1,4 @@
-"""The law of slices for formats: small slices, large ones and replays give the same rows."""
+"""The law of slices for formats: small slices, large slices and replays give the same rows."""
 
 from __future__ import annotations
 

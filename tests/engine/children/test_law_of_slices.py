@@ -1,4 +1,4 @@
-"""The law of slices as users get it (kappa/testing.py)."""
+"""The law of slices in the form that users call (kappa/testing.py)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PEOPLE = Topic(
 
 
 def of_rows(change: Any, *, keyed: bool = True) -> Pipeline:
-    """Makes a pipeline whose function does this to the events."""
+    """Returns a pipeline whose function applies `change` to the events."""
 
     @pipeline(
         reads={"events": EVENTS},
@@ -87,7 +87,7 @@ def test_the_pipelines_of_the_repository_hold_it() -> None:
 )
 @pytest.mark.usefixtures("roots")
 def test_tables_of_each_kind_hold_the_law(drawn: int, events: int, people: int, cuts: int) -> None:
-    """Also with rejects, tombstones, sums of doubles and sketches, and a set that overflows."""
+    """The law holds with rejects, tombstones, sums of doubles, sketches and an overflowing set."""
     from kappa.testing import law_of_slices, some_events
 
     folds = {
@@ -137,7 +137,7 @@ PAID = Topic(
 def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
     tmp_path: Path,
 ) -> None:
-    """Wherever a job begins, too."""
+    """Late records and duplicates are the same at any start of a job."""
     from kappa.declare.values.tally import Tally
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
     from kappa.engine.children.some_events import encoded
@@ -195,7 +195,7 @@ def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
 
 
 def by_size(events: DataFrame) -> DataFrame:
-    """Makes a pipeline whose rows depend on how many rows are in their batch, so on the slices."""
+    """Returns rows that depend on the size of their batch, and so on the slices."""
     from pyspark.sql import functions as F
 
     sized = F.pandas_udf(lambda values: values * 0 + len(values), "int")

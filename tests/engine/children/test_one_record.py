@@ -1,4 +1,4 @@
-"""The first page for contributors shows what its program prints."""
+"""The first page for contributors shows the real output of its program."""
 
 from __future__ import annotations
 

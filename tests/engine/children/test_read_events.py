@@ -1,4 +1,4 @@
-"""Sample events of files: fields or envelopes by topic, and a wrong line is named."""
+"""Sample events from files: fields or envelopes by topic; a wrong line is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""These events, these rows; and the law of views (kappa/testing.py)."""
+"""Expected rows from given events, and the law of views (kappa/testing.py)."""
 
 from __future__ import annotations
 
@@ -306,14 +306,14 @@ def test_hits(number):
 
 
 def run_pytest(*arguments: str, folder: Path) -> str:
-    """Runs pytest in a project, in a process of its own; returns what it prints."""
+    """Runs pytest in a project, in a new process; returns its output."""
     done = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, folder=folder)
     return done.stdout + done.stderr
 
 
 @pytest.mark.long
 def test_the_fixture_keeps_one_spark_for_all_tests_of_a_run(tmp_path: Path) -> None:
-    """It comes with the installed Kappa: nothing is imported for it."""
+    """The fixture comes with the installed Kappa, and needs no import."""
     (tmp_path / "test_hits.py").write_text(TESTS, encoding="utf-8")
 
     assert "2 passed" in run_pytest(str(tmp_path), folder=tmp_path)
@@ -323,7 +323,7 @@ def test_the_fixture_keeps_one_spark_for_all_tests_of_a_run(tmp_path: Path) -> N
 def test_a_session_has_the_jars_of_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks_by: str
 ) -> None:
-    """A cache of `[jars]` that cannot be made is an error before a JVM starts."""
+    """If the cache of `[jars]` cannot be made, that is an error before a JVM starts."""
     (tmp_path / "cache").touch()
     (tmp_path / "kappa.toml").write_text('[jars]\ncache = "cache/jars"\n', encoding="utf-8")
     # Without the fixture, each call begins a session.

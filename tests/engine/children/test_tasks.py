@@ -1,4 +1,4 @@
-"""Laws of a spare: one command's tasks or one job, and nothing of one is there for the next."""
+"""Laws of a spare: it takes one command's tasks or one job, and leaves nothing for the next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 class Process:
-    """A spare that was started, and what it is given."""
+    """A spare that was started, and the requests to it."""
 
     def __init__(self, project: Path, module: str, with_door: str = "yes") -> None:
         self.project = project
@@ -92,7 +92,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 
 def told(comes: socket.socket) -> list[str]:
-    """Reads what a command is told, up to the end of its task."""
+    """Reads the output for a command, up to the end of its task."""
     lines: list[str] = []
     with comes.makefile("r") as says, suppress(ConnectionResetError):
         for line in says:

@@ -1,4 +1,4 @@
-"""Whole batches of Avro give the rows of the reader of records, and no invalid one."""
+"""Whole batches of Avro give the rows of the reader of single records, and no invalid ones."""
 
 from __future__ import annotations
 

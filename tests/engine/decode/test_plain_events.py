@@ -1,4 +1,4 @@
-"""Whole batches give the rows of the reader of records, and are sure of valid ones only."""
+"""Whole batches give the rows of the reader of single records; only valid records are sure."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ NAMED = Topic("t", event="id string, x double", key="id", kind="compacted")
 
 
 def event(**fields: str) -> bytes:
-    """Makes an event of TOPIC with these fields, each as JSON text."""
+    """Returns an event of TOPIC with these fields, each given as JSON text."""
     given = {"id": '"a"', "i": "1", **fields}
     return ("{" + ", ".join(f'"{name}": {text}' for name, text in given.items()) + "}").encode()
 
 
 def each_of(name: str, *texts: str) -> list[bytes]:
-    """Makes an event for each of these values of a field."""
+    """Returns one event for each of these values of a field."""
     return [event(**{name: text}) for text in texts]
 
 
@@ -193,7 +193,7 @@ SPACE = st.sampled_from(["", "", "", " ", "\n", "\t "])
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[bytes]:
-    """Draws near-JSON objects of one layout or two.
+    """Draws objects that are almost JSON, in one or two layouts.
 
     Some values fit, some fields occur twice, some have spaces, and sometimes a byte is wrong.
     """
@@ -213,7 +213,7 @@ def batches(draw: st.DrawFn) -> list[bytes]:
 
 @st.composite
 def written(draw: st.DrawFn, layout: list[tuple[str, str, str]]) -> bytes:
-    """Draws one record of a layout."""
+    """Draws one record with this layout."""
     text = ",".join(
         before
         + draw(st.one_of(FITTING.get(name, VALUES), FITTING.get(name, VALUES), VALUES))
@@ -253,7 +253,7 @@ def test_framed_events_are_those_of_the_reader_of_records(
 
 
 def test_a_wrong_byte_in_a_batch_of_plain_events_costs_the_records_around_it() -> None:
-    """All others of the batch are read together."""
+    """Only records around a wrong byte are read singly; all others are read together."""
     records = [(None, event(n=str(number), t=f'"text {number}"')) for number in range(5_000)]
     assert all(check(TOPIC, records))
 

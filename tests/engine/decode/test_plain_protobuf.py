@@ -1,4 +1,4 @@
-"""Whole batches of Protobuf give the rows of the reader of records, and no invalid one."""
+"""Whole batches of Protobuf give the rows of the reader of single records, and no invalid ones."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_what_is_not_plain_is_left_and_costs_no_record_beside_it(
 
 @pytest.mark.parametrize("wrong", [0.0, 0.05, 1.0])
 def test_a_large_batch_is_decoded_as_small_ones_are(topics: dict[str, Topic], wrong: float) -> None:
-    """Rows, and the rejects with their reasons."""
+    """The rows, and the rejects with their reasons, are the same."""
     draw, topic = random.Random(wrong), topics["keyed"]
     records = []
     for number in range(4_000):

@@ -1,4 +1,4 @@
-"""A large slice has the same rows and counts, by however many tasks it is decoded (law 4)."""
+"""A large slice has the same rows and counts, whatever the number of decoding tasks (law 4)."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_shares_are_the_ranges_each_offset_once(offsets: list[int], cores: int) 
 
 
 def random_log(draw: random.Random, topic: Topic) -> MemoryLog:
-    """Returns records of every fate, among holes; clocks of brokers go back, also by far."""
+    """Returns records with every fate, with holes; brokers' clocks go back, sometimes far."""
     log, clock = MemoryLog(), BEGAN_MS
     for _ in range(draw.randrange(60)):
         clock += draw.choice([0, 1, 1, 400, -3_000, 60_000, -50_000])
@@ -228,7 +228,7 @@ def test_any_number_of_tasks_gives_the_rows_and_counts_of_one(
 @examples(12)
 @given(st.integers(0, 10**9))
 def test_threads_decode_the_rows_of_one_reading(topic: Topic, seed: int) -> None:
-    """The memories of identities are carried along, too."""
+    """Threads decode the same rows as one reading, and keep the same memories of identities."""
     draw = random.Random(seed)
     log = random_log(draw, topic)
     start = Offsets({topic.name: {part: end // 2 for (_, part), end in log.ends.items()}})

@@ -1,4 +1,4 @@
-"""One partition of a real broker is decoded by all cores of a session, as by one task."""
+"""All cores decode one partition of a real broker, with the same result as one task."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ EVENT = "id int not null, name string"
 
 
 def produced(log: Log, name: str, *, until: int) -> int:
-    """Fills a topic with records, transactions and what was aborted; returns its end."""
+    """Fills a topic with records, transactions and aborted transactions; returns its end."""
     log.create(Topic(name, event=EVENT, partitions=1))
     producer = KafkaProducer(
         {"bootstrap.servers": log.bootstrap_servers, "transactional.id": name, "log_level": 0}
@@ -100,7 +100,10 @@ def produced(log: Log, name: str, *, until: int) -> int:
 
 
 def test_one_partition_is_decoded_by_four_cores(log: Log, topic_name: str, tmp_path: Path) -> None:
-    """Slices end among aborted records and markers, and so do the shares of their tasks."""
+    """Four cores decode a partition as one does, even if slices end among aborted records.
+
+    Shares of tasks may also end among aborted records and markers.
+    """
     end = produced(log, topic_name, until=160)
     ends = [*range(40, end, 55), end]
 

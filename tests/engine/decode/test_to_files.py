@@ -1,4 +1,4 @@
-"""Tests of the decoding of a large slice's topic by tasks."""
+"""Tests of the tasks that decode the topics of a large slice."""
 
 from __future__ import annotations
 

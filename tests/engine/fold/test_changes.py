@@ -1,4 +1,4 @@
-"""Changes of a database: tables are the source's, whatever it did and however it is sliced."""
+"""Changes of a database: tables equal the source, whatever happened there, for any slices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def newest_of(topic: Topic, **options: Any) -> Pipeline:
 
 
 class Source:
-    """A table of a database, and what Debezium has sent of it."""
+    """A table of a database, and the records that Debezium has sent about it."""
 
     def __init__(self, draw: random.Random) -> None:
         self.rows: dict[int, str] = {}
@@ -52,7 +52,7 @@ class Source:
         self._unnoted = 0
 
     def change(self, op: str, **row: Any) -> None:
-        """Changes a row, with a tombstone behind a deletion."""
+        """Changes a row; a deletion is followed by a tombstone."""
         from kappa.testing import Event
 
         change = {"id": None, "name": None, **row, "change_op": op, "change_lsn": self._lsn}
@@ -64,7 +64,7 @@ class Source:
             self.sent.append(Event(None, key=key))
 
     def step(self) -> None:
-        """Does one of all that may happen."""
+        """Does one of all possible changes."""
         draw, rows = self._draw, self.rows
         self._lsn += 1
         key, name = draw.randrange(6), f"n{self._lsn}"
@@ -123,7 +123,10 @@ def test_a_truncation_empties_the_table_and_what_comes_after_stays(spark: SparkS
 
 
 def test_a_truncation_in_several_partitions_is_a_reject(spark: SparkSession) -> None:
-    """Nobody knows which changes came before it. The declaration may ask for a stop instead."""
+    """In several partitions, the order of changes around a truncation is unknown.
+
+    The declaration may request a stop instead of the reject.
+    """
     from kappa.testing import tables_of
 
     two = Topic("orders", event=EVENT, format=FORM, key="id", identity="change_id", partitions=2)

@@ -1,4 +1,4 @@
-"""A step over the columns of many keys makes the rows that a step over rows makes (laws 1 and 4).
+"""A step over columns of many keys makes the same rows as a step over rows (laws 1 and 4).
 
 The result is the same for any slices. Kappa's own step for sessions is compared with a step over
 rows that uses `session`.
@@ -71,7 +71,7 @@ FOLDS = {
 
 
 def follow(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Does in Python, row by row, what `sessions` is declared to do."""
+    """Does in Python, row by row, what `sessions` declares."""
     ended = session(state, row["at"], GAP)
     if ended is not None:
         yield {"who": row["who"], **ended}
@@ -102,7 +102,7 @@ def add(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any
 
 
 def add_columns(states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Does as `add`, in whole columns."""
+    """Does the same as `add`, in whole columns."""
     if pc.any(pc.equal(rows["n"], 7)).as_py():
         raise ValueError("seven")
     of, n = rows["_state"].to_numpy(), pc.fill_null(rows["n"], 0).to_numpy()
@@ -167,7 +167,7 @@ HIT = st.fixed_dictionaries(
 
 
 def rows_of(hits: Sequence[Mapping[str, Any]], partitions: Sequence[int]) -> list[dict[str, Any]]:
-    """Makes rows of the function, at rising offsets. Rows of one record have one key."""
+    """Returns rows of the function, at rising offsets. Rows of one record have the same key."""
     rows: list[dict[str, Any]] = []
     for number, (hit, partition) in enumerate(zip(hits, partitions, strict=True)):
         before = next((row for row in reversed(rows) if row["_partition"] == partition), None)
@@ -194,9 +194,9 @@ def is_between_records(rows: Sequence[Mapping[str, Any]], cut: int) -> bool:
 def in_slices(
     fold: OrderedFold, rows: Sequence[Mapping[str, Any]], cuts: set[int]
 ) -> dict[str, list[str]]:
-    """Folds rows in slices; returns the states, the emitted rows and the noted records, as text.
+    """Folds rows in slices; returns the states, emitted rows and noted records, as text.
 
-    A record on which the step fails is left out, as the slice's runner does.
+    A record on which the step fails is left out, as the slice's runner leaves it out.
     """
     held: dict[Any, dict[str, Any]] = {}
     found: dict[str, list[str]] = {"ended": [], "noted": [], "failed": []}
@@ -236,7 +236,7 @@ CASE = st.lists(st.tuples(HIT, st.sampled_from([1, 1, 1, 1, 0, 2])), max_size=24
 def test_sessions_are_those_of_a_row_step(
     hits: list[tuple[dict[str, Any], int]], cuts: set[int]
 ) -> None:
-    """Null keys and times, equal times, extremes, sums that do not fit, and split keys."""
+    """The rows have null keys and times, equal times, extremes, overflows, and split keys."""
     rows = rows_of([hit for hit, _ in hits], [partition for _, partition in hits])
 
     wanted = in_slices(ROWS, rows, set())
@@ -255,7 +255,7 @@ def test_sessions_are_those_of_a_row_step(
     st.sets(st.integers(0, 24)),
 )
 def test_keys_at_once_give_the_rows_of_each(numbers: list[tuple[Any, Any]], cuts: set[int]) -> None:
-    """The step fails on seven: each such record is a reject, and no other record is."""
+    """The step fails on seven: each record with a seven is a reject, and no other record is."""
     hits = [
         {"who": who, "n": n, "at": None, "x": None, "d": None, "word": None, "_step": 1}
         for who, n in numbers
@@ -274,7 +274,7 @@ def batches_of(
     held: Sequence[Mapping[str, Any]],
     size: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Makes the batches that a task of Spark gets: a key's states, then its rows in order."""
+    """Yields the batches of a Spark task: a key's states, then its rows in order."""
     row_type = pa.struct([*arrow_schema(fold.table.steps_over)])
     state_type = pa.struct([*arrow_schema(fold.table.columns)])
     schema = pa.schema([("who", pa.string()), ("state", state_type), ("row", row_type)])
@@ -304,7 +304,7 @@ def batches_of(
 def test_a_task_folds_large_keys_in_parts(
     hits: list[tuple[dict[str, Any], int]], cut: int, size: int, part_rows: int
 ) -> None:
-    """A part ends between two keys, or between two records of a key that has very many."""
+    """A part ends between two keys, or between two records of a key with very many records."""
     rows = [
         {**row, "n": None}
         for row in rows_of([hit for hit, _ in hits], [partition for _, partition in hits])

@@ -1,4 +1,4 @@
-"""The ends of each type in each kind of fold and view: nothing stops, and I1 and I6 hold."""
+"""The limits of each type in each fold and view: nothing stops, and I1 and I6 hold."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ EVENTS = Topic(
 
 
 def values() -> Iterator[bytes]:
-    """Yields an event for each end of each type, all of two keys."""
+    """Yields an event for each limit of each type, with two keys in total."""
     for column, kind in TYPES.items():
         for number, value in enumerate(["null", *ENDS[kind], *reversed(ENDS[kind])]):
             yield f'{{"k": "{"ab"[number % 2]}", "{column}": {value}}}'.encode()
@@ -73,7 +73,7 @@ def test_each_scalar_type_has_its_ends() -> None:
 
 
 def ensure_held(made: Pipeline, rehearse: Rehearse) -> None:
-    """Folds the ends in one slice, at Spark, and in many: tables are equal, and tallies add up."""
+    """Folds the limits in one slice, on Spark, and in many slices: tables and tallies are right."""
     log = memory_log()
     for value in values():
         log.add("events", 0, value)
@@ -101,7 +101,7 @@ def ensure_held(made: Pipeline, rehearse: Rehearse) -> None:
 
 
 def folded(kind: str) -> dict[str, Any]:
-    """Returns the folds of a kind over the columns that it takes."""
+    """Returns the folds of this kind for all columns that they accept."""
     returned = {column.name: column.type for column in EVENTS.columns}
     returned |= {name: Scalar(kind) for name, kind in FOLD_ORDER_COLUMNS}
     options: dict[str, dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """Folding equals an independent computation (law of slices, laws 4 and 9).
 
-It does so for any slices, and whichever writer commits them.
+This holds for any slices and for each writer.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def log() -> MemoryLog:
 
 
 def rows_of(built: Rehearsal, table: str) -> list[dict[str, Any]]:
-    """Returns a table's rows, and checks that a reader that follows the commits has its files."""
+    """Returns a table's rows; asserts that a reader that follows the commits has its files."""
     path = next(w.path for w in built.slices.writers if w.birth.name == table)
     newest, lists = built.publisher.newest.versions[table], FileLists()
     followed = [lists.at(path, version, None) for version in range(newest + 1)]
@@ -152,9 +152,9 @@ def event(**fields: Any) -> bytes:
 
 
 def random_log(seed: int, records: int) -> MemoryLog:
-    """Makes a log of random events and things, with holes.
+    """Returns a log of random events and things, with holes.
 
-    Events have null keys, null measures, extremes and rejects; things have tombstones in several
+    Events have null keys, null measures, extremes and rejects. Things have tombstones in several
     partitions.
     """
     draw, log, clock = random.Random(seed), memory_log(), 1_700_000_000_000
@@ -178,7 +178,7 @@ def random_log(seed: int, records: int) -> MemoryLog:
 
 
 def doomed_log() -> Any:
-    """Returns a log whose topics are made anew once a slice is read, if it is `doomed`."""
+    """Returns a log; if it is `doomed`, its topics are created again once a slice is read."""
     from kappa.engine.children.rehearsal import MemoryLog
 
     class Doomed(MemoryLog):
@@ -197,7 +197,7 @@ def doomed_log() -> Any:
 
 
 def losing_log() -> Any:
-    """Returns a log that lost the first four records of a partition, and raises when read."""
+    """Returns a log that lost the first four records of a partition, and raises if it is read."""
     from kappa.engine.children.rehearsal import MemoryLog
 
     class Losing(MemoryLog):
@@ -230,7 +230,7 @@ def random_event(draw: random.Random) -> dict[str, Any]:
 
 
 def expected(log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
-    """Computes the tables from the log by plain Python, one record after the other."""
+    """Computes the tables from the log in plain Python, one record after the other."""
     from kappa.declare.values.reason import Rejected
     from kappa.records.record import RecordReader, Tombstone
 
@@ -360,7 +360,7 @@ def found(built: Rehearsal) -> dict[str, list[Any]]:
 
 
 def cuts(log: MemoryLog, draw: random.Random, slices: int) -> list[Offsets]:
-    """Draws offsets from none to the end of the log, each partition at its own pace."""
+    """Draws the ends of slices up to the end of the log, for each partition independently."""
     ways = {
         part: [*sorted(draw.randrange(end + 1) for _ in range(slices - 1)), end]
         for part, end in log.ends.items()
@@ -398,7 +398,7 @@ def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(
 
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Divides each topic of a large slice among eight tasks, as on eight cores; counts them."""
+    """Makes each topic of a large slice be divided among eight tasks; returns the task counts."""
     from kappa.records.decode import to_files
 
     found, divided_among = [], to_files.shares_of
@@ -471,7 +471,7 @@ def archive_of(log: MemoryLog, built: Rehearsal, end: Offsets) -> None:
 
 @pytest.mark.long
 def test_archived_records_are_folded_as_read_ones_across_a_crash(rehearse: Rehearse) -> None:
-    """Also where the topic has lost them since."""
+    """Archived records are folded the same, even if the topic has lost them since."""
     log = archived_log(random_log(8, 250))
     built = rehearse(everything, log, driver_rows=10_000)
     first, second, _ = cuts(log, random.Random(8), 3)
@@ -522,7 +522,7 @@ def both(events: DataFrame, others: DataFrame) -> dict[str, DataFrame]:
 def test_records_that_only_their_topics_names_tell_apart_are_in_one_order(
     rehearse: Rehearse, log: MemoryLog, driver_rows: int, orders: list[list[set[str]]]
 ) -> None:
-    """Whatever the slices: each order has the topics that its slices read to their ends."""
+    """The order is the same for any slices in which different topics end first."""
     log.add("events", 0, event(s="of events"))
     log.add("others", 0, event(s="of others"))
     for order in orders:
@@ -536,7 +536,7 @@ def test_records_that_only_their_topics_names_tell_apart_are_in_one_order(
 
 @pytest.fixture
 def left_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[str]]]:
-    """Notes which columns of which topic each large slice left out."""
+    """Records which columns of which topic each large slice left out."""
     from kappa.engine import slice_at_spark
 
     found, decode = [], slice_at_spark.decode_to_files
@@ -591,7 +591,10 @@ def test_a_large_slice_keeps_the_used_columns_and_takes_the_same_records(
     records: int,
     fails: bool,
 ) -> None:
-    """The columns are those the function was seen to use; one slice on the driver has them all."""
+    """A large slice keeps only columns that the function used before.
+
+    One slice on the driver has all columns.
+    """
     draw = random.Random(records)
     # An unused column is wrong now and then, and makes its record a reject all the same.
     mistakes = [{"s": 1}, {"x": "1"}, {"at": "2024-13-01T00:00:00Z"}, {"x": -0.0, "s": None}]
@@ -659,7 +662,7 @@ PLACES, SAME = (Topic(name, event=PLACE, partitions=1) for name in ("places", "s
 def test_parts_of_structs_are_used_and_each_topic_has_what_it_is_asked_for(
     rehearse: Rehearse, log: MemoryLog, left_out: list[tuple[str, set[str]]]
 ) -> None:
-    """Another topic with the same columns has all of its own."""
+    """Another topic with the same columns keeps all of its columns."""
 
     @pipeline(reads={"places": PLACES, "same": SAME}, writes=[Table("names"), Table("texts")])
     def parts(places: DataFrame, same: DataFrame) -> dict[str, DataFrame]:
@@ -775,7 +778,7 @@ def test_a_slice_that_does_not_follow_stops_the_job(rehearse: Rehearse) -> None:
 def test_a_topic_re_created_before_a_slice_was_read_stops_the_job_uncommitted(
     rehearse: Rehearse, driver_rows: int
 ) -> None:
-    """No table has a commit of the slice."""
+    """The job stops before any table has a commit of the slice."""
     log = doomed_log()
     built = rehearse(narrow, log)
     log.add("events", 0, event(k="a"))
@@ -851,7 +854,10 @@ def test_an_average_is_right_whatever_its_sum(
 
 @pytest.mark.parametrize("of", "nwx")
 def test_spark_folds_sums_near_the_ends_as_duckdb_does(spark: SparkSession, of: str) -> None:
-    """A merge, a combination and the first aggregate, with values that no few records reach."""
+    """Spark folds sums near the limits as DuckDB does, in merge, combination and first aggregate.
+
+    The values are so large that only very many records would reach them.
+    """
     import near_ends
 
     from kappa.base.sql import spark_ddl, spark_quote
@@ -966,9 +972,9 @@ gather_few = pass_on(EVENTS, Table("gathered", keys=("k",), fold=FEW_GATHERED))
 
 
 def many_values(seed: int, records: int) -> MemoryLog:
-    """Makes a log of events of few keys, one with many values and one with none.
+    """Returns a log of events with few keys, one with many values and one with none.
 
-    They have nulls, empty texts, equal ranks and equal clocks.
+    The events have nulls, empty texts, equal ranks and equal clocks.
     """
     draw, log = random.Random(seed), memory_log()
     for number in range(records):
@@ -989,7 +995,10 @@ def many_values(seed: int, records: int) -> MemoryLog:
 
 
 def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], dict[str, Any]]:
-    """Computes the table by plain Python; hashes and sketches of all values at once by Spark."""
+    """Computes the table in plain Python; hashes and sketches come from Spark.
+
+    Spark computes the hashes and sketches of all values at once.
+    """
     from kappa.records.record import RecordReader
 
     names, groups = [column.name for column in EVENTS.columns], defaultdict(list)
@@ -1041,13 +1050,13 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
     drawn_by = {id(every[each.number]): each for each in found}
 
     def least(rows: Sequence[dict[str, Any]]) -> list[Any]:
-        """Draws two values by the least hashes."""
+        """Draws the two values with the least hashes."""
         taking_part = [row for row in rows if row["n"] is not None]
         taking_part.sort(key=lambda row: drawn_by[id(row)].alone)
         return [row["n"] for row in taking_part[:2]]
 
     def weighted(rows: Sequence[dict[str, Any]]) -> list[Any]:
-        """Draws three pairs by the greatest u ** (1 / weight)."""
+        """Draws the three pairs with the greatest `u ** (1 / weight)`."""
 
         def rank(row: dict[str, Any]) -> float:
             uniform = ((drawn_by[id(row)].pair % 2**64 >> 11) + 0.5) / 2**53
@@ -1116,9 +1125,9 @@ def gathered_from(log: MemoryLog, spark: SparkSession) -> dict[tuple[Any, Any], 
 
 
 def _hold_gathered(built: Rehearsal, log: MemoryLog, spark: SparkSession) -> None:
-    """Checks that the rows are those of plain Python.
+    """Asserts that the rows are those of plain Python.
 
-    Of approximate columns the range contains the true value, and the value is near it.
+    For approximate columns, the range must contain the true value, and the value must be near it.
     """
     stored = built.table("gathered").to_pylist()
     expected = gathered_from(log, spark)
@@ -1289,7 +1298,7 @@ def _adds_up(built: Rehearsal, log: MemoryLog) -> None:
 
 
 def _commit_only(built: Rehearsal, piece: Slice, *, tables: tuple[str, ...]) -> None:
-    """Commits a slice to some tables and fails before it is published, as if it had died."""
+    """Commits a slice to some tables and fails before it is published, as a job that dies."""
     writers = built.slices.writers
     built.slices.writers = tuple(writer for writer in writers if writer.birth.name in tables)
     publish = built.publisher.publish

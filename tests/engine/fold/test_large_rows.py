@@ -1,6 +1,6 @@
-"""Groups whose values together are too large for a row (law 8): the first values are kept.
+"""Groups whose values are together too large for a row (law 8) keep their first values.
 
-They are the same for any slices and by any writer.
+The kept values are the same for any slices and for each writer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ keep = pass_on(EVENTS, Table("kept", keys=("k",), fold=FOLDS))
 
 
 def random_log(seed: int, records: int) -> MemoryLog:
-    """Makes a log of texts of 0 to 120 bytes, of few keys, with nulls."""
+    """Returns a log of texts of 0 to 120 bytes, with few keys and with nulls."""
     draw, log = random.Random(seed), memory_log()
 
     def text() -> str | None:
@@ -66,7 +66,7 @@ def random_log(seed: int, records: int) -> MemoryLog:
 
 
 def bytes_of(value: Any) -> int:
-    """Returns the bytes of a value as sizes.py counts them: 8 of each, and those of a text."""
+    """Returns the size of a value as sizes.py counts it: 8 bytes each, plus the bytes of texts."""
     match value:
         case str():
             return 8 + len(value.encode())
@@ -79,7 +79,7 @@ def bytes_of(value: Any) -> int:
 
 
 def first_of(values: Sequence[Any], limit: int, each: Any) -> list[Any]:
-    """Returns the first values, while those before have at most FEW_BYTES."""
+    """Returns the first values, as long as the values before have at most FEW_BYTES."""
     kept, size = list[Any](), 0
     for value in values[:limit]:
         if size > FEW_BYTES:
@@ -90,7 +90,7 @@ def first_of(values: Sequence[Any], limit: int, each: Any) -> list[Any]:
 
 
 def kept_from(log: MemoryLog, spark: SparkSession) -> dict[Any, dict[str, Any]]:
-    """Computes the table by plain Python, from all records at once; hashes by Spark."""
+    """Computes the table in plain Python from all records at once; hashes come from Spark."""
     groups, clocks = defaultdict[Any, list[Any]](list), dict[int, int]()
     for _, partition, offset, micros, _key, value, _ in sorted(
         log.records, key=lambda record: record[1:3]
@@ -147,7 +147,7 @@ def kept_from(log: MemoryLog, spark: SparkSession) -> dict[Any, dict[str, Any]]:
 
 
 def cuts(log: MemoryLog, draw: random.Random, slices: int) -> Iterator[Offsets]:
-    """Yields the ends of random slices, the last of which is the end of the log."""
+    """Yields the ends of random slices; the last one is the end of the log."""
     ends = {partition: end for (_, partition), end in log.ends.items()}
     parts = {
         each: sorted(draw.randrange(end + 1) for _ in range(slices)) for each, end in ends.items()
@@ -186,7 +186,7 @@ def test_values_beyond_the_bytes_do_not_depend_on_cut_or_writer(
 
 
 def test_a_row_of_large_values_is_bounded(rehearse: Rehearse) -> None:
-    """Without a bound the row grows by each value, until no writer can write the row."""
+    """Without a limit, the row would grow with each value until no writer could write it."""
     folds = {
         "s_set": set_("s", limit=100),
         "s_top": top_k("s", 100, by="n"),

@@ -1,4 +1,4 @@
-"""Law of latest rows: DuckDB finds in files those that Arrow finds here (law 4)."""
+"""Law of latest rows: DuckDB finds the same rows in files as Arrow finds here (law 4)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCHEMA = arrow_schema(decoded_columns(TOPIC))
 
 
 def decoded(draw: random.Random, partition: int, rows: int) -> pa.Table:
-    """Returns records of one partition, with few keys and many equal times."""
+    """Returns records of one partition with few keys and many equal times."""
     clock = 0
     made = []
     for offset in range(rows):

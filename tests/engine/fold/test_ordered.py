@@ -58,7 +58,7 @@ def watch(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
 
 
 def visit(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Emits sessions, in minutes: a row more than a gap after the last one begins another."""
+    """Emits sessions, in minutes: a row more than GAP after the last one begins a new session."""
     if state["last"] is not None and row["n"] - state["last"] > GAP:
         yield {"who": row["who"], "first": state["first"], "last": state["last"]}
         state["first"] = None
@@ -67,14 +67,14 @@ def visit(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
 
 
 def watch_tables(state: dict[str, Any], rows: pa.Table) -> pa.Table:
-    """Does as `watch`, over batches of Arrow."""
+    """Does the same as `watch`, on Arrow batches."""
     return pa.Table.from_pylist(
         [emitted for row in rows.to_pylist() for emitted in watch(state, row)]
     )
 
 
 def visit_frames(state: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
-    """Does as `visit`, by pandas over a whole batch at once."""
+    """Does the same as `visit`, with pandas on a whole batch at once."""
     at = rows["n"]
     before = at.shift(1)
     before.iloc[0] = state["last"]
@@ -90,14 +90,14 @@ def visit_frames(state: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def watch_columns(states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Does as `watch`, with the rows of many keys."""
+    """Does the same as `watch`, on the rows of many keys."""
     after = states.to_pylist()
     emitted = [each for row in rows.to_pylist() for each in watch(after[row["_state"]], row)]
     return pa.Table.from_pylist(after, schema=states.schema), pa.Table.from_pylist(emitted)
 
 
 def visit_columns(states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Does as `visit`, with the rows of many keys."""
+    """Does the same as `visit`, on the rows of many keys."""
     after = states.to_pylist()
     emitted = [each for row in rows.to_pylist() for each in visit(after[row["_state"]], row)]
     return pa.Table.from_pylist(after, schema=states.schema), pa.Table.from_pylist(emitted)
@@ -108,7 +108,7 @@ def invert(state: dict[str, Any], row: Mapping[str, Any]) -> None:
 
 
 def watching(step: Any, state: str, emitted: str, *more: Any, **options: Any) -> Any:
-    """Declares tables `watched`, of a step's states, and `told`, of what the step emits."""
+    """Declares the table `watched` for a step's states, and `told` for the rows that it emits."""
     fold = ordered(step, state=state, emits="told", **options)
     watched = Table("watched", keys=("who",), fold=fold)
     return pass_on(LOGINS, watched, Table("told", emitted=emitted), *more)
@@ -145,7 +145,7 @@ def visited(logins: DataFrame) -> dict[str, DataFrame]:
 
 
 def total(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Fails on ten, and where the total leaves 0 to 100; what it emits for eleven fits no table."""
+    """Fails on ten, and if the total leaves 0 to 100; the row emitted for eleven fits no table."""
     if row["n"] == 10:
         raise ValueError("ten")
     state["total"] = (state["total"] or 0) + row["n"]
@@ -155,12 +155,12 @@ def total(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, A
 
 
 def total_tables(state: dict[str, Any], rows: pa.Table) -> list[dict[str, Any]]:
-    """Does as `total`, over batches."""
+    """Does the same as `total`, on batches."""
     return [emitted for row in rows.to_pylist() for emitted in total(state, row)]
 
 
 def total_columns(states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Does as `total`, with the rows of many keys."""
+    """Does the same as `total`, on the rows of many keys."""
     after = states.to_pylist()
     emitted = [each for row in rows.to_pylist() for each in total(after[row["_state"]], row)]
     return pa.Table.from_pylist(after, schema=states.schema), pa.Table.from_pylist(emitted)
@@ -194,7 +194,7 @@ def fold_of(declared: Any = safe) -> OrderedFold:
 
 
 def rows_of(events: Sequence[tuple[Any, Any, Any]]) -> list[dict[str, Any]]:
-    """Makes rows of the function for (who, ok, n) at offsets 0, 1, 2 ... of partition 1."""
+    """Returns the function's rows for (who, ok, n), at offsets 0, 1, 2 ... of partition 1."""
     return [
         {"who": who, "ok": ok, "n": n, "_topic": "logins", "_partition": 1, "_offset": at}
         for at, (who, ok, n) in enumerate(events)
@@ -202,7 +202,7 @@ def rows_of(events: Sequence[tuple[Any, Any, Any]]) -> list[dict[str, Any]]:
 
 
 def nothing_of(fold: OrderedFold) -> pa.Table:
-    """Returns the states of a fold that has none yet."""
+    """Returns the empty states of a fold."""
     return arrow_schema(fold.table.columns).empty_table()
 
 
@@ -218,9 +218,9 @@ def folded(
 def by_hand(
     events: Sequence[tuple[Any, Any, Any]],
 ) -> tuple[dict[Any, tuple[int, int | None]], list[tuple[Any, int, int]]]:
-    """Computes in another way, per key, failures since the last success and the balance.
+    """Computes per key the failures since the last success, and the balance, in another way.
 
-    The break-ins are second.
+    Returns the states, and then the break-ins.
     """
     found, states = [], {}
     for who in {who for who, _, _ in events}:
@@ -368,7 +368,7 @@ def test_what_pandas_has_for_nulls_and_numbers_is_kept_exactly() -> None:
 
 
 def summed(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Keeps values of Python that the columns of these types return in another form."""
+    """Keeps Python values that come back from columns of these types in another form."""
     state["total"] = (state["total"] or 0.0) + 0.1
     state["seen"] = {*(state["seen"] or ()), row["n"]}
     # A step may well return times without a zone.
@@ -453,7 +453,7 @@ def test_what_a_step_emits_is_what_it_was_when_it_was_emitted(
 
 
 def test_a_key_in_two_partitions_has_no_order() -> None:
-    """With on_error="stop", and in a build that was born with one state a key, the job stops."""
+    """A key in two partitions stops the job with on_error="stop", or with one state per key."""
     fold = fold_of()
     older = with_fields(fold.table, columns=fold.table.columns[:-2])
     rows = rows_of([("ann", True, 1), ("ann", True, 1)])
@@ -479,7 +479,7 @@ def test_a_key_in_two_partitions_has_no_order() -> None:
 def in_slices_of_partitions(
     fold: OrderedFold, events: Sequence[tuple[int, Any, Any, Any]], cuts: Sequence[Sequence[int]]
 ) -> tuple[dict[Any, Any], list[Any], list[tuple[Any, ...]]]:
-    """Folds (partition, who, ok, n), each partition cut anywhere: `cuts` has the ends of slices.
+    """Folds (partition, who, ok, n) in slices; `cuts` has the end of each slice per partition.
 
     Returns the rows that readers see by key, the emitted rows, and the noted records.
     """
@@ -524,7 +524,7 @@ def in_slices_of_partitions(
 def test_a_split_key_is_folded_alike_whichever_partition_is_read_first(
     events: list[tuple[int, Any, Any, Any]], cuts: list[list[int]]
 ) -> None:
-    """A key has a state for each partition, and readers see that of the lowest."""
+    """A key has a state for each partition; readers see the state of the lowest partition."""
     shown, emitted, noted = in_slices_of_partitions(fold_of(), events, cuts)
 
     parts: dict[tuple[Any, int], list[tuple[int, tuple[Any, Any, Any]]]] = {}
@@ -573,7 +573,7 @@ def test_what_a_step_may_not_do_is_said(step: Any, message: str) -> None:
 
 
 def bounded(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Adds n, and fails where the sum leaves 0 to 9; of seven it emits what does not fit."""
+    """Adds n; fails if the sum leaves 0 to 9; the row emitted for seven does not fit."""
     state["failed"] = (state["failed"] or 0) + row["n"]
     if not 0 <= state["failed"] <= 9:
         raise OverflowError(state["failed"])
@@ -581,7 +581,10 @@ def bounded(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str,
 
 
 def refused_by_hand(records: Sequence[Sequence[tuple[str, int]]]) -> list[int]:
-    """Returns the records, each of rows of keys, that make a sum leave 0 to 9, or have a seven."""
+    """Returns the numbers of records that make a sum leave 0 to 9, or that have a seven.
+
+    Each record consists of rows of keys.
+    """
     sums: dict[str, int] = {}
     refused = []
     for number, rows in enumerate(records):
@@ -635,7 +638,7 @@ def test_records_that_fail_are_found_together_also_where_they_reach_several_keys
 
 
 def hoard(state: dict[str, Any], row: Mapping[str, Any]) -> None:
-    """Keeps ever more; a zero empties the state."""
+    """Keeps more and more; a zero empties the state."""
     state["seen"] = [*(state["seen"] or ()), *range(row["n"])] if row["n"] else None
 
 
@@ -711,7 +714,7 @@ _WHO = ["ann", "bo", "", "Ä"]
 def test_it_holds_the_law_of_slices_by_either_way(
     logins: list[tuple[str, bool]], visits: list[tuple[str, int]], cuts: int
 ) -> None:
-    """Ann succeeds after three failures, and a visit of Bo ends: rows are emitted."""
+    """The law of slices holds while rows are emitted: Ann succeeds, and a visit of Bo ends."""
     from kappa.testing import Event, law_of_slices
 
     def event(who: str, ok: Any, n: int) -> Event:
@@ -736,7 +739,7 @@ def test_it_holds_the_law_of_slices_by_either_way(
 def test_a_producer_stops_no_build_by_a_split_key(
     rehearse: Rehearse, driver_rows: int, slicings: list[list[tuple[int, int]]]
 ) -> None:
-    """Ann has records in both partitions: rows, rejects and a view are equal for any slices."""
+    """Ann has records in both partitions. Rows, rejects and a view are equal for any slices."""
     from kappa.engine.children.rehearsal import served_rows, unlike_queries
 
     log = memory_log()
@@ -848,7 +851,7 @@ def test_records_that_a_step_fails_on_are_rejects_whatever_the_slices(
 def test_a_new_build_goes_on_where_a_step_fails_on_very_many_records(
     rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many, the slice is folded once more, without them."""
+    """However many records fail, the slice is folded only once more, without them."""
     from kappa.engine.slice import SliceRunner
 
     fold, folded_slices = SliceRunner._fold_once, []
@@ -901,7 +904,7 @@ def look(state: dict[str, Any], row: Mapping[str, Any]) -> None:
 @pytest.mark.jvm
 @pytest.mark.usefixtures("spark_here")
 def test_each_row_that_a_step_here_is_given_is_a_sign_of_progress(rehearse: Rehearse) -> None:
-    """A slice of a slow step is not ended while the step goes on from row to row."""
+    """A slow slice is not ended while its step advances from row to row."""
     log = log_of([(who, True, 1) for who in ("ann", "ann", "ann", "bob")])
     looking = pass_on(LOGINS, Table("looks", keys=("who",), fold=ordered(look, state="last int")))
     build = rehearse(looking, log, 100)

@@ -1,4 +1,4 @@
-"""Samples draw each row as often as its weight says, and the same rows for any slices."""
+"""Samples draw each row as often as its weight demands, and the same rows for any slices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPES = {
 @pytest.mark.jvm
 @pytest.mark.parametrize("weight", [None, "weight"])
 def test_rows_are_drawn_by_their_weight(spark: SparkSession, weight: str | None) -> None:
-    """Of 4,000 groups, the share in which a row is drawn is its chance, within five deviations."""
+    """In 4,000 groups, each row is drawn as often as its chance, within five deviations."""
     given = {name: str(kind) for name, kind in TYPES.items()}
     spark.sql(
         f"select id div {ROWS} as g, id % {ROWS} as row, cast(id % {ROWS} - 1 as double) as weight,"
@@ -58,7 +58,7 @@ def test_rows_are_drawn_by_their_weight(spark: SparkSession, weight: str | None)
     ids=["zipf", "uniform"],
 )
 def test_a_sample_tells_how_often_values_come(spark: SparkSession, value: str) -> None:
-    """The share of each value in 10,000 rows is that in the log, within five deviations."""
+    """In a sample of 10,000 rows, each value's share is that in the log, within five deviations."""
     k, rows = 10_000, 300_000
     spark.sql(
         f"select {value} as row, 0L as _log_time, 'visits' as _topic, 0 as _partition,"

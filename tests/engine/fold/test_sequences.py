@@ -1,6 +1,6 @@
 """A sequence finds the matches of its pattern, wherever the log is cut.
 
-`matches_by_hand` looks at all rows of a key at once: it tries every choice of rows, and shares no
+`matches_by_hand` looks at all rows of a key at once. It tries every choice of rows, and shares no
 code with the step.
 """
 
@@ -61,7 +61,7 @@ LETTERS = {"is_a": "a", "is_b": "b", "is_c": "c", "is_x": "x"}
 
 
 class Sign(NamedTuple):
-    """A row of the only key; without a sign it is a record of another key."""
+    """A row of the only key. If `sign` is None, it is a record of another key."""
 
     sign: str | None
     ms: int
@@ -85,7 +85,7 @@ class Pattern:
 
     @property
     def absences(self) -> list[str]:
-        """Lists the letters that must not come behind each part."""
+        """Lists for each part the letters that must not follow it."""
         letters: list[str] = []
         for each in self.elements:
             if isinstance(each, Absence):
@@ -167,7 +167,7 @@ def in_slices(signs: Sequence[Sign], cuts: set[int], fold: OrderedFold) -> list[
 
 
 def choices(pattern: Pattern, rows: Sequence[tuple[int, str, int]]) -> Iterator[list[int]]:
-    """Yields every choice of rows (as places) that makes a match, without its last absence."""
+    """Yields each choice of rows (as positions) that matches, without the last absence."""
     needed = [
         (number, part, time)
         for number, part in enumerate(pattern.parts)
@@ -199,9 +199,9 @@ def choices(pattern: Pattern, rows: Sequence[tuple[int, str, int]]) -> Iterator[
 
 
 def matches_by_hand(signs: Sequence[Sign], pattern: Pattern) -> Iterator[tuple[set[Any], Any]]:
-    """Yields the match that ends first and begins last, behind the match before.
+    """Yields the match that ends first and begins last, after the match before.
 
-    A match is all choices of rows that it may have.
+    A match consists of all choices of rows that are allowed for it.
     """
     clock, rows = BEGAN, []
     for offset, (sign, ms) in enumerate(signs):
@@ -300,7 +300,7 @@ def test_the_bounds_of_within_and_lasting_belong_to_the_time() -> None:
 @pytest.mark.usefixtures("spark_here")
 @pytest.mark.parametrize("driver_rows", [1000, 0])
 def test_workers_of_spark_find_the_same_matches(rehearse: Rehearse, driver_rows: int) -> None:
-    """Workers get the conditions by their names, wherever a job has died."""
+    """Spark workers get the conditions by name; the matches are the same after a job has died."""
     pattern = Pattern((is_a, is_b, absent(is_c, lasting="2 seconds")))
     draw = random.Random(3)  # the same rows again
     signs = signs_of([(draw.choice(["a", "b", "c"]), draw.choice(SOME_LEAPS)) for _ in range(30)])

@@ -1,4 +1,4 @@
-"""The rows of touched keys at a version, by either writer, nulls among them (laws 1 and 9)."""
+"""The rows of touched keys at a version, by either writer, including nulls (laws 1 and 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A truncation of a source's table hides each key, within the memory that is allowed."""
+"""A truncation of a source's table hides each key, within the allowed memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def change(offset: int, op: str, key: int | None = None) -> RawRecord:
 
 
 class Slices:
-    """A table of latest rows that slices are folded into, with little memory allowed."""
+    """A table of latest rows into which slices are folded with little memory."""
 
     def __init__(self, store: Store) -> None:
         merging = Merging(at_most_bytes=1_000)
@@ -60,7 +60,7 @@ class Slices:
         self.number, self.end = 0, 0
 
     def fold(self, records: Iterable[RawRecord], partitions: int = 1) -> str:
-        """Folds a slice; returns its writer."""
+        """Folds a slice; returns the name of the writer that committed it."""
         known = list(records)
         start, end = self.end, self.end + len(known)
         marks = [{"orders": {**dict.fromkeys(range(partitions), 0), 0: at}} for at in (start, end)]
@@ -106,7 +106,7 @@ def test_where_errors_stop_a_truncation_among_more_partitions_than_declared_does
 
 
 def test_a_truncation_among_several_partitions_is_a_reject() -> None:
-    """Any producer can send it."""
+    """Any producer can send such a truncation, so it must be a reject and not an error."""
     log = memory_log()
     records = [change(0, "c", 1), change(1, "t"), change(2, "u", 1), change(3, "t")]
     for _, partition, _, ms, key, value, _ in records:

@@ -1,6 +1,6 @@
 """A step is woken at the times it asks for, between two records, wherever the log is cut.
 
-`by_hand` computes the same eagerly: at each record it wakes every key of the partition.
+`by_hand` computes the same result eagerly: at each record it wakes every key of the partition.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KEYS = (("bo", "", "Ä"), ("ann", "cid"))
 
 
 def doze(state: dict[str, Any], row: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Reports a key's silence `gap` microseconds after a ping, and twice more, each a minute on."""
+    """Reports a key's silence `gap` microseconds after a ping, and twice more, a minute apart."""
     if row is not None:
         state["pings"], state["times"] = (state["pings"] or 0) + 1, 0
         gap = row["gap"]
@@ -70,7 +70,7 @@ dozing = pass_on(
 
 
 class Ping(NamedTuple):
-    """A record of a partition; without a key it is a reject."""
+    """A record of a partition; a record without a key is a reject."""
 
     partition: int
     who: str | None
@@ -81,7 +81,7 @@ class Ping(NamedTuple):
 def by_hand(
     pings: Sequence[Ping],
 ) -> tuple[dict[str, tuple[int | None, int | None]], list[tuple[Any, ...]]]:
-    """Returns pings and the time asked for, per key, and all silences, in microseconds."""
+    """Returns per key the pings and the requested time, and all silences, in microseconds."""
     states: dict[str, list[Any]] = {}
     clocks: dict[int, int] = {}
     silences: list[tuple[Any, ...]] = []
@@ -116,7 +116,7 @@ def fold_of(declared: Any = dozing) -> OrderedFold:
 def in_slices(
     pings: Sequence[Ping], cuts: set[int], fold: OrderedFold | None = None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Folds pings in slices that end at these places. Returns states and silences."""
+    """Folds pings in slices that end at these positions. Returns states and silences."""
     fold = fold or fold_of()
     held: dict[str, Any] = {}
     silences: list[dict[str, Any]] = []
@@ -159,7 +159,7 @@ LEAPS = [0, 0, 1, -SECOND, 30 * SECOND, MINUTE, 60 * MINUTE]
 
 
 def pings_of(drawn: Sequence[tuple[int, int, Any, int]]) -> list[Ping]:
-    """Makes pings of partitions, numbers of their keys (none: a reject), gaps and leaps of time."""
+    """Returns pings for partitions, key numbers (out of range: a reject), gaps and time steps."""
     ms, pings = BEGAN, []
     for partition, key, gap, leap in drawn:
         ms += leap
@@ -366,7 +366,7 @@ def test_random_events_of_a_step_that_is_woken_leap_over_hours_and_days() -> Non
 def test_a_job_that_dies_before_the_frontier_wakes_each_key_once(
     rehearse: Rehearse, driver_rows: int
 ) -> None:
-    """The second slice has rejects alone, whose log time wakes keys of the first."""
+    """Each key is woken once, even if the waking slice has only rejects, and the job dies."""
     pings = some_pings(24, seed=7)
     late = pings[-1].ms + 60 * MINUTE
     pings += [Ping(0, "bo", 1000, late), Ping(1, "cid", 30_000_000, late)]
@@ -412,7 +412,7 @@ def test_a_small_slice_that_wakes_very_many_keys_is_folded_by_spark(
 
 
 def failing(state: dict[str, Any], row: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Counts pings; where it is woken it fails, in another way for each number of them."""
+    """Counts pings; when it is woken, it fails in a different way for each count."""
     if row is not None:
         state["pings"] = (state["pings"] or 0) + 1
         state["wake_at"] = row["_timestamp"]
@@ -426,7 +426,7 @@ def failing(state: dict[str, Any], row: Mapping[str, Any] | None) -> Iterator[di
 
 
 def failing_pipeline(on_error: str) -> Any:
-    """Makes a pipeline whose step fails where it is woken, at each ping of a key but the fourth."""
+    """Returns a pipeline whose step fails when it is woken, except at a key's fourth ping."""
 
     @pipeline(
         reads={"pings": PINGS},
@@ -448,7 +448,10 @@ def failing_pipeline(on_error: str) -> Any:
 def test_a_step_that_fails_where_it_is_woken_is_told_and_goes_on_whatever_the_slices(
     rehearse: Rehearse, driver_rows: int
 ) -> None:
-    """Its state is that before it was woken, and asks for no time until the key's next row."""
+    """A failed wake is noted, and the state stays as it was before the wake.
+
+    The key asks for no time until its next row.
+    """
     pings = [Ping(0, "bo", None, BEGAN)]
     pings += [Ping(1, "ann", None, BEGAN + number * MINUTE) for number in range(4)]
     log, declared, found = log_of(pings), failing_pipeline("reject"), []

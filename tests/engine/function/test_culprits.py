@@ -1,4 +1,4 @@
-"""A function that fails on a record: it is named, or set aside, however the log is cut."""
+"""If a function fails on a record, the record is named or set aside, however the log is cut."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Change = Callable[["DataFrame"], "DataFrame"]
 
 
 def of(change: Change, on_error: str = "reject") -> Pipeline:
-    """Makes a pipeline with a table of each kind, one of which takes the rows that `made` makes."""
+    """Returns a pipeline with a table of each kind; one table takes the rows of `change`."""
 
     @pipeline(
         reads={"events": EVENTS},
@@ -46,21 +46,21 @@ def of(change: Change, on_error: str = "reject") -> Pipeline:
 
 
 def inverted(events: DataFrame) -> DataFrame:
-    """Raises Python's own error if n is 0."""
+    """Raises an error of Python if n is 0."""
     from pyspark.sql import functions as F
 
     return events.withColumn("n", F.udf(lambda n: None if n is None else 12 // n, "int")("n"))
 
 
 def hoarding(events: DataFrame) -> DataFrame:
-    """Takes more memory than a worker may if n is 0."""
+    """Uses more memory than a worker may, if n is 0."""
     from pyspark.sql import functions as F
 
     return events.withColumn("n", F.udf(lambda n: len(bytearray(n or 1 << 33)) % 2, "int")("n"))
 
 
 def cast(events: DataFrame) -> DataFrame:
-    """Raises Spark's error if the text is no number."""
+    """Raises an error of Spark if the text is not a number."""
     from pyspark.sql import functions as F
 
     return events.withColumn("n", F.col("text").cast("int"))
@@ -76,7 +76,7 @@ def filled(*events: dict[str, Any]) -> MemoryLog:
 
 
 def events(count: int, **at: dict[str, Any]) -> list[dict[str, Any]]:
-    """Makes so many events without a failure; `_3={...}` changes the one of that number."""
+    """Returns `count` events that do not fail; `_3={...}` changes the event with number 3."""
     return [
         {"k": f"k{number % 3}", "n": 1 + number, "text": str(number)} | at.get(f"_{number}", {})
         for number in range(count)
@@ -274,7 +274,7 @@ def test_a_flood_of_records_that_fail_costs_time_and_stops_nothing(
     many: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The slice is split, so that keys, values and errors of few are in memory together."""
+    """The slice is split, so that only a few keys, values and errors are in memory together."""
     monkeypatch.setattr("kappa.engine.function.culprits.MOST_FAILING", many // 4)
     log = filled(*(each | (wrong if each["n"] % 1_000 else {}) for each in events(many)))
     built = build(of(change), log, driver_rows=1_000)

@@ -1,4 +1,4 @@
-"""Rows that expire: gone by the log's clock, and what comes too late for them is a reject."""
+"""Rows expire by the log's clock, and a record that comes too late for its row is a reject."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def at_text(time: datetime | None) -> str | None:
 
 
 def put(log: MemoryLog, draw: random.Random, now: datetime, *, quiet: bool = False) -> None:
-    """Adds a record of about this time to one of the topics; a click may be very late."""
+    """Adds a record of about this time to one of the topics. A click may be very late."""
     ms = int((now + draw.choice([0, 0, -1, 2]) * MINUTE).timestamp() * 1000)
     if draw.random() < 0.6:
         late = draw.choice([0, 0, 1, 2, 4, 5, 6, 8, 20])
@@ -104,7 +104,7 @@ def put(log: MemoryLog, draw: random.Random, now: datetime, *, quiet: bool = Fal
 
 
 class Expected:
-    """The tables record by record, as readers see them at `end`; the oracle of these tests."""
+    """The right tables as readers see them at `end`, computed record by record."""
 
     def __init__(self, log: MemoryLog, end: Offsets) -> None:
         self.log_times: dict[tuple[str, int], datetime] = {}
@@ -147,7 +147,7 @@ class Expected:
         return time + minutes * MINUTE >= min(self.log_times[part] for part in parts)
 
     def seen(self) -> dict[str, Any]:
-        """Returns what readers see, by table."""
+        """Returns the rows that readers see, by table."""
         latest = {
             topic: {
                 (key, until)
@@ -181,7 +181,7 @@ def time_of(text: str | None) -> datetime | None:
 
 
 def seen(built: Rehearsal, frontier: Frontier | None = None) -> dict[str, Any]:
-    """Reads a build's tables at a frontier, or at its newest, as readers do."""
+    """Reads a build's tables at `frontier`, or at its newest frontier, as readers do."""
     from kappa.serving.query.reader.relations import tables_of
 
     at = frontier or built.publisher.newest
@@ -208,7 +208,7 @@ def seen(built: Rehearsal, frontier: Frontier | None = None) -> dict[str, Any]:
 def test_at_each_frontier_readers_see_what_is_not_gone_whatever_the_slices(
     rehearse: Rehearse, driver_rows: int, slices: int
 ) -> None:
-    """The first slices leave a partition without a record: nothing is gone then."""
+    """The first slices leave a partition without a record. Until it has one, nothing expires."""
     draw, log = random.Random(28), memory_log()
     built = rehearse(expiring, log, driver_rows)
     for number in range(slices):
@@ -284,7 +284,11 @@ def pricing() -> dict[str, DataFrame]:
 
 
 def test_a_newest_value_that_is_gone_stands_in_the_way_of_older_ones(rehearse: Rehearse) -> None:
-    """It leaves the files once each partition is past it: then none can follow."""
+    """An expired newest value hides older values of its key.
+
+    It leaves the files once each partition's clock is past it, because then no older value can
+    follow.
+    """
     log = memory_log()
     built = rehearse(pricing, log)
     upkeep = upkeep_of(built)
@@ -311,7 +315,7 @@ def test_a_newest_value_that_is_gone_stands_in_the_way_of_older_ones(rehearse: R
 def test_a_replay_of_a_log_whose_beginning_has_expired_gives_the_same_rows(
     rehearse: Rehearse,
 ) -> None:
-    """As where a topic keeps its records for longer than its rows live, and lateness together."""
+    """The topic keeps its records for longer than lifetime of rows and lateness together."""
     draw, log = random.Random(3), memory_log()
     live = rehearse(ending, log)
     for number in range(8):
@@ -350,7 +354,7 @@ def ending(clicks: DataFrame) -> dict[str, DataFrame]:
 
 
 def click(log: MemoryLog, partition: int, minutes: float, *, late: float = 0) -> None:
-    """Adds a click at so many minutes, whose time is so many minutes before."""
+    """Adds a click at `minutes`, whose own time is `late` minutes earlier."""
     now = BEGAN + minutes * MINUTE
     value = {"page": "a", "at": at_text(now - late * MINUTE), "ms": 1}
     log.add("clicks", partition, json.dumps(value).encode(), ms=int(now.timestamp() * 1000))
@@ -359,7 +363,7 @@ def click(log: MemoryLog, partition: int, minutes: float, *, late: float = 0) ->
 def test_a_partition_without_a_record_holds_expiry_back(
     spark: SparkSession, rehearse: Rehearse
 ) -> None:
-    """Its first record may reach any row: a slice before must not have ended it."""
+    """The partition's first record may reach any row, so no row may have ended before."""
     log = memory_log()
     built = rehearse(ending, log)
 
@@ -427,7 +431,7 @@ def test_records_that_fail_and_those_that_are_too_late_are_all_rejects(
 
 
 def test_a_record_that_the_topic_has_lost_is_a_reject_without_its_value() -> None:
-    """An archive gave it, which keeps the raw records of rejects alone."""
+    """The reject has no value, because an archive keeps raw records only of rejects."""
     from kappa.engine.children.rehearsal import MemoryLog
     from kappa.engine.function.expired import EXPIRED_COLUMNS, refused_for
 

@@ -1,4 +1,4 @@
-"""Narrowing finds each thing that fails alone, and only those, in few tries."""
+"""Narrowing finds each single thing that fails, and only those, with few tries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kappa.engine.function.culprits import Together, failing
 
 
 class Tries:
-    """Ranges fail where they hold one of `bad`; each try is counted."""
+    """A function that fails for a range with one of `bad`, and counts its calls."""
 
     def __init__(self, *bad: int) -> None:
         self.bad = set(bad)

@@ -1,4 +1,4 @@
-"""The plan of small slices is made once, gives each slice's own rows, and repeats none."""
+"""The plan of small slices is made once, gives each slice its own rows, and repeats none."""
 
 from __future__ import annotations
 

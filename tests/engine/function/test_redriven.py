@@ -1,6 +1,6 @@
 """The settling of redriven records depends on what is before the slice (laws 1 and 7).
 
-The rows that the rejects table has by now do not matter.
+Later rows of the rejects table do not matter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def at(offset: int, partition: int = 0) -> Position:
 
 
 class Decoded:
-    """A decoded slice, as far as settling asks."""
+    """A decoded slice, with the methods that settling needs."""
 
     def __init__(self, *attempts: Attempt, rejects: Mapping[int, int | None] | None = None) -> None:
         self._attempts = attempts
@@ -94,7 +94,7 @@ def test_what_slices_before_have_rejected_and_folded_counts(any_store: Store) ->
 
 
 def test_a_chain_of_any_length_is_read_by_two_queries(tmp_path: Path) -> None:
-    """Some of it was rejected before the slice, and the rest in it."""
+    """A chain of any length is read by two queries, whether rejected before or in the slice."""
     links = 1_200
     start, end = Offsets({"visits": {0: links}}), Offsets({"visits": {0: 2 * links}})
     decoded = Decoded(

@@ -1,4 +1,4 @@
-"""Errors of a worker reach the user as they are."""
+"""Errors of a worker reach the user unchanged."""
 
 from __future__ import annotations
 

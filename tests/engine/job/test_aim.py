@@ -1,4 +1,4 @@
-"""Law 13 without Spark: what bounded slices may go to, and what is an alignment at all."""
+"""Law 13 without Spark: how far bounded slices may go, and what counts as an alignment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def birth(build: str, **ids: str) -> Birth:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Build a serves, and stands at LIVE."""
+    """Returns a store in which build a serves, with the frontier LIVE."""
     store = Store(tmp_path)
     put_birth(store, birth("a", orders="1", old="2"))
     Frontiers(store, "a").publish(LIVE)
@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Store:
 
 
 class Log:
-    """A log whose every partition ends at one offset."""
+    """A log in which every partition ends at the same offset."""
 
     def __init__(self, end: int) -> None:
         self._end = end

@@ -1,6 +1,6 @@
 """Alignment: a candidate reaches exactly a frontier of the live build (law 13).
 
-This is so whatever happens meanwhile, and both can be compared at that frontier.
+This is so whatever happens meanwhile. Both builds can be compared at that frontier.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BETWEEN = "job.between_tables:kill"
 
 @contextmanager
 def producing(story: Story, *, every_seconds: float) -> Iterator[None]:
-    """Events keep arriving, until the end: each time a slice for each job."""
+    """Produces events until the end of the block, one slice for each job at a time."""
     ended = threading.Event()
 
     def produce() -> None:
@@ -67,7 +67,7 @@ def aligned(project: Project, build: str) -> Alignment:
 
 
 def folds_its_tail(project: Project, build: str) -> bool:
-    """True where a batch of the tail is published."""
+    """Returns True if a batch of the build's tail has been published."""
     leg, frontier = Legs(project.store, build).last(), project.frontier(build)
     return (
         leg is not None
@@ -78,7 +78,7 @@ def folds_its_tail(project: Project, build: str) -> bool:
 
 
 def assert_equal_there(project: Project, alignment: Alignment) -> None:
-    """Both stand at equal offsets, their files are kept, and they hold the same rows."""
+    """Asserts that both builds have equal offsets, kept files, and the same rows."""
     assert alignment.candidate.offsets.equals(alignment.live.offsets)
     assert served(project, alignment.candidate.build, alignment.candidate) == served(
         project, alignment.live.build, alignment.live
@@ -98,7 +98,7 @@ def start(project: Project, jobs: list[JobProcess]) -> Callable[..., JobProcess]
 def test_a_candidate_reaches_frontiers_of_the_live_build_though_jobs_are_killed(
     project: Project, log: Log, topic_name: str, start: Callable[..., JobProcess], broker: Any
 ) -> None:
-    """After a lease has ended, a newer frontier is the aim; a tail is aligned again."""
+    """Once a lease has ended, a newer frontier is the aim. A tail can be aligned again."""
     for build in ("old", "new"):
         project.bear(build, source(topic_name), OUTPUTS)
     (project.folder / "kappa.toml").write_text(SMALL)
@@ -157,7 +157,7 @@ def test_a_candidate_reaches_frontiers_of_the_live_build_though_jobs_are_killed(
 def a_catch_up_killed_in_mid_leg_goes_on_as_planned(
     project: Project, live: Frontier, start: Callable[..., JobProcess]
 ) -> None:
-    """Twice it is killed in its third slice: between two tables, and as soon as it begins it."""
+    """The job is killed twice in its third slice: between two tables, and at the slice's begin."""
     killed = start("new", "catch-up", KAPPA_FAIL=f"{BETWEEN}:3")
     assert killed.ended() == -signal.SIGKILL, killed.said()
     half = project.frontier("new")
@@ -181,9 +181,10 @@ def a_catch_up_killed_in_mid_leg_goes_on_as_planned(
 def a_killed_alignment_goes_on(
     project: Project, story: Story, start: Callable[..., JobProcess], **environment: str
 ) -> tuple[Frontier, JobProcess]:
-    """Kills it before it has folded anything, and ends its lease.
+    """Kills the job before it has folded anything, and ends its lease.
 
-    Returns what it was to reach, and the aligned candidate, which has this in its environment.
+    Returns the frontier that it had to reach, and the job of the aligned candidate, which gets this
+    `environment`.
     """
     killed = start("new", KAPPA_FAIL="job.before_first_commit:kill")
     assert killed.ended() == -signal.SIGKILL, killed.said()
@@ -199,7 +200,7 @@ def a_killed_alignment_goes_on(
 
 
 def leave_holes(bootstrap_servers: str, topic: str) -> None:
-    """Transactions, every second one aborted: offsets that hold no record."""
+    """Produces transactions and aborts them, which leaves offsets without a record."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})

@@ -1,8 +1,8 @@
-"""Branches: the old code's rows up to the base, the new code's after it (law 15).
+"""Branches: the old code's rows up to the base, the new code's rows after it (law 15).
 
-This is so wherever the branch was killed. It is compared with one slice of the whole log by
-a third code, which checks each record's place. The log has records that are late, sent again
-and redriven across the base, and a table is folded by a step.
+This is so wherever the branch was killed. The branch is compared with one slice of the whole log by
+a third code, which chooses by each record's position. Some records are late, sent again or redriven
+across the base. One table is folded by a step.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ HAND_OVER = ("table.after_commit", "job.before_frontier", "frontier.after_put", 
 
 
 def refuse(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Balances that refuse to go below zero: the old code. It never tells."""
+    """Keeps balances that refuse to go below zero (the old code). Emits nothing."""
     after = (state["balance"] or 0) + (row["n"] or 0)
     state["balance"] = after if after >= 0 else state["balance"]
     yield from ()
 
 
 def overdraw(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Balances that go down to -100, which is told: the new code."""
+    """Keeps balances that go down to -100, and emits a row below zero (the new code)."""
     after = (state["balance"] or 0) + (row["n"] or 0)
     state["balance"] = max(after, -100)
     if after < 0:
@@ -72,7 +72,7 @@ def either(state: dict[str, Any], row: Mapping[str, Any]) -> Iterator[dict[str, 
 
 
 def code(which: str) -> Pipeline:
-    """The `old` code, the `new` one, or `both`, each for its part of the log."""
+    """Returns the `old` code, the `new` code, or `both`, each for its part of the log."""
     step = {"old": refuse, "new": overdraw, "both": either}[which]
 
     @pipeline(
@@ -116,9 +116,9 @@ def code(which: str) -> Pipeline:
 
 
 def a_log() -> MemoryLog:
-    """Returns 60 records per partition: three people, some late, some sent again.
+    """Returns 60 records per partition: three people, some records late, some sent again.
 
-    Every ninth is not JSON; some of those were redriven, mended or not.
+    Every ninth record is not JSON; some of those were redriven, mended or not.
     """
     from kappa.engine.children.rehearsal import MemoryLog
 
@@ -162,11 +162,14 @@ def at(*offsets: int) -> Offsets:
 
 
 class Killed(BaseException):  # no Exception: what answers errors must not answer a death
-    """This process was killed."""
+    """Raised where this process is killed."""
 
 
 def killing(place: str) -> Callable[[str], None]:
-    """Dies at the slice's passing of a failpoint: each job that begins puts a frontier, too."""
+    """Returns an action that dies at the slice's passing of a failpoint.
+
+    Each job that begins puts a frontier, too. That passing does not count.
+    """
     passed: Counter[str] = Counter()
 
     def act(name: str) -> None:
@@ -178,7 +181,7 @@ def killing(place: str) -> Callable[[str], None]:
 
 
 def rows(build: Rehearsal) -> dict[str, Counter[str]]:
-    """Returns each table's served rows, and all rejects."""
+    """Returns the served rows of each table, and all rejects."""
     births = {table.name: table for table in build.birth.tables}
     served = {
         name: [column for column, _ in (table.columns if name == "rejects" else table.served)]
@@ -226,7 +229,7 @@ def test_any_log_across_the_base_and_any_cut_of_the_hand_over(
         begin_from(store, birth, store, start)
 
         def to_base() -> None:
-            """As a job of the leg `base` does it (kappa/engine/job/job.py)."""
+            """Folds up to the base, as a job of the leg `base` does (kappa/engine/job/job.py)."""
             first = job(store.folder, old, birth=structs.replace(birth, tables=served.birth.tables))
             keep_base(store, birth, first.publisher.newest)
             if stands_before_base(store, "branch"):

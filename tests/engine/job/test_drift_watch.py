@@ -1,4 +1,4 @@
-"""Drift is found in samples and counts of slices, told once with a proof, and stops nothing."""
+"""Drift is found in samples and counts of slices, reported once with a proof, and stops nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HISTORY = {"visits": {0: Tally(decoded=999, rejected=1)}}
 
 
 class Watched:
-    """A job's slices of one topic, and the drift that is found in them."""
+    """The slices of a job with one topic, and the drift that is found in them."""
 
     def __init__(self, folder: Path, topic: Topic = VISITS) -> None:
         self.store = Store(folder)
@@ -41,7 +41,7 @@ class Watched:
     def fold(
         self, *events: object, before: Mapping[str, Mapping[int, Tally]] = HISTORY
     ) -> SliceHere:
-        """Folds a slice of events: bytes as they are, others as JSON."""
+        """Folds a slice of events; bytes are sent unchanged, other values as JSON."""
         values = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in events]
         raw = raw_table(
             ("visits", 0, self.offset + place, 0, None, value, ())
@@ -72,7 +72,7 @@ def test_events_as_declared_are_no_drift(watched: Watched) -> None:
 
 
 def test_an_undeclared_field_is_told_once(watched: Watched) -> None:
-    """With the first record; across restarts of the job, too."""
+    """The field is reported with its first record, and only once, also across job restarts."""
     for _ in range(2):
         watched.fold({"page": "/"}, {"page": "/a", "user": 7}, {"page": "/b", "user": 8})
         watched.now += 61
@@ -87,7 +87,7 @@ def test_an_undeclared_field_is_told_once(watched: Watched) -> None:
 
 
 def test_an_undeclared_field_outlasts_a_promote(watched: Watched, tmp_path: Path) -> None:
-    """The next build has it with its time and first record, until the topic declares it."""
+    """The next build keeps the drift with time and first record, until the topic declares it."""
     watched.fold({"page": "/", "user": 7}, {"page": "/", "more": 1}, {"page": 7})
     before = watched.found()
     assert len(before) == 3
@@ -114,7 +114,7 @@ def test_drift_that_was_settled_stays_settled(watched: Watched) -> None:
 
 
 def test_a_topic_is_sampled_twenty_times_a_minute(watched: Watched) -> None:
-    """So of a slow topic every record is looked at, and of a busy one few."""
+    """Every record of a slow topic is looked at, and few records of a busy one."""
     watched.fold(*[{"page": "/"}] * 19)
     watched.fold({"page": "/", "slow": 7}, {"page": "/", "late": 7})
     assert [each.name for each in watched.found()] == ["slow"]
@@ -224,7 +224,7 @@ def test_other_formats_are_watched_too(tmp_path: Path) -> None:
 
 
 def test_the_watch_costs_next_to_nothing(watched: Watched) -> None:
-    """Less than a fifth of decoding a slice of 1,000 records, of which one in ten is a reject."""
+    """The watch costs less than a fifth of decoding 1,000 records with one reject in ten."""
     events = [
         json.dumps({"page": 7 if n % 10 == 0 else "/", "hits": n}).encode() for n in range(1000)
     ]

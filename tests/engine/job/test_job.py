@@ -1,4 +1,4 @@
-"""A real job process against a real broker: killed between any two steps, it resumes."""
+"""A real job process with a real broker: killed between any two steps, it resumes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_killed_between_any_two_steps_it_folds_each_record_once(
 def assert_folded_once(
     project: Project, frontier: Frontier, story: Story, topic_name: str, *, jobs: int
 ) -> None:
-    """So many jobs have made the tables what the records of the story give, each counted once."""
+    """Asserts that this many jobs have folded each record of the story exactly once."""
     assert served(project, "b-1", frontier) == story.expected()
     assert_adds_up(frontier)
     tally = sum(frontier.tally[f"{topic_name}.events"].values(), Tally())
@@ -91,7 +91,7 @@ def assert_folded_once(
 def test_killed_tails_go_on_with_new_partitions_and_torn_checkpoints_and_a_hold_ends(
     project: Project, log: Log, topic_name: str, broker: Any, jobs: list[JobProcess]
 ) -> None:
-    """A second job is refused meanwhile, the JVM of a killed one ends, and aborts are counted."""
+    """A second job is refused meanwhile, a killed job's JVM ends, and aborts are counted."""
     events = f"{topic_name}.events"
     project.bear("b-1", source(topic_name), OUTPUTS)
     # What slices contribute waits beside the tables, as if these were large.
@@ -179,7 +179,7 @@ def test_killed_around_a_commit_that_spark_makes_it_folds_each_record_once(
 
 
 def stopped_for_good(project: Project, job: JobProcess) -> Stopped:
-    """Returns the reason that a job left for good."""
+    """Returns the reason that a job has recorded when it stopped for good."""
     assert job.ended() == 1, job.said()
     stopped = read_stopped(project.store, "b-1")
     assert stopped is not None
@@ -310,7 +310,7 @@ def _aborts_are_counted(
 def produce_in_transactions(
     bootstrap_servers: str, topic: str
 ) -> list[tuple[str | None, int | None]]:
-    """Writes transactions of five events, every second one aborted; returns the others' events."""
+    """Writes transactions of five events, every second one aborted; returns committed events."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})
@@ -359,7 +359,7 @@ def _a_hold_is_acknowledged_at_once_and_released_when_it_lasts_too_long(
 def _the_stream_of_a_torn_checkpoint_begins_anew(
     project: Project, story: Story, jobs: list[JobProcess]
 ) -> None:
-    """As a power loss leaves it: the frontier alone decides what is folded."""
+    """After a torn checkpoint, as a power loss leaves it, the frontier decides what is folded."""
     for file in project.store.path("builds/b-1/checkpoint").rglob("*"):
         if file.is_file():
             file.write_bytes(b"")

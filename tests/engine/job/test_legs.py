@@ -67,7 +67,7 @@ def test_a_catch_up_is_in_several_slices_that_are_not_small(
 def test_no_slice_of_a_short_leg_is_left_to_spark(
     parts: dict[int, tuple[int, int]], driver_rows: int
 ) -> None:
-    """However the cuts are rounded."""
+    """No slice is large enough for Spark, however the cuts are rounded."""
     start = Offsets({"t": {partition: first for partition, (first, _) in parts.items()}})
     end = Offsets({"t": {partition: first + more for partition, (first, more) in parts.items()}})
     engine = EngineSettings(driver_rows=driver_rows)

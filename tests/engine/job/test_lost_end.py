@@ -91,7 +91,10 @@ def test_a_job_that_was_away_stops_before_it_folds_anything(
 def test_a_large_slice_has_the_witnesses_of_a_small_one(
     project: Project, kafka: Restarted, topic_name: str, jobs: list[JobProcess]
 ) -> None:
-    """Workers of Spark read it, and markers of transactions follow the last record."""
+    """A large slice, read by Spark workers, has the same witnesses as a small slice.
+
+    Transaction markers follow the last record.
+    """
     produce(kafka, topic_name, *range(5))
     aborted_transaction(kafka, topic_name)
     small = project.start("b-1")
@@ -141,7 +144,7 @@ def test_a_running_tail_stops(
 def test_a_broker_that_loses_nothing_stops_no_tail(
     project: Project, kafka: Restarted, topic_name: str, jobs: list[JobProcess]
 ) -> None:
-    """Its leaders are others afterwards, and the witnesses are looked at by then."""
+    """A restart without loss changes the leaders, but the witnesses still match."""
     produce(kafka, topic_name, *range(5))
     job = project.start("b-1")
     jobs.append(job)

@@ -1,8 +1,8 @@
 """Replays of one log, cut and killed at random, give one hash (I1, I6, I7).
 
-So does one slice that Spark computes as a batch. The log has the difficult cases: duplicates,
-late and malformed records, aborted transactions, and a compacted topic that the broker's
-cleaner has really cleaned.
+So does one slice that Spark computes as a batch. The log has the difficult cases: duplicates, late
+and malformed records, aborted transactions, and a compacted topic that the broker's cleaner has
+really cleaned.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ OUTPUTS = {
 
 @dataclass(frozen=True)
 class World:
-    """Builds that were never folded, and where their log ends."""
+    """Builds that were never folded, and the end of their log."""
 
     project: Project
     events: str
@@ -163,7 +163,7 @@ def world(broker: Broker, log: Log, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def produce_events(broker: Broker, topic: str, draw: random.Random) -> None:
-    """Batches of events, each a transaction; every fourth is aborted."""
+    """Produces batches of events, each in a transaction; every fourth one is aborted."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions(30)
     sent: list[tuple[bytes, bytes]] = []
@@ -196,7 +196,7 @@ def some_event(draw: random.Random, name: str) -> tuple[bytes, bytes]:
 
 
 def produce_things(log: Log, topic: str, draw: random.Random) -> None:
-    """Things that are renamed and deleted, until the cleaner has taken the first record away."""
+    """Renames and deletes things, until the cleaner has removed the first record."""
     clean_eagerly(log.bootstrap_servers, topic)
 
     def produce(numbers: Iterable[int]) -> None:
@@ -292,9 +292,9 @@ def test_random_replays_of_each_pipeline_give_one_hash(
 def some_cuts(
     start: Offsets, end: Offsets, draw: random.Random, number: int, *, many: bool
 ) -> Cuts:
-    """Cuts at random, and picks the slices Spark computes: all, the largest ones or none.
+    """Cuts at random, and chooses which slices Spark computes: all, the largest ones or none.
 
-    `many` adds more slices, tiny ones too: for runs of hours.
+    With `many`, there are more slices, and also tiny ones, for runs of hours.
     """
     if many:
         return Cuts(random_ends(start, end, draw, small=20), draw.choice([0, 20, 1_000]))
@@ -306,9 +306,9 @@ def some_cuts(
 def replay(
     world: World, births: Mapping[Path, Birth], scratch: Path, draw: random.Random, *, at_least: int
 ) -> list[str]:
-    """Folds all slices in processes killed at random places, until one finishes.
+    """Folds all slices in processes that are killed at random places, until one finishes.
 
-    Returns the places: at least two, of `at_least` tried.
+    Returns the places of the kills: at least two, of `at_least` tried.
     """
     killed: list[str] = []
     scratch.mkdir()
@@ -367,7 +367,7 @@ def compared(
 
 
 def assert_adds_up(frontier: Frontier) -> None:
-    """I6, and that the log has what it is to have."""
+    """Asserts I6, and that the log contains all the difficult cases."""
     seen = Tally()
     for topic, partition, end in frontier.offsets.items():
         tally = frontier.tally[topic][partition]

@@ -1,4 +1,4 @@
-"""A slice without progress ends its job, is named, and is folded in parts next (I9)."""
+"""A slice without progress ends its job, is named, and is folded in parts next time (I9)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_slice_without_progress_is_given_up_and_named(
 
 @pytest.mark.slow
 def test_a_slice_that_works_is_not_ended() -> None:
-    """The seconds are those since the last sign of progress, not those of the slice."""
+    """The limit counts the seconds since the last sign of progress, not those of the slice."""
     ended, counted = threading.Event(), count()
     is_stuck = threading.Event()
     limit = SliceLimit(0.3, "here", signs=lambda: is_stuck.is_set() or next(counted), end=ended.set)
@@ -54,7 +54,7 @@ def test_a_slice_that_works_is_not_ended() -> None:
 
 
 def test_a_sign_that_never_answers_is_none() -> None:
-    """A JVM that hangs may keep the thread that asks it for ever."""
+    """A JVM that hangs may block the thread that asks it for ever, so no answer is no progress."""
     ended = threading.Event()
 
     def hanging() -> object:
@@ -68,7 +68,7 @@ def test_a_sign_that_never_answers_is_none() -> None:
 def test_a_job_that_stood_still_is_not_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A machine that slept, or starves the job, leaves no time for progress."""
+    """A job is not ended if its machine slept, or gave it no CPU time."""
     ended, clock = threading.Event(), count(step=1_000)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
 

@@ -1,6 +1,7 @@
 """Splits of a slice that is too large for the machine (law 12).
 
-It kills each job that folds it whole, then is folded in pieces; nothing is folded twice.
+The slice kills each job that folds it whole. Then it is folded in parts, and nothing is folded
+twice.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ EVENTS = 40
 
 
 class SmallMachine(Doom):
-    """A slice of more than `most` offsets kills the job that folds it, each time."""
+    """Kills each job that folds a slice of more than `most` offsets."""
 
     def __init__(self, store: Store, most: int, points: Mapping[str, int] | None = None) -> None:
         super().__init__(points)
@@ -73,7 +74,7 @@ class SmallMachine(Doom):
 
 
 def caught_up(world: World) -> bool:
-    """One build serves all that is in the log, which came in one piece."""
+    """Returns True once one build serves the whole log, which arrived as one slice."""
     world.log.ensure(EVENTS)
     if not world.rollouts("one"):
         world.stage("one")
@@ -81,7 +82,10 @@ def caught_up(world: World) -> bool:
 
 
 def played(root: Path, doom: Doom) -> World:
-    """The world's reader compares each frontier's rows with the log after each round and death."""
+    """Plays until the build has caught up.
+
+    After each round and each death, the world's reader compares the frontier's rows with the log.
+    """
     with acting(doom):
         # More events than a short catch-up has: all of them are one slice.
         world = World(Store(root), doom, slice_records=1_000, driver_rows=1)
@@ -141,7 +145,7 @@ def test_killed_among_the_pieces_as_well_it_comes_to_the_same_end(tmp_path: Path
 @pytest.mark.long
 @pytest.mark.fault
 def test_killed_for_real_among_the_pieces_it_comes_to_the_same_end(tmp_path: Path) -> None:
-    """A process whose slice is too large dies by SIGKILL, and those that go on die, too."""
+    """A process whose slice is too large dies by SIGKILL, and so do its successors."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HOUSE), str(SUPPORT)])}
 
     subprocess.run([sys.executable, __file__, str(tmp_path)], env=environment, check=True)
@@ -233,7 +237,7 @@ def test_a_record_that_cannot_be_read_is_moved_aside_and_told(
 
 
 def play_on(folder: Path, point: str = "") -> None:
-    """Plays on to the end, or to a failpoint; a job dies at slices of more than half the events."""
+    """Plays to the end or to a failpoint; a job dies at slices of more than half the events."""
     world = LastingWorld(folder, slice_records=1_000, driver_rows=1)
     machine, kill = SmallMachine(world.store, EVENTS // 2), parsed(point and f"{point}:kill")
 

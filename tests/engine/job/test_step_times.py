@@ -1,4 +1,4 @@
-"""The times of a tail's steps: what is put, and what the newest record has waited."""
+"""The times of a tail's steps: what is recorded, and how long the newest record has waited."""
 
 from __future__ import annotations
 

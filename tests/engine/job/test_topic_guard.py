@@ -1,4 +1,4 @@
-"""The guard of a build's topics: a build away too long may have missed deletions (law 5)."""
+"""The guard of a build's topics: a build that was away for too long may lack deletions (law 5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HITS = Topic("hits", event="page string not null")
 
 
 def guard_of(topic: Topic, log: object, **options: float) -> TopicGuard:
-    """The guard of a build that reads one topic; its archives are not asked."""
+    """Returns the guard of a build that reads one topic, without archives."""
     birth = Birth(
         "b",
         "web",
@@ -44,7 +44,7 @@ def guard_of(topic: Topic, log: object, **options: float) -> TopicGuard:
 
 
 def test_all_that_was_there_when_asked_is_heard_though_more_arrives() -> None:
-    """Of two ends that are read by now the later one counts; the newest is not read yet."""
+    """If more records arrive, the later of the ends that have been reached counts as heard."""
     asked: list[int] = []
 
     def end(_names: object) -> Offsets:
@@ -71,7 +71,7 @@ def test_all_that_was_there_when_asked_is_heard_though_more_arrives() -> None:
 def test_a_job_that_was_away_too_long_stops_if_there_is_something_to_read(
     topic: Topic, end: int, days: int, stops: bool
 ) -> None:
-    """A frontier published since by a job that read nothing of the topic changes nothing."""
+    """A newer frontier whose job did not read the topic does not make the absence shorter."""
     asked: list[object] = []
 
     def end_of(names: list[str]) -> Offsets:

@@ -1,4 +1,4 @@
-"""Three brokers and an unclean election: what was acknowledged is gone, and jobs stop of it."""
+"""Three brokers and an unclean election: acknowledged records are gone, and jobs stop for it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_unclean_election_stops_a_running_job_and_one_that_was_away(
 
 
 def test_clients_ask_another_broker_if_theirs_dies(cluster: ThreeBrokers) -> None:
-    """Each takes any of the three for the controller, and waits for that one's answers."""
+    """Each client may take any of the three for the controller, and wait for its answers."""
     cluster.create("orders", (LEADER, THIRD))
     clients = [Log(cluster.bootstrap_servers) for _ in range(12)]
     for client in clients:

@@ -1,6 +1,6 @@
-"""The log alone decides what is late or a duplicate (law 6).
+"""Only the log decides what is late or a duplicate (law 6).
 
-The slices, the process that decodes them and the place where a job began do not matter.
+The slices, the process that decodes them, and the place where a job began do not matter.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Told = tuple[int, int, str | None, int | None]
 
 
 def appended(told: Sequence[Told]) -> MemoryLog:
-    """Draws a log of records; clocks of brokers go back now and then."""
+    """Returns a log of these records; the brokers' clocks go back now and then."""
     log, clock = MemoryLog(), START_MS
     for partition, step, identity, behind in told:
         clock += step
@@ -71,7 +71,7 @@ def appended(told: Sequence[Told]) -> MemoryLog:
 
 
 def expected(log: MemoryLog) -> dict[tuple[int, int], Fate]:
-    """Compares each record with all that were accepted before it in its partition: brute force."""
+    """Compares each record with all records that were accepted before it in its partition."""
     fates: dict[tuple[int, int], Fate] = {}
     for wanted in range(2):
         accepted: list[tuple[str, int]] = []
@@ -94,7 +94,7 @@ def expected(log: MemoryLog) -> dict[tuple[int, int], Fate]:
 
 
 class Build:
-    """A decoder of slice after slice, as a job does, with all its files and no tables."""
+    """A decoder of slice after slice, as in a job, with all of a job's files and without tables."""
 
     def __init__(self, folder: Path, log: MemoryLog, memories: str | None = None) -> None:
         self.folder = folder
@@ -111,12 +111,12 @@ class Build:
         self.identities = Identities(self.memories, (PAID,), Offsets(), clock=lambda: self.now)
 
     def read_records(self, piece: Slice) -> pa.Table:
-        """Reads the records back, and notes them."""
+        """Reads records back, and counts them."""
         self.read_back += piece.distance
         return self.log.read_records(piece)
 
     def fold(self, end: Offsets, *, by_tasks: bool, dies: bool = False) -> None:
-        """Decodes a slice, by the job or by tasks. A job that dies does so before a commit."""
+        """Decodes a slice, in the job or in tasks. With `dies`, the job dies before the commit."""
         piece = Slice(1, self.mark.slice + 1, self.mark.end, end)
         clock = self.mark.log_time.get("paid", {})
         raw = self.log.read_records(piece)
@@ -162,7 +162,7 @@ class Build:
 
 
 def some_records(draw: random.Random) -> list[Told]:
-    """Makes records enough for chains of duplicates that begin in one slice and end in another."""
+    """Returns enough records for chains of duplicates that span several slices."""
     steps = [0, 1, 500, 500, 999, 1_000, 5_000, 10_000, -3_000]
     identities = ["a", "b", "Ä", "c", "d", "e", None, "no JSON"]
     behind = [0, 0, 0, 0, 0, 0, 0, -9_000, LATENESS_MS, LATENESS_MS + 1, None]
@@ -198,9 +198,9 @@ def test_any_cut_and_any_restart_find_the_same_duplicates_and_late_records(seed:
 
 
 def beats(count: int) -> MemoryLog:
-    """Makes one identity every second for ever.
+    """Returns records with the same identity, one every second.
 
-    Whatever is cut off, what is a duplicate then depends on what was accepted before.
+    Wherever the log is cut, what is a duplicate then depends on what was accepted before.
     """
     return appended([(0, 1_000, "a", 0)] * count)
 
@@ -354,7 +354,7 @@ def test_a_late_record_says_by_how_much_and_an_early_one_is_not_late() -> None:
 
 
 def test_a_redriven_record_is_as_late_as_its_original_and_never_a_duplicate() -> None:
-    """Nor does it make another record one."""
+    """A redriven record is as late as its original, is no duplicate, and makes no other one."""
     log = appended([(0, 0, "a", 0), (0, 0, "no JSON", None)])
     for original_ms in (START_MS, START_MS + LATENESS_MS + 1):
         value = json.dumps({"id": "a", "shard": 1, "at": START_MS}).encode()

@@ -1,4 +1,4 @@
-"""The tail's stream, which Spark reads by Kafka's Java client, on a secured cluster."""
+"""The tail's stream on a secured cluster, which Spark reads with Kafka's Java client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of Kafka: by exact bounds, with settings that nobody can undo."""
+"""Reads from Kafka: with exact bounds, and with settings that nobody can override."""
 
 from __future__ import annotations
 

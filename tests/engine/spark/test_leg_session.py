@@ -1,4 +1,4 @@
-"""Laws of a leg in a spare: the JVM that is warm folds a few rows, and ends then."""
+"""Laws of a leg in a spare: the warm JVM folds a few rows, and then ends."""
 
 from __future__ import annotations
 

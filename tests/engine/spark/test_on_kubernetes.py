@@ -1,4 +1,4 @@
-"""Spark with the manifests' settings, at a stand-in for Kubernetes, by the image's entry."""
+"""Spark with the manifests' settings, on a stand-in for Kubernetes, by the image's entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The signs of Spark's tasks: they move while a task does, and stand still with one that hangs."""
+"""The progress of Spark's tasks changes while a task advances, and not while a task hangs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 1_000_000
 
 
 def running(spark: SparkSession, work: Callable[..., Iterator[pa.RecordBatch]]) -> threading.Thread:
-    """Starts one task that gives all rows to a function."""
+    """Starts one task that passes all rows to a function."""
     frame = spark.range(0, ROWS, 1, 1).mapInArrow(work, "id bigint")
     thread = threading.Thread(target=frame.count)
     thread.start()
@@ -48,7 +48,7 @@ def test_a_task_that_gets_its_rows_is_seen_to_move(spark: SparkSession) -> None:
 
 
 def test_a_function_that_never_returns_shows_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Else its slice would never be ended, and not be folded in parts."""
+    """A hanging function shows no progress, so its slice is ended and folded in parts."""
     from kappa.engine.spark.running import progress_of_tasks
 
     begun, may_end = tmp_path / "begun", tmp_path / "may-end"

@@ -1,4 +1,4 @@
-"""The session has what jobs rely on, and leaves nothing where it was started."""
+"""The session has what jobs rely on, and leaves no files where it was started."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ def test_the_class_archives_are_made_and_both_jvms_use_them(spark, broker, jars)
 
 @pytest.mark.parametrize("use", ["broker", "spark"])
 def test_class_lists_are_of_the_jars_that_are_locked(jars, use):
-    """After a change of jars `make classes` lists them anew; else each start would be slower."""
+    """The class lists match the locked jars; `make classes` renews them after a change.
+
+    Without that, each start would be slower.
+    """
     from kappa.base.java.class_archive import class_list
     from kappa.base.java.jars import spark_home
 
@@ -133,7 +136,7 @@ def test_a_machine_that_cannot_boot_says_so(jars, tmp_path):
 
 
 def test_a_session_answers_while_another_jvm_boots_and_is_ended(spark, jars, tmp_path):
-    """A machine that nobody wants any more is gone once it is killed."""
+    """A session answers while another JVM boots; the booting JVM can be killed."""
     from kappa.engine.spark.jvm import Profile
     from kappa.engine.spark.session import boot
 
@@ -150,7 +153,7 @@ def test_a_session_answers_while_another_jvm_boots_and_is_ended(spark, jars, tmp
 
 @pytest.mark.long
 def test_a_process_may_have_one_session_after_the_other_each_with_a_jvm(tmp_path):
-    """Each JVM ends with its session."""
+    """A process may have several sessions, one after the other; each JVM ends with its session."""
     program = """
 import sys
 from pathlib import Path
@@ -188,7 +191,10 @@ for number in range(2):
 
 
 def test_times_are_in_utc_wherever_the_machine_is_and_a_log_has_no_noise(tmp_path):
-    """No noise: the limits of each worker's memory, and the end of a job group without a job."""
+    """Times are in UTC, and the log has no noise.
+
+    Noise means the memory limits of workers, and the end of a job group without a job.
+    """
     program = dedent("""
         import sys
         from datetime import datetime
@@ -271,7 +277,7 @@ def test_a_long_catch_up_is_compiled_for_its_length_and_a_shorter_one_for_its_st
 
 
 def _mentioning(folder: Path) -> list[str]:
-    """Lists the programs that were started with this folder's name."""
+    """Lists the processes whose command line contains this folder."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

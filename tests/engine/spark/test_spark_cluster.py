@@ -1,4 +1,4 @@
-"""A cluster that cannot be used is one sentence, whatever it is that is not there."""
+"""A cluster that cannot be used is reported in one sentence, whatever is missing."""
 
 from __future__ import annotations
 

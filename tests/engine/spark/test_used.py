@@ -1,4 +1,4 @@
-"""Which columns a plan uses are those that anything but the reading of files refers to."""
+"""A plan uses the columns to which anything other than the reading of files refers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's Python workers: a JVM that has closed a worker's socket is no error."""
+"""Spark's Python workers: it is no error if the JVM closes a worker's socket."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PIPE = subprocess.PIPE
 
 
 def number_from(source: BinaryIO) -> int:
-    """Reads a number as PySpark's protocol has it."""
+    """Reads a number in the form of PySpark's protocol."""
     return int(struct.unpack("!i", source.read(4))[0])
 
 
 def end_of_worker(path: str) -> None:
-    """Has the daemon start a worker, closes its socket as the JVM does, and waits for its end."""
+    """Makes the daemon start a worker, closes its socket as the JVM does, and waits for its end."""
     with closing(socket.socket(socket.AF_UNIX)) as jvm:
         jvm.connect(path)
         with jvm.makefile("rb") as from_worker:
@@ -34,7 +34,10 @@ def end_of_worker(path: str) -> None:
 
 
 def test_a_limit_of_memory_is_set_in_silence() -> None:
-    """PySpark prints four lines a worker; a limit that cannot be set is still reported."""
+    """A memory limit is set without the four lines that PySpark prints per worker.
+
+    A limit that cannot be set is still reported.
+    """
     program = """
 import resource
 import sys
@@ -56,9 +59,10 @@ limit_memory(2048)
 
 
 def test_a_worker_whose_socket_the_jvm_closes_ends_in_silence() -> None:
-    """The JVM closes the sockets of workers that rest, and of tasks that need no more rows.
+    """A worker exits quietly if the JVM closes its socket.
 
-    Each left a BrokenPipeError with its traceback in the log of a healthy job.
+    The JVM closes the sockets of idle workers, and of tasks that need no more rows. Each of these
+    workers left a BrokenPipeError with a traceback in the log of a healthy job.
     """
     # A socket's path may not be long, as a test's own folder is.
     with TemporaryDirectory() as folder:

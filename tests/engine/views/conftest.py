@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, bool]]:
-    """Counts the views that were to be computed for a slice alone, and whether they were."""
+    """Counts the tries to compute a view from the slice alone, by name and success."""
     from kappa.engine.views.maintained import MaintainedViews
 
     counts = Counter[tuple[str, bool]]()

@@ -1,4 +1,4 @@
-"""I11 where rows of a view's tables expire: it loses what followed from them, and no more."""
+"""I11 if rows of a view's tables expire: the view loses only rows that followed from them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def clicked(clicks: DataFrame) -> dict[str, DataFrame]:
 
 
 def some_clicks(seed: int) -> list[Event]:
-    """Returns clicks of a few pages, at rising log times with leaps, some of them late."""
+    """Returns clicks on a few pages, at rising log times with gaps; some clicks are late."""
     draw, now, found = random.Random(seed), datetime(2024, 1, 1, tzinfo=UTC), list[Event]()
     for number in range(40):
         now += timedelta(minutes=draw.choice([0, 0, 0.5, 1, 4]))

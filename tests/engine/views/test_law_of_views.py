@@ -1,4 +1,4 @@
-"""I11 for random views over random slices: what is kept is what DuckDB computes at once."""
+"""I11 for random views over random slices: maintained rows equal those that DuckDB computes."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ SOURCES = (
 
 @pytest.fixture(autouse=True)
 def _tries_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine each try of a failing view is long, and the view would rest."""
+    """Disables the limit for long tries, because each try is long on a busy machine."""
     monkeypatch.setattr(maintained, "_LONG_SECONDS", math.inf)
 
 
 class Built:
-    """A build whose slices are committed without log and Spark."""
+    """A build whose slices are committed without a log and without Spark."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Built:
         self.begin()
 
     def begin(self) -> None:
-        """Opens all tables, as a job that starts does."""
+        """Opens all tables, as a job does at its start."""
         self.writers = {
             birth.name: make_writer(self._store, birth, driver_rows=1_000, merging=self._merging)
             for birth in self._births
@@ -97,7 +97,7 @@ class Built:
         )
 
     def end(self) -> None:
-        """Ends what a job ends."""
+        """Closes everything, as a job does at its end."""
         self._views.close()
         for writer in self.writers.values():
             writer.close()
@@ -128,7 +128,7 @@ class Built:
             return duck.execute(f"from ({sql}) order by all").fetchall()
 
     def ensure_views_hold(self, views: Sequence[View]) -> None:
-        """Compares the stored rows of each view with those of its query over the tables."""
+        """Compares the stored rows of each view with the rows of its query over the tables."""
         lists = FileLists()
         with open_for_few_rows() as duck:
             duck.execute("create schema stored")
@@ -145,7 +145,7 @@ class Built:
 
 
 def some(draw: random.Random, slices: int) -> dict[str, pa.Table]:
-    """Returns what a slice contributes: few values, nulls, equal rows, tombstones, and nothing."""
+    """Returns a slice's contributions: few values, nulls, equal rows, tombstones, or nothing."""
 
     def value() -> int | None:
         return draw.choice([None, 1, 2, 3])
@@ -180,7 +180,7 @@ def some(draw: random.Random, slices: int) -> dict[str, pa.Table]:
 
 
 def ensure_law_holds(store: Store, seed: int) -> str | None:
-    """Folds random slices of a random view, and one over it. Returns its query, if kept."""
+    """Folds random slices for a random view and a view over it. Returns the query if it is kept."""
     grammar = Grammar(seed)
     draw = grammar.draw
     sql, columns = grammar.query(2)
@@ -258,7 +258,7 @@ def of_events(*rows: tuple[str, int]) -> dict[str, pa.Table]:
 
 
 def test_a_view_that_its_rows_do_not_fit_fails_alone_and_comes_back(tmp_path: Path) -> None:
-    """Its readers get its own error, as they do where a view is not kept; nothing stops."""
+    """Readers of the view get its own error, as if the view were not maintained; nothing stops."""
     built = Built(Store(tmp_path), (EVENTS, *view_births(POISONED, (EVENTS,))), None)
     try:
         built.fold(of_events(("a", 5), ("b", 1)), are_due=True)
@@ -317,7 +317,7 @@ def of_sizes(*rows: tuple[str, int]) -> dict[str, pa.Table]:
 
 @pytest.fixture(params=["whole", pytest.param("touched", marks=pytest.mark.long)])
 def exploding(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Built]:
-    """A build with a view that a record can explode, in rows that the slice touches or in all."""
+    """Yields a build with a view that one record can explode, in the touched rows or in all."""
     whole = f"select *, count(*) over () as rows from ({EXPLODING})"
     sql = EXPLODING if request.param == "touched" else whole
     views = (
@@ -335,7 +335,7 @@ def exploding(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Built]
 
 
 def test_a_view_that_explodes_fails_alone(exploding: Built) -> None:
-    """A billion rows of one record are too much for memory and disk; other tables go on."""
+    """A record with a billion rows exceeds memory and disk; the other tables continue."""
     exploding.fold(of_sizes(("a", 2), ("b", 1)), are_due=True)
     assert [row[:2] for row in exploding.seen("exploded")] == [("a", 0), ("a", 1), ("b", 0)]
 
@@ -352,7 +352,7 @@ def test_a_view_that_explodes_fails_alone(exploding: Built) -> None:
 
 
 def test_a_view_that_never_ends_fails_alone(tmp_path: Path) -> None:
-    """A view that keeps few rows, and computes for ever, is interrupted."""
+    """A view with few rows whose computation takes for ever is interrupted."""
     views = (
         View(
             "long",

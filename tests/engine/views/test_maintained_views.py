@@ -1,4 +1,4 @@
-"""I11: at every frontier a maintained view is exactly its SQL over the tables there."""
+"""I11: at every frontier, a maintained view has exactly the rows of its SQL over the tables."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ VIEWS = {view.name for view in market.views if view.is_maintained}
 
 
 def put(log: MemoryLog, draw: random.Random, records: int) -> None:
-    """Adds bids of few auctions, and auctions that come, move to another category, and go."""
+    """Adds bids on few auctions, and auctions that come, change their category, and go."""
     for _ in range(records):
         auction = draw.randrange(6)
         key = str(auction).encode()
@@ -128,7 +128,7 @@ slow_market = pass_on(FEW_BIDS, Table("bids"), View("slow", SLOW, by=("auction",
 
 
 def test_the_query_of_a_view_shows_how_far_it_is(rehearse: Rehearse) -> None:
-    """A slice whose views take long is not ended while one of them is computed."""
+    """A slice with slow views is not ended while one of the views is being computed."""
     log, seen, done = memory_log(), set[tuple[float, ...]](), threading.Event()
     put(log, random.Random(1), 50)
 

@@ -1,4 +1,4 @@
-"""Tables with the rows of a file: there at the first frontier, the same at every one after."""
+"""Tables with the rows of a file: complete at the first frontier, unchanged at all later ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A view's text is its meaning: each way against plain DuckDB, after each small slice.
+"""A view's text is its meaning: each way is compared with plain DuckDB, after each small slice.
 
-No Spark, and no table of Delta's: tables are DuckDB's own. What decides rows is the engine's code:
-births, ways, and the queries of a slice.
+There is no Spark and no Delta table: tables are DuckDB's own. The code that decides rows is the
+engine's: births, ways, and the queries of a slice.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def worlds(plans: Connection) -> Iterator[list[World]]:
 
 
 def views_of(plans: Connection, seed: int) -> list[View]:
-    """Returns a view of a random text, and now and then one over it; none if its names are twice.
+    """Returns a view with a random text, and sometimes a view over it.
 
-    Raises DeclarationError, as View does.
+    Returns nothing if names occur twice. Raises DeclarationError, as View does.
     """
     grammar = Texts(seed, plans)
     sql, columns, is_grouped = grammar.view()
@@ -64,7 +64,7 @@ def views_of(plans: Connection, seed: int) -> list[View]:
 def kept_view(
     name: str, grammar: Texts, sql: str, columns: Sequence[Written], *, is_grouped: bool
 ) -> View | None:
-    """Returns a view with keys, or with columns by which it is kept; None if it cannot be."""
+    """Returns a view with keys or with `by` columns, or None if it can have neither."""
     names = [bare(each) for each, _ in columns]
     possible = [bare(each) for each, kind in columns if can_be_key(kind)]
     if len({each.lower() for each in names}) < len(names) or not possible:
@@ -77,7 +77,10 @@ def kept_view(
 
 
 def keep_texts(plans: Connection, first: int) -> Counter[str]:
-    """Keeps the views of some texts over one world; counts how. Raises Unlike if one is another."""
+    """Maintains the views of some texts over one world; counts the ways.
+
+    Raises Unlike if a view differs from its text.
+    """
     world, found = World(plans, first), Counter[str]()
     try:
         for seed in range(first * _TEXTS, (first + 1) * _TEXTS):
@@ -111,7 +114,7 @@ def test_each_way_gives_the_rows_of_the_text(plans: Connection, first: int) -> N
 
 @pytest.mark.slow
 def test_random_texts_are_kept_in_each_way(plans: Connection) -> None:
-    """The law above would say nothing of a way that no text takes."""
+    """Random texts use each way of maintenance, so that the law above covers each way."""
     found = sum((keep_texts(plans, first) for first in range(4)), Counter[str]())
 
     assert min(found[each] for each in ("whole", "by touched keys", "by change")) >= 5, found

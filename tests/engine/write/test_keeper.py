@@ -1,4 +1,4 @@
-"""Laws of keeping frontiers: one at each switch, and one per interval while a build serves."""
+"""Laws of kept frontiers: one at each switch, and one per interval while a build serves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Clock:
 
 
 class Job:
-    """A build's job, as far as it publishes."""
+    """A build's job, reduced to its publishing."""
 
     def __init__(self, store: Store, build: str, clock: Clock) -> None:
         self.publisher = Publisher(

@@ -1,4 +1,4 @@
-"""Maintenance: a table's folder keeps exactly the files that some reader or job needs (I5).
+"""Maintenance: a table's folder has exactly the files that some reader or job needs (I5).
 
 The table's newest commit still has its mark (law 3).
 """
@@ -58,7 +58,7 @@ FilesByTable = dict[str, set[str]]
 
 
 class Kept:
-    """A build whose slices each add a row to both tables."""
+    """A build in which each slice adds a row to both tables."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -90,7 +90,7 @@ class Kept:
                 )
 
     def there(self) -> FilesByTable:
-        """Returns the addresses of the tables' files that exist, data and not log."""
+        """Returns the addresses of the data files of the tables that exist."""
         return {
             writer.birth.name: {f"{writer.path}/{name}" for name in files_in(writer.path)}
             for writer in self.writers
@@ -101,7 +101,7 @@ class Kept:
         return self._files_of(frontier.versions)
 
     def files_now(self) -> FilesByTable:
-        """Returns the files of the newest versions, published or not."""
+        """Returns the files of the newest versions, whether published or not."""
         return self._files_of({writer.birth.name: writer.version for writer in self.writers})
 
     def _files_of(self, versions: Mapping[str, int]) -> FilesByTable:
@@ -111,7 +111,7 @@ class Kept:
         }
 
     def log(self, table: str) -> set[str]:
-        """Returns the names of the files of a table's log."""
+        """Returns the names of the files in a table's Delta log."""
         return set(files_in(f"{self.writer(table).path}/{LOG_FOLDER}"))
 
     def writer(self, table: str) -> TableWriter:
@@ -175,7 +175,7 @@ def test_slices_go_on_between_the_preparation_of_a_run_and_the_run(kept: Kept) -
 def test_a_slice_whose_frontier_could_not_be_put_is_not_published_by_the_upkeep(
     kept: Kept,
 ) -> None:
-    """Rows of it at the offsets before it would be folded again by the next job."""
+    """If maintenance published the slice, the next job would fold its rows a second time."""
     kept.fold(2)
     newest = kept.publisher.newest
     kept.fold(1, published=False)
@@ -190,7 +190,7 @@ def test_a_slice_whose_frontier_could_not_be_put_is_not_published_by_the_upkeep(
 def test_a_lease_that_comes_too_late_to_be_listed_finds_the_floor_above_its_pin(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader arrives just after the leases were listed, and looks at the floor."""
+    """A reader that comes just after the leases were listed finds the floor above its pin."""
     kept.fold(3)
     pinned = kept.publisher.newest
     kept.fold(3)
@@ -247,7 +247,7 @@ def test_a_log_is_checkpointed_once_a_frontier_names_its_version(kept: Kept) -> 
 
 
 def test_upkeep_stops_at_a_damaged_log(kept: Kept) -> None:
-    """A job knows its own commits, and does not go on over what a disk has made of them."""
+    """A job remembers its own commits, and stops if the disk has changed them."""
     kept.fold(25)
     (writer,) = (each for each in kept.writers if each.birth.name == "all")
     commit = commit_path(writer.path, 2)

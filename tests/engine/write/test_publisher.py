@@ -1,4 +1,4 @@
-"""Frontiers: they advance only without a hold, and only by a build's newest process."""
+"""Frontiers advance only without a hold, and only by a build's newest process."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_late_word_of_a_dead_process_is_refused(store: Store) -> None:
 
 
 class Late(Store):
-    """A store on which a dead process's pending put lands just before the next frontier's."""
+    """A store in which a dead process's pending put lands just before the next frontier's put."""
 
     late: Frontier | None = None
 

@@ -1,6 +1,6 @@
 """Recent rows: readers get the same rows as if each slice were merged at once (I1).
 
-This is so while rows wait beside a table, are being drained, or a drain was cut off.
+This is so while rows wait beside a table, while they are drained, and after an interrupted drain.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def test_a_sum_of_doubles_may_change_in_its_last_digits_alone_when_it_is_drained
 
 
 class Maintained:
-    """A build with one table, whose contributions wait, and its upkeep."""
+    """A build with one table whose contributions wait, and its maintenance."""
 
     def __init__(self, folder: Path) -> None:
         self.twins = Twins(folder, SUMS)

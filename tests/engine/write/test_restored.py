@@ -1,4 +1,4 @@
-"""A build whose frontiers are lost goes on from the marks of its tables (I9)."""
+"""A build whose frontiers are lost continues from the marks of its tables (I9)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kappa.state.store import Store
 
 
 def marks(**versions: Mapping[int, int]) -> Mapping[str, list[tuple[int, Mark]]]:
-    """Returns each table's versions with the number of the slice in their mark."""
+    """Returns the versions of each table, with marks of the given slice numbers."""
     return {
         name: [
             (version, make_mark(number)) for version, number in sorted(each.items(), reverse=True)

@@ -1,4 +1,4 @@
-"""Laws of a table that is written anew: it has the rows that a merge leaves, or its own."""
+"""Laws of a rewritten table: it has the same rows as after a merge, or its own rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BYTES = 1 << 26
 
 
 class Pair:
-    """Two tables of one kind: delta-rs merges into one, and the other is written anew."""
+    """Two tables of one kind: delta-rs merges into the first, and the second is rewritten."""
 
     def __init__(self, folder: Path, table: TableBirth) -> None:
         self.table, self.folder = table, folder
@@ -128,7 +128,7 @@ def test_it_is_for_many_contributions_beside_a_table_not_much_larger(tmp_path: P
 def test_rows_too_large_for_a_merge_are_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: TableBirth
 ) -> None:
-    """A merge takes many times the memory of its rows; few rows may be wide."""
+    """Rows that are too large for a merge are rewritten, because a merge takes much more memory."""
     folded: list[Mark] = []
     fold = Rewriting.fold
 

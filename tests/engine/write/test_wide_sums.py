@@ -1,4 +1,4 @@
-"""Sums that do not fit: a group's is null while it does not, and comes back (law 9).
+"""A sum that does not fit its type is null as long as it does not fit (law 9).
 
 DuckDB folds contributions as readers and rewrites do, delta-rs as the driver does. Spark's part is
 in tests/engine/fold/test_fold.py.
@@ -22,7 +22,10 @@ from kappa.tables.merge import contribution_columns, merged_sql
 
 @pytest.mark.parametrize("of", "ndwx")
 def test_sums_beyond_their_type_are_null_and_come_back(of: str) -> None:
-    """After every slice, and for any two ways to fold the same contributions, to the last digit."""
+    """A sum beyond its type is null, and comes back when it fits.
+
+    Two ways of folding the same contributions agree to the last digit, after every slice.
+    """
     table, slices = born(of), drawn(of, 6)
     given = [
         rows([contribution(*each) for each in part.items()], contribution_columns(table))
@@ -56,7 +59,7 @@ def test_sums_beyond_their_type_are_null_and_come_back(of: str) -> None:
 
 @pytest.mark.slow
 def test_writers_agree_on_sums_too_wide(tmp_path: Path) -> None:
-    """Contributions wait beside such a table, too: no sum is refused when they are folded in."""
+    """Contributions may also wait beside such a table, and no sum is refused in a drain."""
     table = born("nwx")
     assert sum_limits(table) == {}
     twins = Twins(tmp_path, table)

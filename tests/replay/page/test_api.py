@@ -1,6 +1,7 @@
-"""Laws of the API: it answers as the commands do, and asks for what they ask, once.
+"""Laws of the API: it answers as the commands do, and makes the same requests, each once.
 
-An intent is for the state that was looked at. Metrics are readable for dashboards.
+An intent is executed only on the state that its sender has seen. Metrics are readable for
+dashboards.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class Project:
-    """A project whose journal is made by hand, the server of it, and its commands."""
+    """A project whose journal is made by hand, with its server and its commands."""
 
     def __init__(self, folder: Path) -> None:
         settings = '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n'
@@ -68,7 +69,7 @@ class Project:
             assert self.journal.append(last + 1, event) is not None
 
     def be_up(self) -> None:
-        """Makes this process the supervisor, as far as others can see."""
+        """Makes this process look like the supervisor."""
         me = process_id(os.getpid())
         put_running(self.store, Running(me.pid, me.born, "127.0.0.1:1", ""))
 
@@ -85,7 +86,7 @@ class Project:
 
 @pytest.fixture
 def down(tmp_path: Path) -> Iterator[Project]:
-    """A project whose platform is down."""
+    """Yields a project whose platform is down."""
     project = Project(tmp_path)
     with project.server:
         yield project
@@ -93,7 +94,7 @@ def down(tmp_path: Path) -> Iterator[Project]:
 
 @pytest.fixture
 def project(down: Project) -> Project:
-    """A project that is up."""
+    """Returns a project that is up."""
     down.be_up()
     return down
 
@@ -161,7 +162,7 @@ def test_what_was_looked_at_has_to_be_what_is_there(project: Project) -> None:
 
 @pytest.mark.parametrize("intent", ["promote", "abandon", "verify"])
 def test_yes_is_to_the_rollout_looked_at(project: Project, intent: str) -> None:
-    """And not to the one in its place."""
+    """A yes is valid only for the rollout that its sender saw, not for a later rollout."""
     project.append(*ready())
     wanted = {"intent": intent, "pipelines": ["flights"], "rollout": 1}
     assert "b1" in project.would(wanted)
@@ -264,7 +265,7 @@ def test_api_tells_what_commands_tell(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_history_and_builds_are_as_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the commands tell them."""
+    """The API tells history and builds exactly as the commands do."""
     project = Project(tmp_path)
     (tmp_path / "kappa.toml").write_text("", encoding="utf-8")
     project.append(*went_live())
@@ -291,7 +292,7 @@ def test_what_was_broken_off_is_not_done_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"at": 0}', b"\0" * 40])
 def test_torn_claim_stops_no_other_request(any_store: Store, content: bytes) -> None:
-    """It is done at most once."""
+    """A damaged record of one request hinders no other request; its own is done at most once."""
     store = any_store
     assert do_once(store, "k", 1, lambda: {"done": 1}) == {"done": 1}
     (name,) = store.names("run/asked")

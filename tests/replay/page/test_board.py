@@ -1,4 +1,4 @@
-"""Laws of a board's file: what it declares is read, and each mistake is named with its cure."""
+"""Laws of a board's file: its declarations are read, and each mistake is named with its cure."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_board_is_its_title_and_its_charts_in_order() -> None:
     ],
 )
 def test_mistake_is_named_with_what_to_type(text: str | bytes, message: str, hint: str) -> None:
-    """With its file and its key, too."""
+    """A mistake is named with its file, its key, and what to type instead."""
     told = mistake(text)
 
     assert re.search(message, told[0])

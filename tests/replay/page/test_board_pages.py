@@ -1,4 +1,4 @@
-"""Laws of boards on the page: one moment, bounded, each mistake in its place, and live."""
+"""Laws of boards on the page: one snapshot, bounded, live, and mistakes shown at their tile."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def got(server: Server, path: str, **headers: str) -> tuple[int, str]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A world of a test's own, in which builds serve."""
+    """Returns a world for one test, in which builds serve."""
     world = World(tmp_path)
     world.lives()
     return world
@@ -93,7 +93,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Ser
 
 
 def tile(page: str, title: str) -> str:
-    """The part of a page that shows the chart of that title."""
+    """Returns the part of a page that shows the chart with this title."""
     return next(part for part in page.split("<section ") if f">{title}</h2>" in part)
 
 
@@ -171,7 +171,7 @@ def test_a_stranger_has_written_text_and_no_more(lived: tuple[World, Server]) ->
 
 
 def test_a_board_names_the_stored_tables_that_it_reads(lived: tuple[World, Server]) -> None:
-    """`by_page` is a view that is computed when it is read, so it stands for its table."""
+    """`by_page` is a view that is computed when it is read, so the board names its table."""
     _, page = got(lived[1], "/boards/pages")
     (reads,) = re.findall(r"data-reads='(.*?)'", page)
 
@@ -261,7 +261,7 @@ def test_a_changed_file_is_there_when_the_page_is_loaded_again(world: World) -> 
 
 
 class _Growing(Sandbox):
-    """A sandbox beside which the table grows after each answer."""
+    """A sandbox whose table grows after each answer."""
 
     def __init__(self, world: World) -> None:
         super().__init__(Allowance(at_once=2))

@@ -1,4 +1,4 @@
-"""Laws of what a chart draws of an answer."""
+"""Laws of the charts of an answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBER, LINE, BARS, TABLE = ChartKind.NUMBER, ChartKind.LINE, ChartKind.BARS, Ch
 
 
 def answer(columns: str, *rows: Sequence[object], truncated: bool = False) -> dict[str, Any]:
-    """An answer as the sandbox gives it; columns are `name TYPE` each."""
+    """Returns an answer as the sandbox gives it; each column is written as `name TYPE`."""
     made = [
         dict(zip(("name", "type"), each.split(" ", 1), strict=True)) for each in columns.split(", ")
     ]

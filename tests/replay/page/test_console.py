@@ -66,7 +66,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A world of a test's own, that is up and serves nothing yet."""
+    """Returns a world for one test that is up and serves nothing yet."""
     made = World(tmp_path)
     made.be_up()
     return made
@@ -99,7 +99,7 @@ def test_an_address_without_a_page_says_so(lived: Server) -> None:
 
 
 def test_the_time_of_the_last_record_is_shown(world: World) -> None:
-    """Readers have all records as of now while a build rests; its last record is older."""
+    """While a build rests, readers have all records as of now; the last record may be older."""
     world.goes_live(world.build("web-1"), 1)
     (live,) = observe_status(world.store, None).builds
     assert abs((world.now - live.last_record_at).total_seconds() - 90) < 1
@@ -121,7 +121,7 @@ def test_a_log_time_of_no_calendar_is_no_time(world: World) -> None:
 
 
 def test_the_graph_links_each_thing_with_its_lag(world: World) -> None:
-    """Without scripts; a thing that does not serve yet leads to its rollout."""
+    """The graph works without scripts. A thing that does not serve yet links to its rollout."""
     world.goes_live(world.build("web-1", offset=200, sinks=(SinkBirth("out", "by_page"),)), 1)
     world.build("web-2", by_page="select 1 as more")
     candidate = world.waits("web-2", "web-1")
@@ -141,7 +141,7 @@ def test_the_graph_links_each_thing_with_its_lag(world: World) -> None:
 
 
 def test_drift_is_shown_with_its_first_record(world: World) -> None:
-    """On the overview, in the status and in the metrics; a stranger chose name and value."""
+    """Drift is shown on the overview, in the status and in the metrics, with a stranger's texts."""
     world.goes_live(world.build("web-1"), 1)
     text = f"topic visits has a field {EVIL} that is not declared"
     found = Drift(DriftKind.FIELD, "visits", EVIL, text, "visits:1:17", EVIL, "2026-01-01T00:00Z")
@@ -244,7 +244,7 @@ def points(*found: tuple[float, int]) -> list[HistoryPoint]:
 
 
 def test_a_chart_goes_on_over_a_promote() -> None:
-    """Ten records a second under either build, whatever the offsets of the builds are."""
+    """The chart shows ten records a second under both builds, although their offsets differ."""
     first = points(*((ago, 50_000 - 10 * ago) for ago in range(600, 0, -10)))
     second = points(*((ago, 7_000 - 10 * ago) for ago in range(360, -1, -10)))
     at = NOW - timedelta(seconds=300)
@@ -308,7 +308,7 @@ def asked(server: Server, sql: str, **headers: str) -> Page:
 
 
 def test_a_redriven_reject_is_no_drift(world: World) -> None:
-    """Another reject of the reason becomes the proof; without one, the drift is over."""
+    """Another reject with the same reason becomes the proof. Without one, the drift is over."""
     world.goes_live(world.build("web-1", evil=EVIL), 1)
     first, second = sorted(
         newest_rejects(world.store, RejectFilter(), limit=9), key=lambda each: each.at
@@ -381,7 +381,7 @@ def test_an_answer_is_a_file_of_csv(lived: Server) -> None:
 
 
 def test_numbers_are_written_alike_everywhere(lived: Server) -> None:
-    """A decimal comes as text from the sandbox, and is a number for people."""
+    """A decimal comes from the sandbox as text, and is displayed as a number."""
     sql = quote("select 5560.36::decimal(9,2) as d, 12345 as n")
     answered: Answered = lived.ask("GET", f"/query?sql={sql}", Accept=HTML)
     page = answered.body.decode()
@@ -496,7 +496,7 @@ def test_a_rollout_shows_how_long_its_stages_took(lived: Server) -> None:
 
 
 def timed(*events: tuple[float, Event]) -> list[JournalRecord]:
-    """Returns journal records, each as of some seconds after the first."""
+    """Returns journal records, each dated some seconds after `NOW`."""
     records = zip(numbered(*(event for _, event in events)), events, strict=True)
     return [
         structs.replace(record, at=(NOW + timedelta(seconds=seconds)).isoformat())
@@ -522,7 +522,7 @@ def test_the_seconds_of_stages_add_up() -> None:
 
 
 def test_the_code_that_changed_is_beside_the_button(world: World) -> None:
-    """The diff is of the code of both builds, whatever the project's files are by now."""
+    """The diff compares the code of both builds, even if the project's files have changed since."""
     for build, line in (("web-1", "return 1"), ("web-2", f"return {EVIL!r}")):
         world.build(build, code=f"def web(row):\n    {line}\n")
     world.goes_live("web-1", 1)
@@ -633,7 +633,7 @@ def test_a_log_is_shown_by_level_and_text(world: World) -> None:
 
 
 def test_the_navigation_leads_to_the_first_log(world: World) -> None:
-    """That of the supervisor; logs that nobody has written are not offered."""
+    """The link leads to the supervisor's log by default; unwritten logs are not offered."""
     world.goes_live(world.build("web-1"), 1)
     with serving(world) as server:
         nothing = server.ask("GET", "/logs", Accept=HTML)
@@ -652,7 +652,7 @@ def test_the_navigation_leads_to_the_first_log(world: World) -> None:
 def test_logs_are_printed_by_level(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one process or of all, the last lines that have the level."""
+    """Prints the last lines of at least the given level, of one process or of all processes."""
     world.goes_live(world.build("web-1"), 1)
     for name in ("web-1", "courier"):
         path = world.store.local.path(f"logs/{name}.log")

@@ -1,8 +1,8 @@
-"""Laws of the API's description: every request it allows is answered as it describes.
+"""Laws of the API's description: every request it allows is answered as described.
 
-No answer is an error of the server's own. Schemathesis makes requests of the description, right
-ones and wrong ones; the platform is one made by hand, without a broker. It has a token, so that the
-description of access is tried too.
+No answer is an internal error of the server. Schemathesis makes requests from the description,
+right ones and wrong ones. The platform is made by hand, without a broker. It has a token, so that
+the description of access is tested too.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def schema(server: Server) -> Any:
 
 
 def tried(operation: Any, law: Callable[[Any], None]) -> None:
-    """Holds some requests that the description makes of an operation to a law."""
+    """Tests a law with some requests that Schemathesis makes for an operation."""
 
     how = {"max_examples": 25, "deadline": None, "derandomize": True, "phases": [Phase.generate]}
     how["suppress_health_check"] = list(HealthCheck)

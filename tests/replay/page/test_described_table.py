@@ -1,4 +1,4 @@
-"""Laws of `kappa tables TABLE`: columns, files, the writer and the readers of one table."""
+"""Laws of `kappa tables TABLE`: the columns, files, writer and readers of one table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Laws of the page of a large project: a hundred pipelines with a thousand tables and views.
 
-A page is made within 300 ms of the server's time, and what is live takes 5 % of a core.
+The server makes a page within 300 ms, and live updates take 5 % of a core.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def server(large: World) -> Iterator[Server]:
 
 
 def cost_of(server: Server, path: str) -> tuple[float, Page]:
-    """Returns the seconds of CPU for a page, and the page."""
+    """Returns the CPU seconds that a page costs, and the page."""
     begun = time.process_time()
     page = got(server, path)
     return time.process_time() - begun, page
@@ -56,7 +56,7 @@ def cost_of(server: Server, path: str) -> tuple[float, Page]:
     ],
 )
 def test_a_large_project_opens_at_once(server: Server, path: str, told: str) -> None:
-    """The first request of a server reads what never changes; each later one is quick."""
+    """The first request reads what never changes; each later request is quick."""
     got(server, path)
     costs = []
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_a_server_that_has_looked_ahead_opens_at_once(tmp_path: Path) -> None:
 
 
 def test_twenty_rows_fit_on_a_screen(server: Server) -> None:
-    """Each pipeline is a row, found by name, and sorted by links: by keyboard, without scripts."""
+    """Each pipeline is one row, can be found by name, and is sorted by links, without scripts."""
     page = got(server, "/")
     rows = [each for each in page.all("tr") if (each.get("id") or "").startswith("pipe-")]
     assert len(rows) == PIPELINES
@@ -95,9 +95,10 @@ def test_twenty_rows_fit_on_a_screen(server: Server) -> None:
 
 
 def test_a_large_project_stays_live(large: World, server: Server) -> None:
-    """A page that is watched for a minute, by looks and by the page, takes 5 % of a core.
+    """While a page is watched for a minute, looks and page together take 5 % of a core.
 
-    Twenty pipelines move on each second. The clock of the looks is the test's, so nothing waits.
+    Twenty pipelines get a new frontier every ten seconds. The test sets the clock of the looks, so
+    nothing waits.
     """
     seconds, folding, due = 60, 0.0, 0.0
     now = [1_000.0]
@@ -120,7 +121,7 @@ def test_a_large_project_stays_live(large: World, server: Server) -> None:
 
 
 def test_a_page_does_not_wait_for_tables_that_move(large: World, server: Server) -> None:
-    """Each pipeline has moved on, and each look is old: the page shows the rows of before."""
+    """If each pipeline has a newer frontier, the page shows the previous rows without waiting."""
     now = [1_000_000.0]
     large.desk._clock = lambda: now[0]
     for path in ("/", "/tables"):
@@ -133,6 +134,6 @@ def test_a_page_does_not_wait_for_tables_that_move(large: World, server: Server)
 
 
 def own_cost(page: Page) -> float:
-    """Returns the seconds of CPU that the server's thread has spent on a page."""
+    """Returns the CPU seconds that the server's thread has spent on a page."""
     assert page.status == 200
     return float(page.headers["server-timing"].partition("dur=")[2]) / 1000

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules: each name and label in them is one of Kappa's metrics."""
+"""The dashboard and the alert rules use only names and labels that Kappa's metrics have."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _STRING = re.compile(r'"[^"]*"')
 
 @pytest.fixture(scope="module")
 def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, frozenset[str]]:
-    """The names of the metrics of a platform, each with the labels of its samples."""
+    """Returns the names of a platform's metrics, each with the labels of its samples."""
     world = World(tmp_path_factory.mktemp("world"))
     world.goes_live(world.build("web-1", evil="cart", sinks=(SinkBirth("out", "by_page"),)), 1)
     world.append(Staged("web", "web-f", "version", ("new",)))

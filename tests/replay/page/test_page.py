@@ -1,6 +1,6 @@
-"""Laws of the page: it shows what the API answers, and offers the intents that are possible.
+"""Laws of the page: it shows the API's answers, and offers exactly the possible intents.
 
-It offers no others, and escapes all text that strangers have written.
+It escapes all text that strangers have written.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ Lived = tuple[Server, int]
 
 
 class Page(HTMLParser):
-    """A page as a browser reads it: its elements, and the text that people see."""
+    """A page as a browser reads it: its elements and its visible text."""
 
     def __init__(self, answered: Answered) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """An empty world of a test's own, that is up."""
+    """Returns an empty world for one test, which is up."""
     made = World(tmp_path)
     made.be_up()
     return made
@@ -241,7 +241,7 @@ def test_notices_are_a_table_with_proof_and_links(lived: Lived) -> None:
 
 
 def test_overview_begins_with_what_is_wrong(world: World) -> None:
-    """Outlets that cannot send come first, then a rollout that waits, then folded drift."""
+    """Outlets that cannot send come first, then a waiting rollout, then drift, which is folded."""
     world.lives()
     drifts = [
         Drift(DriftKind.FIELD, "visits", name, f"field {name}", "visits:0:7", EVIL, "then")
@@ -339,7 +339,7 @@ def test_a_rollout_shows_its_rows_before_its_progress(lived: Lived) -> None:
 
 
 def test_a_topic_says_whose_it_is(world: World) -> None:
-    """A sink of the project is marked with its table, and a topic of no declaration, too."""
+    """A sink's topic is marked with its table, and an undeclared topic is marked as such."""
     sinks = (SinkBirth("salaries", "by_page"),)
     world.goes_live(world.build("web-1", sinks=sinks), 1)
     world.log.others = ("strange",)
@@ -352,7 +352,7 @@ def test_a_topic_says_whose_it_is(world: World) -> None:
 
 
 def test_a_record_of_json_opens_with_a_field_a_line(lived: Lived) -> None:
-    """Each number stays as it was written; what is no JSON has nothing to open."""
+    """Each number stays as it was written. A record that is not JSON has nothing to open."""
     page = got(lived[0], "/topics/visits")
 
     assert any((each.get("id") or "") == "record-0-1230" for each in page.all("tr"))
@@ -364,7 +364,7 @@ def test_a_record_of_json_opens_with_a_field_a_line(lived: Lived) -> None:
 
 
 def test_who_may_not_sees_what_is_missing(tmp_path: Path) -> None:
-    """The right, who gives it, the way back, and another name."""
+    """The page shows the missing right, who can give it, and a way to sign in as somebody else."""
     world = World(tmp_path)
     world.lives()
     file = TokenFile(tmp_path / "tokens.json")
@@ -418,7 +418,7 @@ def test_full_disk_is_on_page_and_in_status(world: World, monkeypatch: pytest.Mo
 
 
 def test_overview_shows_unread_topics_of_patterns(world: World) -> None:
-    """A topic that matches a pattern and is not read is on the overview, with what to type."""
+    """The overview shows an unread topic that matches a pattern, with the command to join it."""
     world.append(Staged("web", world.build("web-1", pattern="visit.*"), "version", ("new",)))
     world.log.others = ("visits<b>", "_visits")
 
@@ -508,7 +508,7 @@ def test_of_many_partitions_the_first_are_read(world: World) -> None:
 def test_samples_are_found_once_and_block_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader who comes while samples are being found waits for nobody."""
+    """A reader who comes while samples are found does not wait; they are found once."""
     world.lives()
     samples._lock.acquire()
     try:
@@ -647,7 +647,7 @@ def test_guessers_wait_and_who_knows_does_not(
     wait = token.WaitingLine.wait
 
     async def held(line: token.WaitingLine) -> None:
-        """Waits until the known clients were let in, however slow this machine is."""
+        """Waits until the known clients were admitted, however slow this machine is."""
         await asyncio.wrap_future(known)
         await wait(line)
 
@@ -843,7 +843,7 @@ def test_a_rate_is_over_the_window_of_its_curve() -> None:
 
 
 def test_chart_adds_up_to_what_was_folded() -> None:
-    """It has no spike where one frontier a minute is kept."""
+    """The chart has no spike where only one frontier per minute is kept."""
     points = ((3540 - 60 * number, 600 * number) for number in range(60))
     times, found = rates_over_time(steps(*points), NOW)
 
@@ -890,7 +890,7 @@ def test_rollout_shows_its_intents_and_its_stage(
 
 
 def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
-    """Before the button, in the plan of the API, in the status, and in the receipt."""
+    """The messages of a promote are shown on the page, in the plan, the status and the receipt."""
     world, sink = World(tmp_path), SinkBirth("page-hits", "page_hits")
     for number in (1, 2):
         world.build(f"web-{number}", sinks=(sink,))
@@ -930,7 +930,7 @@ def test_history_names_builds_alike(lived: Lived) -> None:
 
 
 def test_timeline_has_generations_and_rollouts_newest_first() -> None:
-    """A rollout that led to a generation is not told beside it."""
+    """A rollout that led to a generation is not listed in addition to the generation."""
     state = fold_records(numbered(*READY))
     found = timeline_moments(state)
 
@@ -1019,9 +1019,10 @@ def test_a_topics_rate_is_of_what_comes_and_not_of_what_retention_takes() -> Non
 
 
 def test_progress_is_of_what_a_job_has_to_read() -> None:
-    """Progress is unknown where the end of the log is.
+    """Progress counts the records that a job has to read; it is unknown without the log's end.
 
-    The job of a branch at 900, of a log that begins at 400, has 100 to read, and has read 50.
+    The job of a branch at 900, of a log that begins at 400, has 100 records to read, and has read
+    50.
     """
     state = fold_records(numbered(staged("b1")))
     offsets, reads_from, end = (Offsets({"t": {0: offset}}) for offset in (950, 900, 1000))

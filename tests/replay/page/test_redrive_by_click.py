@@ -1,4 +1,4 @@
-"""Laws of a redrive over HTTP: the plan, the yes, and the record in the real log."""
+"""Laws of a redrive over HTTP: the plan, the confirmation, and the record in the real log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.jvm
 
 @pytest.fixture
 def topic(log: Log, topic_name: str) -> str:
-    """Returns a topic with one record that is no JSON."""
+    """Returns a topic with one record that is not JSON."""
     log.create_undeclared(topic_name, 1)
     log.produce([ProducedRecord(b"{", b"k")], topic_name)
     return topic_name
@@ -34,7 +34,7 @@ def topic(log: Log, topic_name: str) -> str:
 
 @pytest.fixture
 def world(tmp_path: Path, log: Log, topic: str) -> World:
-    """Returns a world whose build has rejected the record of the topic."""
+    """Returns a world whose build has rejected the topic's record."""
     made = World(tmp_path)
     made.desk = SharedLooks(made.here, connect=lambda: log)
     made.goes_live(made.build("web-1"), 1)

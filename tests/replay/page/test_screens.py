@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A world of a test's own, that is up and serves nothing yet."""
+    """Returns a world for one test that is up and serves nothing yet."""
     made = World(tmp_path)
     made.be_up()
     return made

@@ -1,7 +1,7 @@
-"""The law of the API's description: it generates a TypeScript client, and the client is right.
+"""The law of the API's description: a right TypeScript client can be generated from it.
 
-The generator, the compiler and Node are real. They come from npm once per user, as the lock file
-has them.
+The generator, the compiler and Node are real. They are fetched from npm once per user, with the
+versions of the lock file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NODE = "declare const process: { argv: string[] };\n"
 
 
 def run(folder: Path, *command: str) -> str:
-    """Runs a command, which must end without an error; returns what the command says."""
+    """Runs a command, which must succeed; returns its output."""
     found = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=600, check=False
     )
@@ -72,7 +72,7 @@ def fetched_tools() -> Path:
 
 
 def test_a_generated_client_compiles_and_asks(tmp_path: Path) -> None:
-    """A strict compiler takes the client, whose answers have the types of the description."""
+    """A strict compiler accepts the client, and the answers have the described types."""
     world = World(tmp_path)
     world.lives()
     world.be_up()

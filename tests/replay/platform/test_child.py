@@ -1,6 +1,6 @@
-"""Laws of a child beside the jobs: it is started again if it dies, later each time.
+"""Laws of a child process: if it dies, it is started again, after a delay that grows.
 
-It is started at once if it ran well, or if the reason for its death may be gone.
+It is started again at once if it ran well, or if the reason for its death may be gone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kappa.replay.platform.child import ChildProcess
 
 
 class Desk:
-    """A supervisor that looks after one child, under a clock that the test turns."""
+    """A supervisor that looks after one child, with a clock that the test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class Desk:
         )
 
     def dies(self) -> None:
-        """Starts it, and waits until it has died."""
+        """Starts the child, and waits until it has died."""
         self.child.ensure_started("json.tool", "--no-such-option")
         assert self.child.pid is not None, "it was not started"
         deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""Laws of the controller, of verification and of retiring: over real stores and tables.
+"""Laws of the controller, of verification and of retiring, on real stores and tables.
 
 Jobs run only as far as a test moves them.
 """
@@ -61,7 +61,7 @@ REJECTS = arrow_schema(REJECTS_BIRTH.columns)
 
 @dataclass
 class Platform:
-    """A controller over a real store, and its view of the world, set by hand."""
+    """A controller on a real store, whose view of the world the test sets."""
 
     store: Store
     end_of_log: int = 10
@@ -104,7 +104,7 @@ class Platform:
         return self.deaths.get(build, 0)
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Aligns as the job does, if the candidate is at the live build's frontier already."""
+        """Aligns as the job does, if the candidate has reached the live build's frontier."""
         self.aligned.append(build)
         candidate = Frontiers(self.store, build).newest()
         aligner = Aligner(
@@ -186,7 +186,7 @@ class Platform:
         return self.controller.tick().rollouts[-1]
 
     def serve(self, build: str) -> None:
-        """Brings a build to serve: its own job and the live one do their part."""
+        """Brings a build to serve, and plays the parts of its own job and of the live job."""
         self.stage(build)
         self.fold_to(build, self.end_of_log)
         self.begin_tail(build)
@@ -438,9 +438,10 @@ def test_what_is_verified_once_more_is_aligned_once_more_and_waits_for_a_new_yes
 def test_an_alignment_with_a_build_that_has_stopped_behind_it_is_not_waited_for(
     platform: Platform, reached: int, phase: Phase
 ) -> None:
-    """Law 13: the alignment ends, and a new build is brought to the live one's end.
+    """Law 13: the alignment ends, and a new build is brought to the live build's end.
 
-    The live one has stopped behind the candidate, so the new build ends exactly at its frontier.
+    The live build has stopped before it reached the candidate, so the new build must end exactly at
+    the live build's frontier.
     """
     platform.serve("a")
     platform.stage("b", auto_promote=False)

@@ -1,4 +1,4 @@
-"""Laws of copied roots: the same answers anywhere, whatever a copy is cut short by."""
+"""Laws of copied roots: a copy answers the same anywhere, even if the copying was interrupted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUERIES = [f"select * from {name} order by all" for name in ("delays", "planes",
 
 @pytest.fixture(autouse=True)
 def new_connections() -> None:
-    """Connections of earlier tests know no bucket of this one."""
+    """Drops the connections of earlier tests, because they do not know this test's bucket."""
     reader_module._idle.clear()
 
 
@@ -44,7 +44,7 @@ def settings(object_store: ObjectStore, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """A root on a disk in which something serves."""
+    """Returns a root on a disk, in which something serves."""
     store = Store(tmp_path / "disk")
     tables = {DELAYS: ROWS_OF_DELAYS, PLANES: ROWS_OF_PLANES}
     views = {"busy": "select carrier from delays where flights > 3"}
@@ -70,7 +70,7 @@ def answers(store: Store) -> list[object]:
 
 
 def test_moved_root_is_the_same_and_a_copy_is_not(settings, store, object_store, tmp_path):
-    """`kappa root copy` says where the root is now; what copies objects alone does not."""
+    """`kappa root copy` records the new place of the root; a plain copy of the objects does not."""
     first = ensure_root(store)
     bucket = opened_at(copy_root(settings, store, object_store.new_root()).url, settings)
     bucket.control.take(over=False)

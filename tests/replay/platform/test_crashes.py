@@ -1,7 +1,7 @@
 """Laws of crashes: killed at each failpoint, the platform reaches the same end (I7).
 
-No reader ever notices. Here are the failpoints that need no JVM and no child process. The others
-are in tests/engine/job/test_job.py, tests/e2e/test_rollouts.py,
+No reader ever notices a death. This file has the failpoints that need no JVM and no child process.
+The others are in tests/engine/job/test_job.py, tests/e2e/test_rollouts.py,
 tests/replay/platform/test_processes.py and tests/state/test_lock.py.
 """
 
@@ -116,9 +116,9 @@ def serve_one(world: World) -> bool:
 
 
 def promote_two_by_hand(world: World) -> bool:
-    """Verifies twice, asks for the promote, and holds twice.
+    """Verifies twice, requests the promote, and holds twice.
 
-    The controller lets the first hold run out.
+    The controller lets the first hold expire.
     """
     world.slow = lambda rollout: rollout.attempts == 1
     if world.serves("two"):
@@ -135,7 +135,7 @@ def promote_two_by_hand(world: World) -> bool:
 
 
 def undo_to(world: World, version: str) -> bool:
-    """Undoes once, so that a version serves again."""
+    """Undoes once, so that `version` serves again."""
     if world.serves(version):
         return True
     if not world.state().active_rollouts:
@@ -190,9 +190,9 @@ def fold_many_small_slices(world: World) -> bool:
 
 
 def branch_two(world: World) -> bool:
-    """Branches from an offset at which nothing is kept.
+    """Branches from an offset at which no frontier is kept.
 
-    The records between are folded by the code of the base.
+    The code of the base folds the records between the kept frontier and that offset.
     """
     if world.serves("two"):
         return True
@@ -215,7 +215,7 @@ def service_records(world: World) -> list[str]:
 
 
 def pause_and_resume(world: World) -> bool:
-    """Pauses; what is produced then is seen only after the pause."""
+    """Pauses; records that are produced in the pause are seen only after it."""
     done = service_records(world)
     if "paused" not in done:
         ask_pause(world.store, "ships")
@@ -234,7 +234,7 @@ def retire(world: World) -> bool:
 
 
 def retire_for_good(world: World) -> bool:
-    """Retires once more, and collects hours later, when no undo is possible any more."""
+    """Retires once more, and collects hours later, when an undo is no longer possible."""
     if service_records(world).count("pipeline_retired") < 2:
         ask_retire(world.store, "ships", kept_seconds=HOUR)
     elif not world.ahead:
@@ -250,7 +250,7 @@ def retire_for_good(world: World) -> bool:
 
 
 def overlay_one(world: World) -> bool:
-    """Deploys a view alone: nothing is folded for it, and the job of the first build goes on."""
+    """Deploys only a view: nothing is folded for it, and the job of the first build continues."""
     if world.serves("one/names"):
         return True
     world.log.ensure(20)
@@ -270,7 +270,7 @@ def replay_two_beside_the_overlay(world: World) -> bool:
 
 
 def clean_up(world: World) -> bool:
-    """Collects hours later, when the soak is over, with the remains of killed jobs."""
+    """Collects hours later, after the soak, including files that killed jobs have left."""
     if not world.ahead:
         world.ahead = 3 * HOUR
         world.end()
@@ -305,14 +305,14 @@ STORIES = {
 
 
 def points_of(passed: Iterable[str], side: str) -> dict[str, int]:
-    """Lists the failpoints before, or after, all effects of a story, each at its first passing."""
+    """Returns the failpoints before (or after) all effects of a story, each with passing 1."""
     effects = [point for point in passed if not point.startswith("lock.")]
     return {point: 1 for point in effects if (".after_" in point) == (side == "after")}
 
 
 @cache
 def without_a_death(story: str) -> tuple[dict[str, object], dict[str, int]]:
-    """Returns the end of a story, and how often each failpoint is passed in it."""
+    """Returns the end of a story without deaths, and how often it passes each failpoint."""
     with TemporaryDirectory() as root:
         doom = Doom()
         world = STORIES[story].play(Store(root), doom)
@@ -320,9 +320,9 @@ def without_a_death(story: str) -> tuple[dict[str, object], dict[str, int]]:
 
 
 def killed_at(points: Mapping[str, int], story: str, root: Path) -> Doom:
-    """Plays a story and dies at these passings of failpoints.
+    """Plays a story that dies at these passings of failpoints.
 
-    Asserts that its end is that of the story without a death.
+    Asserts that its end is the same as that of the story without deaths.
     """
     doom = Doom(points)
     world = STORIES[story].play(Store(root), doom)
@@ -405,7 +405,7 @@ def test_branch_begins_where_planned(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("story", "side"), PLAYS)
 def test_killed_for_real_it_ends_alike(story: str, side: str, tmp_path: Path) -> None:
-    """A process plays the story and dies by SIGKILL, and the next one goes on."""
+    """A process that plays the story is killed by SIGKILL, and the next process continues."""
     # Each is passed after those that a story passes first before it.
     points = [
         point
@@ -442,7 +442,7 @@ def side_of(point: str) -> str:
 
 
 def play_on(story: Story, folder: Path) -> None:
-    """Plays a story from the goal at which the process before this one has died."""
+    """Plays a story from the goal at which the process before this one died."""
     world = LastingWorld(folder, **story.settings)
     for number, goal in enumerate(story.goals):
         if (reached := folder / f"goal {number}").exists():

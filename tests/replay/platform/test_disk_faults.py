@@ -1,7 +1,7 @@
-"""A disk that fails: each error is a sentence, nothing is half done, and it heals (I9, I10).
+"""A failing disk: each error is a message, nothing is half done, and all heals (I9, I10).
 
 The stories of test_crashes are played while calls of the operating system fail at random. A process
-that meets an error ends, as a job does. All comes to the same end once the faults are over.
+that meets an error ends, as a job does. Everything comes to the same end once the faults are over.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Faulty(World):
 
 
 def typed_again(goal: Goal) -> Goal:
-    """A command that meets an error is typed again."""
+    """Returns a goal whose command is run again after an error."""
 
     def act(world: World) -> bool:
         try:
@@ -53,7 +53,7 @@ def typed_again(goal: Goal) -> Goal:
 
 
 def told(error: Exception) -> None:
-    """Asserts that it is a sentence, of a file below the root and the machine's reason."""
+    """Asserts that the error is a sentence with a file below the root and the system's reason."""
     assert isinstance(error, KappaError), repr(error)
     assert "could not" in error.message, error.message
     assert error.hint

@@ -1,7 +1,7 @@
-"""Laws of the keeper of HTTP: one place, whatever happens to server and supervisor.
+"""Laws of the keeper of HTTP: the address stays the same if server or supervisor change.
 
-The keeper ends when it is asked to, when the next supervisor comes, or when its root is gone. The
-next supervisor takes over its socket and the connections that wait, and none is reset.
+The keeper ends when it is asked to, when the next supervisor starts, or when its root is gone. The
+next supervisor takes over its socket with the waiting connections, and no connection is reset.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class World:
         self._supervisors: list[HttpService] = []
 
     def kept(self) -> ProcessId:
-        """Starts a new supervisor's keeper, and returns it; the supervisor does nothing more."""
+        """Starts a new supervisor's keeper, and returns it. The supervisor does nothing more."""
         http = HttpService(self.store, load_settings(self.folder), say=self.said.append)
         self._supervisors.append(http)
         http.ensure_running()
         return self.next_keeper()
 
     def next_keeper(self) -> ProcessId:
-        """Waits for a keeper that was not seen before."""
+        """Waits for a keeper that was not seen before, and returns it."""
         before = {each.pid for each in self.seen}
 
         def pid() -> int:
@@ -81,7 +81,7 @@ class World:
         return self.named(pid())
 
     def tick(self) -> list[str]:
-        """Does what the newest supervisor does at each tick, and returns its messages."""
+        """Does the newest supervisor's work of one tick, and returns its messages."""
         self._supervisors[-1].ensure_running()
         return self.said
 
@@ -98,12 +98,12 @@ class World:
 
     @property
     def url(self) -> str:
-        """Returns where the root is served; waits until it is."""
+        """Waits until the root is served, and returns its URL."""
         self.wait(lambda: served_at(self.store) is not None, "the place")
         return served_at(self.store)
 
     def ensure_gone(self) -> None:
-        """Ends all that is left."""
+        """Ends all processes that are left."""
         for each in self._supervisors:
             each.end()
         for each in self.seen:
@@ -154,7 +154,7 @@ def test_the_next_supervisor_ends_it_and_starts_its_own(world: World) -> None:
 
 
 def test_the_next_supervisor_takes_the_socket_over(world: World) -> None:
-    """A client is never refused or reset: its connection waits in the kernel meanwhile."""
+    """No client is refused or reset: its connection waits in the kernel during the change."""
     before = world.kept()
     world.server(before)
     url = world.url
@@ -236,7 +236,7 @@ def test_it_ends_when_its_root_is_gone_and_makes_no_new_one(world: World) -> Non
 
 
 def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
-    """Neither a `kappa serve` that a user has typed nor a process of another container's number."""
+    """Neither a user's `kappa serve` nor another container's process with the same id is ended."""
     other = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
         ensure_served(world.store, RunningServer.of_process(other.pid, "http://127.0.0.1:1"))
@@ -324,7 +324,7 @@ def test_a_connection_that_waits_is_answered_by_the_next_owner(tmp_path: Path) -
 
 
 def test_a_project_keeps_its_port_from_start_to_start(tmp_path: Path) -> None:
-    """Two projects wish for one port: neither gets the port that the other one had."""
+    """Of two projects that want the same port, neither gets the port that the other one had."""
     first, second = tmp_path / "first", tmp_path / "second"
     with listening_at(ANY) as free:
         wished = HttpAddress("127.0.0.1", free.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Notices about the platform itself: what is told, once each, across deaths, and to whom."""
+"""Notices about the platform: each fact is sent once, across deaths, to the right address."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def world(tmp_path: Path) -> World:
 
 
 def kinds(world: World, place: str | None) -> tuple[str, list[str]]:
-    """Returns the place after a look, and the kinds of the facts since an earlier place."""
+    """Returns the place after a look, and the kinds of the facts since the place `place`."""
     now, found = notices_since(world.store, 0, place)
     return now, [each.kind for each in found]
 
 
 def rollout_of(world: World, build: str) -> int:
-    """Stages a build, and returns the number of the record."""
+    """Stages a build, and returns the number of the journal record."""
     world.append(Staged("web", build, "v", ("new",)))
     return max(record.number for record in world.journal.after(0))
 
@@ -96,7 +96,7 @@ def test_a_state_that_begins_anew_is_told_anew(world: World) -> None:
 
 
 def test_a_job_that_crashes_again_and_again_is_told(world: World) -> None:
-    """One death may be the machine's. Each further death in the row is the same fact."""
+    """One or two deaths cause no notice. Further deaths in a row belong to the same notice."""
     place, _ = kinds(world, None)
 
     def report(count: int) -> None:
@@ -143,7 +143,7 @@ def test_a_full_disk_is_told(world: World) -> None:
 
 
 def waiting_rollout(world: World) -> int:
-    """Returns the number of the record that began the rollout that waits."""
+    """Returns the number of the record that began the waiting rollout."""
     (rollout,) = current_state(world.store).active_rollouts
     return rollout.id
 
@@ -166,7 +166,7 @@ def settings_of(world: World, to: str, **alerts: object) -> Settings:
 def test_a_webhook_gets_signed_notices(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another notifier goes on where one has ended."""
+    """A new notifier continues where the one before has ended."""
     monkeypatch.setattr(notifier_module, "_LOOK_SECONDS", 0.05)
     world.waits("web-2", "web-1")
     for count, fails in ((1, False), (2, True)):

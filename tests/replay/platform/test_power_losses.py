@@ -1,8 +1,8 @@
-"""A power loss, at whatever moment, takes nothing that was acknowledged (I13).
+"""A power loss at any moment destroys nothing that was acknowledged (I13).
 
-The stories of test_crashes are played on a disk that loses what was not synced (support/power.py).
-Power is lost at any failpoint, and at any sync. Then the platform begins anew, its reader sees
-nothing go back, and all comes to the same end.
+The stories of test_crashes are played on a disk that loses unsynced data (support/power.py). Power
+is lost at any failpoint, and at any sync. Then the platform starts again, its reader sees nothing
+go back, and everything comes to the same end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Laws of the supervisor's children: when a job is started again, and what an end leaves."""
+"""Laws of the supervisor's children: when a job is started again, and what is left at the end."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_death_after_a_good_minute_counts_as_the_first() -> None:
 
 @pytest.mark.parametrize(("is_warm", "seconds"), [(False, 8.0), (True, 2.5)])
 def test_a_start_has_the_machine_for_as_long_as_it_takes(is_warm: bool, seconds: float) -> None:
-    """A job that dies again within seconds finds a spare: the next one boots in time."""
+    """A start counts as under way for its usual time, so that no spare boots meanwhile."""
     now = [100.0]
     child = ChildProcess("a job", Path("log"), say=print, clock=lambda: now[0], patience_seconds=1)
     child.was_handed_over, child._begun_at = is_warm, 100.0  # no process is started
@@ -126,7 +126,7 @@ def test_the_end_of_a_job_decides_when_it_starts_again(end: JobEnd, after: JobCo
 
 
 def to_verify(folder: Path, settings: str = "") -> tuple[Store, Processes, list[str]]:
-    """Returns a store whose rollout 5 is to be verified, its processes, and what they say."""
+    """Returns a store whose rollout 5 has to be verified, its processes, and their messages."""
     (folder / "kappa.toml").write_text(WITHOUT_SPARES + settings)
     loaded = load_settings(folder)
     store = Store(loaded.root_url)
@@ -143,7 +143,7 @@ def to_verify(folder: Path, settings: str = "") -> tuple[Store, Processes, list[
 
 
 def verified_once(processes: Processes, said: list[str]) -> str | None:
-    """Runs a verification to its end. Returns why it is not started, if it is not."""
+    """Runs a verification to its end. Returns the reason if it is not started."""
     before = len(said)
     why_not = processes.ensure_verifying(5)
     while why_not is None and len(said) < before + 2:
@@ -153,7 +153,7 @@ def verified_once(processes: Processes, said: list[str]) -> str | None:
 
 
 def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verified | None]:
-    """Returns the supervisor's messages for a verification with these settings, and the verdict."""
+    """Verifies with these settings; returns the supervisor's messages and the verdict."""
     store, processes, said = to_verify(folder, settings)
     assert verified_once(processes, said) is None
     return said, fold_records(Journal(store).after(0)).rollout(5).verified
@@ -162,7 +162,7 @@ def verified_by_a_process(folder: Path, settings: str) -> tuple[list[str], Verif
 @pytest.mark.slow
 @pytest.mark.fault
 def test_verification_is_given_up_at_3rd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is, when it has died three times in a row, and no sooner."""
+    """A verification is given up when it has died three times in a row, and not earlier."""
     store, processes, said = to_verify(tmp_path)
     journal = Journal(store)
 
@@ -212,7 +212,7 @@ def settings_in(folder: Path, more: str = "") -> Settings:
 
 
 def ensure_b(processes: Processes, port: int = 1, **how: bool) -> None:
-    """Lets a supervisor see that build b has a job, with a broker at a port."""
+    """Makes a supervisor ensure that build b has a job, with a broker at `port`."""
     processes.reconcile_jobs(frozenset(["b"]), f"127.0.0.1:{port}", **how)
 
 
@@ -292,7 +292,7 @@ def test_a_nice_process_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
 
 
 def piped(script: str) -> subprocess.Popen[bytes]:
-    """Starts a script in a session of its own; its output comes through a pipe."""
+    """Starts a script in its own session; its output comes through a pipe."""
     command = [sys.executable, "-c", script]
     return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
 
@@ -310,7 +310,7 @@ IN_SHARES = {"child.after_start", "child.before_end", "child.before_reap"}
     ],
 )
 def test_killed_supervisor_leaves_no_job(point: str, tmp_path: Path) -> None:
-    """Whatever its step. The next one starts a job."""
+    """A supervisor that is killed at any step leaves no job, and the next one starts a job."""
     (tmp_path / "kappa.toml").write_text(WITHOUT_SPARES)
 
     def supervise(what: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -367,12 +367,12 @@ def _trouble(processes: Processes) -> str:
 
 
 def pulse(now: list[float], beat: list[int]) -> Pulse:
-    """A pulse over a clock and a beat that a test sets: each has one value."""
+    """Returns a pulse whose clock and beat are the single values of these lists."""
     return Pulse(lambda: beat[0], lambda: now[0])
 
 
 def test_a_start_has_its_time_before_silence_counts() -> None:
-    """On a busy machine imports take longer than a job may be silent."""
+    """A start may be silent for longer, because imports take long on a busy machine."""
     now, beat = [0.0], [1]
     seen = pulse(now, beat)
     # One that hangs as it starts is silent in the end.
@@ -409,7 +409,7 @@ def _is_job_of(process: Path, folder: Path) -> bool:
 
 
 def test_job_ignoring_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ignores SIGTERM after the broker moved."""
+    """A job that ignores SIGTERM is killed after the broker has moved."""
     settings = settings_in(tmp_path)
     deaf = (
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "

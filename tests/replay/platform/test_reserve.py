@@ -1,4 +1,4 @@
-"""A full disk: the reserve is given up, and made anew once there is space (I9)."""
+"""A full disk: the reserve is given up, and created again once there is space (I9)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_none_is_kept_where_none_is_wanted(tmp_path: Path) -> None:
 
 
 def test_reserve_is_seen_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever filled the disk may have taken what the reserve gave up, too: nothing is reported."""
+    """A full disk is reported only once the reserve is gone, and only if a reserve is kept."""
     store = Store(tmp_path)
     DiskReserve(store, MB, say=print).ensure_space()
     assert why_jobs_rest(store, MB) == ""

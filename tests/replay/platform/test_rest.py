@@ -1,6 +1,6 @@
-"""Laws of rest: nothing is unread for longer than a topic promises, and no build rests early.
+"""Laws of rest: no record is unread for longer than a topic promises; no build rests early.
 
-A build is simulated second by second: records come, a job folds while there is one.
+A build is simulated second by second: records come, and a job folds while there is one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def at(offset: int) -> Offsets:
 
 
 class SimulatedBuild:
-    """A build of one topic, its job, and a look at it each second."""
+    """A build of one topic with its job, observed once a second."""
 
     def __init__(self, promise: TopicPromise) -> None:
         self.promise = promise
@@ -157,7 +157,7 @@ NONE, BOTH = frozenset[str](), frozenset("ab")
 
 
 class FewTopics:
-    """A log whose topics have so many records in their one partition."""
+    """A log whose topics have one partition with the given numbers of records."""
 
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
@@ -180,7 +180,7 @@ class FewTopics:
 
 
 class Supervised:
-    """A supervisor over the builds a and b, which have folded ten records of a topic each."""
+    """A supervisor of the builds a and b, each of which has folded ten records of a topic."""
 
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder)
@@ -209,7 +209,7 @@ class Supervised:
         frontiers.publish(replace(newest, number=number, offsets=end, heard_at=clock_now()))
 
     def rest(self, after: float = 1.0, kept: frozenset[str] = NONE) -> str:
-        """Looks once; returns the builds that rest now."""
+        """Looks once, `after` some seconds; returns the builds that rest now."""
         self.now += after
         resting = self.rests.update_resting(BOTH, kept, self.runs, self.log)
         self.runs = BOTH - resting

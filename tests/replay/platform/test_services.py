@@ -1,4 +1,4 @@
-"""Laws of the services beside the jobs: when each runs, and what a full disk ends."""
+"""Laws of the services that run next to the jobs: when each runs, and what a full disk ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kappa.state.store import Store
 @pytest.mark.jvm
 @pytest.mark.fault
 def test_collector_runs_while_topics_are_named(log: Log, tmp_path: Path) -> None:
-    """And again after a kill."""
+    """The collector runs while topics are named, and is started again after a kill."""
     settings = load_settings(write_project(tmp_path, "visits"))
     store, said = Store(settings.root_url), list[str]()
     collector = CollectorService(store, settings, say=said.append)
@@ -56,7 +56,7 @@ def test_without_topics_there_is_no_collector(tmp_path: Path) -> None:
 
 
 def test_full_disk_ends_all_but_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archiver and the courier end."""
+    """On a full disk, the archiver and the courier end; the collector stays."""
     folder = write_project(tmp_path, "visits")
     (folder / "pipelines").mkdir(exist_ok=True)
     (folder / "pipelines" / "p.py").write_text("# archive\n", encoding="utf-8")
@@ -79,7 +79,7 @@ def test_full_disk_ends_all_but_collector(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_class_archives_wait_for_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are made once, by a child that begins when nobody waits for a JVM."""
+    """Class archives are made once, by a child that starts when nobody waits for a JVM."""
     (tmp_path / "kappa.toml").touch()
     settings, begun = load_settings(tmp_path), list[str]()
     monkeypatch.setattr(services_module, "fetch_jars", lambda _settings: None)

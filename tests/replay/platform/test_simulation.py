@@ -1,4 +1,4 @@
-"""Seeds of the simulation: whatever fails, no invariant does (I1 to I10, I13)."""
+"""Seeds of the simulation: whatever fails, no invariant is broken (I1 to I10, I13)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ def test_many_more_seeds_do(first: int) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("first", range(0, IN_A_BUCKET, TOGETHER))
 def test_seeds_in_a_bucket_do(first: int, object_store: ObjectStore, between: Between) -> None:
-    """The host's folder loses power; its calls fail, and the server's answers are lost."""
+    """The host's folder loses power, its calls fail, and answers of the bucket's server are lost.
+
+    In spite of that, no invariant is broken.
+    """
 
     def new_root() -> Opened:
         url = object_store.new_root()

@@ -1,4 +1,4 @@
-"""Laws of the supervisor's spares: one waits, one that is taken is replaced, none is left."""
+"""Laws of the supervisor's spares: one waits, a taken spare is replaced, and none is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 class Desk:
-    """A supervisor that looks after spares without Spark, under a clock that the test turns."""
+    """A supervisor that looks after spares without Spark, with a clock that the test sets."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
@@ -46,11 +46,11 @@ class Desk:
             time.sleep(0.02)
 
     def ready(self) -> list[int]:
-        """Returns the processes whose doors are open."""
+        """Returns the process ids of the spares that accept requests."""
         return sorted(int(each.name.partition("-")[0]) for each in spare_sockets(self.at))
 
     def begun(self) -> list[int]:
-        """Returns the processes of the spares that have begun and were not taken."""
+        """Returns the process ids of the spares that were started and not taken."""
         return [each.pid for each in self.spares._free]  # no door shows them
 
     @property
@@ -73,7 +73,7 @@ class Desk:
         return made
 
     def asks(self) -> int:
-        """Asks as a command does. Returns the process that answers."""
+        """Asks as a command does. Returns the id of the process that answers."""
         asked = (self.settings, self.folder, "spare_program", {"web": "web"})
         limits = {"seconds": lambda _left: 60, "cut": lambda _name, last: {"last": last}}
         answer = ask_program(*asked, **limits)
@@ -195,7 +195,7 @@ def test_of_those_that_end_nothing_is_left(begin: Callable[[int], Desk]) -> None
 
 
 def test_a_second_spare_boots_once_the_first_is_warm(begin: Callable[[int], Desk]) -> None:
-    """Of two that boot at once on two cores, neither is warm soon."""
+    """The second spare starts only when the first is warm, because two would slow each other."""
     desk = begin(2)
     desk.spares.ensure_ready()
     (first,) = desk.begun()

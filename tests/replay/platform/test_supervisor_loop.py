@@ -1,4 +1,4 @@
-"""The supervisor's loop: an error of the machine ends neither the loop nor the jobs."""
+"""The supervisor's loop: a system error ends neither the loop nor the jobs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ticks:
 
 
 def run_loop(folder: Path, ticks: Ticks, said: list[str] | None = None, **given) -> list[str]:
-    """Runs the loop over children that are all well, or as given, and returns its messages."""
+    """Runs the loop with children that are all well, or as `given`; returns its messages."""
     said = [] if said is None else said
     well = dict.fromkeys(("ensure_running", "reconcile_jobs", "report"), lambda *_, **__: None)
     well |= {"ensure_space": lambda: True, "update_resting": lambda *_: frozenset()}
@@ -121,7 +121,7 @@ def test_what_the_machine_refuses_before_the_loop_is_a_sentence(place, tmp_path,
 
 
 def test_a_wrong_address_of_notices_is_told_first(tmp_path: Path, capsys) -> None:
-    """Nothing has begun by then."""
+    """A wrong address is reported before anything has begun."""
     (tmp_path / "kappa.toml").write_text('[notify]\nto = "ops"\n')
 
     assert main(["--project", str(tmp_path), "--root", "r", "--take_over", "0"]) == ExitCode.USAGE
@@ -195,7 +195,7 @@ def test_a_supervisor_whose_root_was_taken_over_ends(tmp_path, monkeypatch):
 
 
 def test_lost_root_is_not_told_to_be_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two `kappa up --take-over` at once: the claim was this host's, and is another's by now."""
+    """A supervisor that lost its root to another `kappa up --take-over` does not report "up"."""
 
     def lost(_control: object) -> None:
         raise Superseded("the root is claimed by host green")

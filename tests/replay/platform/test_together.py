@@ -1,6 +1,6 @@
-"""Laws of rollouts that are promoted together: one record switches all, or none is switched.
+"""Laws of rollouts that are promoted together: one record switches all of them, or none.
 
-This is so whoever acts and dies meanwhile. Controllers, publishers and the journal are the
+This is so whoever acts or dies meanwhile. Controllers, publishers and the journal are the
 platform's own; only the slices that the jobs fold are made up here.
 """
 
@@ -60,7 +60,7 @@ PIPELINES = {"a": "flights", "b": "flights", "x": "trains", "y": "trains"}
 
 
 class World:
-    """Two pipelines, each with a live build (a, x) and a ready one (b, y), and their jobs.
+    """Two pipelines, each with a live build (a, x) and a ready build (b, y), and their jobs.
 
     Any number of controllers may act.
     """
@@ -116,7 +116,7 @@ class World:
         raise AssertionError(f"rollout {rollout} is aligned with nothing new")
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Aligns and verifies in one step: neither matters here."""
+        """Aligns and verifies in one step, because neither matters here."""
         state = self.state
         rollout = next(each for each in state.active_rollouts if each.build == build)
         if rollout.phase is Phase.VERIFYING:
@@ -194,7 +194,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def asked_for(world: World) -> World:
-    """A world in which both candidates have a yes, together."""
+    """Returns a world in which one yes was given to both candidates together."""
     ask_promote(world.store, "flights", "trains")
     return world
 
@@ -400,7 +400,7 @@ ACTIONS = (
 
 
 def deciding(world: World, controller: Controller) -> Generator[None]:
-    """Runs a controller's ticks, and yields between what it reads, decides and does."""
+    """Runs a controller's ticks, and yields between its reading, deciding and acting."""
     while True:
         known = controller.state
         controller.state = fold_records(world.journal.after(known.last), known)
@@ -425,7 +425,7 @@ def asked(what: Callable[[], object]) -> None:
 @examples(10)
 @given(st.lists(st.sampled_from(ACTIONS), max_size=40), st.booleans(), st.integers())
 def test_two_controllers_promote_no_half(actions: list[str], together: bool, seed: int) -> None:
-    """Of a group, in any interleaving."""
+    """Two controllers never promote a part of a group, in any order of their steps."""
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         if together:
@@ -474,7 +474,7 @@ def act(world: World, controllers: list[Generator[None]], action: str) -> None:
 
 
 def ensure_never_half(world: World) -> None:
-    """Asserts that the journal is legal, and that all builds of the last yes serve, or none."""
+    """Asserts that the journal is legal, and that each yes switched all of its builds or none."""
     yes: dict[int, set[int]] = {}
     records = list(world.journal.after(0))
     assert [record.number for record in records] == list(range(1, len(records) + 1))

@@ -1,8 +1,8 @@
-"""Laws of two operators at each phase of a rollout: one wins, and the other exits 6.
+"""Laws of two operators at each phase of a rollout: one wins, and the other exits with 6.
 
-The other learns the winner's name, and the state of now. Both have looked at the same journal. Then
-they act one after the other, or both at once, with a journal that lets the other go first. Timers
-and readiness belong to a build: nothing of a former one counts for the next.
+The other operator learns the winner's name and the current state. Both have looked at the same
+journal. Then they act one after the other, or both at once, with a journal that lets the other go
+first. Timers and readiness belong to a build: nothing of a former build counts for the next.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def put(store: Store, *events: Event) -> None:
 
 @dataclass
 class Operator:
-    """An operator who looks, thinks, and then acts on what was looked at."""
+    """An operator who looks, and acts later on the basis of that look."""
 
     name: str
     store: Store
@@ -113,7 +113,7 @@ class Operator:
         )
 
     def does(self, what: str) -> KappaError | None:
-        """Acts, and returns the error; None if it is done."""
+        """Acts, and returns the error, or None on success."""
         self.monkeypatch.setenv("KAPPA_BY", self.name)
         active = self.seen.active("flights")
         acts: dict[str, Callable[[], object]] = {
@@ -203,9 +203,9 @@ def test_of_two_operators_one_wins_and_the_other_learns_who_and_what_to_type(
 
 
 class OtherFirst(Store):
-    """A store on which the other acts just before our next record is put.
+    """A store on which the other operator acts just before our next record is put.
 
-    That is after we looked, and before we act.
+    The other operator acts after we looked, and before our own act.
     """
 
     other: Callable[[], object] | None = None

@@ -1,4 +1,4 @@
-"""Laws of a branch: it begins exactly where asked, only on state that it would keep itself."""
+"""Laws of a branch: it begins exactly where requested, only on state that it would also keep."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_what_it_would_read_must_be_there(start: Offsets, beginning: int, lost: 
 
 
 def changed(**fields: Any) -> Declared:
-    """Returns the second version with other fields of its first table."""
+    """Returns the second version, with other fields of its first table."""
     first, *others = V2.tables
     return replace(V2, tables=(structs.replace(first, **fields), *others))
 

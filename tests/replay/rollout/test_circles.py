@@ -1,4 +1,4 @@
-"""Laws of pipelines behind one another: what one sends never comes back to it."""
+"""Laws of pipelines that read each other's sinks: no pipeline may read its own output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kappa.state.store import Store
 
 
 def declares(name: str, *, reads: str, sends: str) -> Declared:
-    """Returns a pipeline that reads one topic, and whose sink sends another."""
+    """Returns a pipeline that reads one topic, and whose sink sends to another."""
     topic = Topic(reads, event="id string, n int", key="id", kind="retained", partitions=2)
 
     def function(orders: Any) -> dict[str, Any]:

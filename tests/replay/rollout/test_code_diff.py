@@ -1,4 +1,4 @@
-"""Laws of the code diff: it shows all that decides rows and nothing else."""
+"""Laws of the code diff: it shows everything that decides rows, and nothing else."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def changes(diff: PartDiff) -> list[str]:
 
 
 def changes_by_part(new: CodeSide) -> dict[str, list[str]]:
-    """Returns the changed lines of each part, from the code as it is above."""
+    """Returns the changed lines of each part, compared with `side()`."""
     return {diff.part: changes(diff) for diff in part_diffs(side(), new)}
 
 
@@ -177,7 +177,7 @@ UNCHECKED = Table("delays", keys=("id",), fold={"n": count()})
     ],
 )
 def test_declarations_are_compared(changed: dict[str, object], part: str, lines: list[str]) -> None:
-    """Line by line."""
+    """Declarations are compared line by line."""
     diff = only(side(), side(**changed))
 
     assert (diff.part, changes(diff)) == (part, lines)

@@ -1,4 +1,4 @@
-"""Laws of a replay's cost: it is computed from known facts; without them it is unknown."""
+"""Laws of a replay's cost: it is computed from known facts, and unknown without them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kappa.state.offsets import Offsets
 
 
 def cost(facts: LogFacts | None = None, **given: Any) -> Cost:
-    """Returns the cost of a replay of all that a log has, beside build a, which serves."""
+    """Returns the cost of a replay of a whole log, while build a serves."""
     facts = facts or log()
     known = {"serving": "a", "disk": None, "replayed": None, **given}
     return cost_of({"orders"}, facts.beginning, facts, **known)
@@ -95,7 +95,7 @@ def test_a_replay_of_few_records_tells_of_as_many() -> None:
 
 @pytest.mark.parametrize("end", [5, 400_000])
 def test_a_replay_of_a_minute_tells_nothing(end: int) -> None:
-    """Such a replay is mostly the start of Spark, whose time is that of the machine's load."""
+    """A replay of under a minute gives no rate: it is mostly the start of Spark."""
     found = cost(log(end=end), replayed=Replayed(records=400_000, seconds=59.0))
 
     assert (found.rate, found.seconds) == (None, None)

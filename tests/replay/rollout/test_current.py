@@ -1,4 +1,4 @@
-"""Laws of the current state: it is the fold of all records, and each is read once."""
+"""Laws of the current state: it is the fold of all records, and each record is read once."""
 
 from __future__ import annotations
 

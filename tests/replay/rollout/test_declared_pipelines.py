@@ -1,4 +1,4 @@
-"""Laws of declarations: the queries of one pipeline hold no other up, whatever they compute."""
+"""Laws of declarations: the queries of one pipeline never delay those of another."""
 
 from __future__ import annotations
 

@@ -55,12 +55,12 @@ def difference_of(
 def sides_of(
     store: Store, old: TableBirth, before: Rows, after: Rows, new: TableBirth | None = None
 ) -> tuple[Side, Side]:
-    """Makes two builds of one table: rows before, and rows after."""
+    """Makes two builds of one table, with the rows `before` and `after`."""
     return make_build(store, "a", {old: before}), make_build(store, "b", {new or old: after})
 
 
 def changed_value(store: Store, table: TableBirth, one: object, other: object) -> Difference:
-    """Compares a table whose only row has one value, and then another one."""
+    """Compares tables whose only row has the value `one` in one build and `other` in the other."""
     rows = ([{"carrier": "UA", "value": value}] for value in (one, other))
     return difference_of(store, table, *rows)
 
@@ -166,7 +166,7 @@ SUMS = [
 def test_sums_of_doubles_are_equal_in_any_order(
     store: Store, one: float, other: float | None, equal: bool
 ) -> None:
-    """Other doubles are equal if they are the same."""
+    """Sums of doubles may differ by rounding; other doubles are equal only if identical."""
     columns = (("k", "string"), ("x", "double"), ("most", "double"))
     fold = {"x": ("sum", "x"), "most": ("max", "x")}
     table = TableBirth("t", columns, keys=("k",), fold=fold)
@@ -185,7 +185,7 @@ def test_sums_of_doubles_are_equal_in_any_order(
 def test_averages_of_doubles_are_compared_as_sums(
     store: Store, one: float, other: float | None, equal: bool
 ) -> None:
-    """Averages of whole numbers are compared exactly."""
+    """Averages of doubles may differ by rounding; averages of integers are compared exactly."""
     columns = (
         ("k", "string"),
         *(("x", "double"), ("_x_sum", "double"), ("_x_count", "bigint")),
@@ -205,7 +205,7 @@ def test_averages_of_doubles_are_compared_as_sums(
 
 
 def test_approximations_are_equal_where_ranges_meet(store: Store) -> None:
-    """The ranges hold the true value."""
+    """Approximations are equal if their ranges meet, because the ranges contain the true value."""
     columns = (
         *(("k", "string"), ("p", "bigint"), ("_p_sketch", "binary")),
         *(("_p_low", "bigint"), ("_p_high", "bigint")),
@@ -236,7 +236,7 @@ def test_approximations_are_equal_where_ranges_meet(store: Store) -> None:
 def test_changed_value_is_one_changed_row(
     store: Store, kind: str, one: object, other: object, change: object
 ) -> None:
-    """The diff tells by how much a number changed."""
+    """The diff reports one changed row, and by how much a number changed."""
     table = folded(columns=f"carrier string, value {kind}")
     difference = changed_value(store, table, one, other)
 
@@ -257,7 +257,7 @@ def test_empty_tables_are_compared_on_either_side(
 
 
 def test_columns_of_one_side_are_no_changed_rows(store: Store) -> None:
-    """They and retyped ones are named."""
+    """Columns that only one side has change no rows; they and retyped columns are named."""
     old = folded(columns="carrier string, gone bigint, typed int, same bigint")
     new = folded(columns="carrier string, new bigint, typed bigint, same bigint")
     before = {"carrier": "UA", "gone": 1, "typed": 1, "same": 1}
@@ -296,7 +296,7 @@ KEYED_BY_K = folded(columns="k int, v bigint", keys=("k",))
 def test_tables_without_common_rows_are_not_compared(
     store: Store, old: TableBirth, new: TableBirth, why: str
 ) -> None:
-    """It is said why."""
+    """The diff names the reason why the tables are not compared."""
     difference = difference_of(store, old, [], [], new)
 
     assert (difference.incomparable, difference.compared, difference.equal) == (why, False, False)
@@ -411,7 +411,7 @@ def test_only_the_tables_that_are_asked_for_are_compared(store: Store) -> None:
 
 
 def test_rejects_are_compared_by_counts(any_store: Store) -> None:
-    """So is what became of records."""
+    """Rejects, duplicates and other outcomes of records are compared by counts."""
     store = any_store
 
     def made(build: str, tally: Tally, *reasons: str) -> Side:
@@ -483,7 +483,7 @@ APPENDED = st.lists(st.tuples(TEXTS, DOUBLES, LISTS), max_size=8)
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Store]:
-    """A maker of stores, one for each example."""
+    """Returns a function that makes a new store for each example."""
     return lambda: Store(tmp_path_factory.mktemp("any"))
 
 
@@ -546,7 +546,10 @@ def test_a_diff_by_key_is_that_of_plain_python(
 
 
 def test_key_last_rejected_is_set_aside(store: Store) -> None:
-    """Compaction removed the record before the reject for the build that read later."""
+    """A key is set aside if its last record is a reject.
+
+    For the build that read later, compaction has removed the record before the reject.
+    """
 
     def reject(key: bytes | None, topic: str = "planes", offset: int = 5) -> dict[str, Any]:
         return {"topic": topic, "partition": 0, "offset": offset, "key": key, "_deleted": False}

@@ -279,7 +279,7 @@ def test_a_first_build_tells_what_it_has_rejected(
 
 @pytest.mark.parametrize(("limit", "loud"), [(0.01, True), (1, True), (2, False), (None, False)])
 def test_serving_build_with_rejects_warns(store: Store, limit: float | None, loud: bool) -> None:
-    """It continues, however much it has rejected."""
+    """A serving build continues, however many records it has rejected; the status warns."""
     tally = Tally(decoded=97, rejected=2)
     make_build(store, "a", {folded(columns=COLUMNS): []}, tally=tally, max_rejects=limit)
     frontiers = Frontiers(store, "a")

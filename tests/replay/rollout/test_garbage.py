@@ -1,4 +1,4 @@
-"""Laws of `kappa gc`: what is there is what is referenced (I5); a dry run finds the same."""
+"""Laws of `kappa gc`: what is left is what is referenced (I5); a dry run finds the same."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ TABLES = (DELAYS, ALL, REJECTS_BIRTH)
 
 
 class House:
-    """Builds a (retired), b (idle) and c (serving), which have slices and no running job."""
+    """Builds a (retired), b (idle) and c (serving), with slices and without a running job."""
 
     def __init__(self, store: Store, object_files: Path) -> None:
-        """Takes a store, and the folder in which its objects are files."""
+        """Takes a store, and the folder in which the store's objects are files."""
         self.store = store
         self.object_files = object_files
         self.slices: dict[str, int] = {}
@@ -136,12 +136,12 @@ class House:
         return {self.object_files, self.store.local.folder}
 
     def there(self, build: str) -> list[str]:
-        """Lists what there is of a build, in the root and on this host."""
+        """Lists the files and folders of a build, in the root and on this host."""
         folders = {top / "builds" / build for top in self.tops}
         return sorted({path.name for folder in folders for path in folder.glob("*")})
 
     def age(self, *names: str, seconds: float) -> None:
-        """Makes objects and files of this host so old."""
+        """Sets the age of objects and files of this host."""
         for path in (top / name for top in self.tops for name in names):
             if path.exists():
                 os.utime(path, (NOW - seconds, NOW - seconds))
@@ -160,7 +160,7 @@ class House:
         return find_garbage(self.store, keep_seconds=KEEP, now=NOW)
 
     def files(self, build: str, table: str) -> set[str]:
-        """Returns the addresses of the files of a table that are there, data and not log."""
+        """Returns the addresses of the data files of a table that exist."""
         path = table_path(self.store, build, table)
         return {f"{path}/{name}" for name in files_in(path)}
 
@@ -190,12 +190,12 @@ def house(tmp_path: Path) -> House:
 
 @pytest.fixture
 def any_house(any_store: Store, object_files: Path) -> House:
-    """A house in a root of each kind."""
+    """Returns a house in a root of each kind."""
     return House(any_store, object_files)
 
 
 def lived_in(house: House) -> dict[str, list[Frontier]]:
-    """Fills a house with one of everything; returns the frontiers that are still needed."""
+    """Fills a house with files of every kind; returns the frontiers that are still needed."""
     pinned, old_news, first = house.newest("c"), house.fold("c", 3), house.newest("b")
     house.lease("c", pinned, ends_in=60)
     house.keep(old_news, KEEP + 300)
@@ -259,7 +259,7 @@ def test_of_each_build_it_says_what_and_how_much(house: House) -> None:
 
 
 def size_of(house: House) -> int:
-    """Returns the size of all files, but for the sums that a collection joins."""
+    """Returns the size of all files except the checksum files, which a collection joins."""
     files_there = [path for top in house.tops for path in top.rglob("*") if path.is_file()]
     return sum(path.stat().st_size for path in files_there if path.parent.name != "sums")
 
@@ -306,7 +306,7 @@ def test_a_build_whose_job_runs_is_left_to_it(house: House) -> None:
 
 
 class Listed(Store):
-    """A store on which a reader arrives right after the leases were listed, and reads floors."""
+    """A store in which a reader arrives right after the leases were listed, and reads floors."""
 
     seen: ClassVar[list[tuple[int, int]]] = []
 
@@ -354,7 +354,10 @@ def rows_of(house: House, pinned: PinnedSnapshot) -> list[object]:
 
 @pytest.mark.long
 def test_pins_of_ten_promotes_read_on_while_collections_die(house: House) -> None:
-    """Each promote retires the build before it, and each job has died behind its frontier."""
+    """Pins of ten promotes stay readable while collections die.
+
+    Each promote retires the build before it, and each job has died before its next frontier.
+    """
 
     class DiedError(Exception):
         pass
@@ -399,7 +402,7 @@ def test_pins_of_ten_promotes_read_on_while_collections_die(house: House) -> Non
 
 @pytest.mark.parametrize("torn", [False, True])
 def test_dead_jobs_unpublished_commits_go(any_house: House, torn: bool) -> None:
-    """The next job takes it back and folds it again; a power loss may have torn it."""
+    """The commit of a dead job is taken back, even if a power loss has torn it."""
     house = any_house
     shown = house.newest("c")
     writer = house.writer("c", ALL)

@@ -1,4 +1,4 @@
-"""Laws of reasons that people give, and of an undo that takes back an undo."""
+"""Laws of the reasons that people give, and of an undo that reverts an undo."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def serve(store: Store, asked: JournalRecord, live: str, build: str, generation:
 
 @pytest.fixture
 def two(store: Store) -> Store:
-    """Lets build b serve after build a."""
+    """Makes build b serve after build a."""
     append(store, *B_SERVES)
     return store
 
@@ -96,7 +96,7 @@ def test_a_reason_to_abandon_is_why_it_ended(store: Store) -> None:
 
 
 def test_a_record_of_an_older_kappa_has_no_reason(store: Store) -> None:
-    """Records of an older Kappa have no such field, and are read as before."""
+    """Records of an older Kappa have no field for a reason, and are read as before."""
     append(store, staged("a"))
     (record,) = Journal(store).after(0)
     older = {name: value for name, value in as_document(record).items() if name != "reason"}

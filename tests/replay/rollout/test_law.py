@@ -59,7 +59,7 @@ def web(hits):
     st.integers(1, 200),
 )
 def test_sample_is_begin_middle_and_end(parts: dict[int, tuple[int, int]], at_most: int) -> None:
-    """Of each partition."""
+    """The sample has the beginning, the middle and the end of each partition."""
     begin = Offsets({"t": {partition: first for partition, (first, _) in parts.items()}})
     ends = {partition: first + length for partition, (first, length) in parts.items()}
     end = Offsets({"t": ends})
@@ -87,7 +87,10 @@ def write(project: Path, pipeline: str, text: str) -> None:
 def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_once(
     tmp_path: Path, log: Log, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refusal names table, key and column."""
+    """A pipeline that breaks the law is refused, with table, key and column.
+
+    A lawful pipeline is tried only once.
+    """
     # On a busy machine the time of a deploy is over before the law is broken.
     settings = Settings(project=tmp_path, verify=VerifySettings(law_seconds=480))
     store = Store(settings.root_url)
@@ -134,7 +137,10 @@ def test_a_pipeline_that_breaks_it_is_refused_and_one_that_does_not_is_tried_onc
 
 
 def test_hasty_version_is_not_kept_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The law once ran for minutes; now `verify.law_seconds` bounds it, by each one's share."""
+    """A law that was not tried to its end within `verify.law_seconds` is not recorded as tried.
+
+    The law once ran for minutes. Now each pipeline gets a share of `verify.law_seconds`.
+    """
     asked: list[object] = []
 
     def ask(*_: object, **how: Callable[..., Any]) -> dict[str, dict[str, Any]]:
@@ -199,7 +205,7 @@ def {name}(orders):
 @pytest.mark.jvm
 @pytest.mark.long
 def test_exploding_view_is_ended_at_its_share(tmp_path: Path) -> None:
-    """The others are tried."""
+    """A view whose rows explode is stopped after its share of time; the others are tried."""
     for name, rows in (
         ("bad", "select id, i from bad_orders, range(2000000000) each(i)"),
         ("good", "select id, unnest(range(n)) as i from good_orders"),

@@ -1,4 +1,4 @@
-"""Laws of the sample: old events are tried before a replay; an unknown refuses nothing."""
+"""Laws of the sample: old events are tried before a replay; unknown facts refuse nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OLD, NEW, BAD = b'{"id": "a", "n": 1}', b'{"id": "a", "n": 2147483648}', b"{"
 
 
 class Records:
-    """A broker's client with given records: offset -> value, by partition of one topic."""
+    """A client of a broker with given records: values by offset, per partition of one topic."""
 
     def __init__(
         self, partitions: Mapping[int, Mapping[int, bytes | None]], *, away_after: int | None = None
@@ -125,7 +125,7 @@ def test_what_would_be_rejected_is_told_with_its_reason_and_an_example() -> None
     ],
 )
 def test_unreadable_events_refuse_a_plan(bad: dict[int, bytes | None], where: str) -> None:
-    """Until they are let through by name."""
+    """Unreadable events refuse a plan until they are allowed by name."""
     client = Records({0: many(1000) | bad})
 
     (refusal,) = planned(client).refusals
@@ -247,7 +247,7 @@ def test_large_records_end_the_sample() -> None:
     st.integers(1, 25),
 )
 def test_sample_takes_records_in_order(partitions: dict[int, set[int]], at_each_place: int) -> None:
-    """Each once, and never more of them than was meant."""
+    """Each record is taken once, in order, and never more records than intended."""
     client = Records({each: dict.fromkeys(offsets, OLD) for each, offsets in partitions.items()})
 
     found = sampled(client, at_each_place=at_each_place)

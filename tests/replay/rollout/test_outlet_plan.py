@@ -1,4 +1,4 @@
-"""Laws of a change of sinks and alerts: it replays nothing, and the plan says what it sends."""
+"""Laws of changed sinks and alerts: nothing is replayed, and the plan lists the messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ V1, V2 = declared(), declared(outlets=(SINK, ALERT))
 
 
 def beside(*others: Birth, pipeline: str = "ships") -> Observed:
-    """Observes the second version beside what serves: the first, and a pipeline of build z."""
+    """Observes the second version while the first serves, next to a pipeline with build z."""
     seen = observed(V2, journal=A_SERVES, births=(born("a", V1), *others))
     serving = {**seen.state.serving, pipeline: "z"}
     return replace(seen, state=replace(seen.state, serving=serving))

@@ -1,4 +1,4 @@
-"""Laws of a change of views or checks alone: it replays nothing, and is a version."""
+"""Laws of a change of only views or checks: nothing is replayed, and it is a new version."""
 
 from __future__ import annotations
 

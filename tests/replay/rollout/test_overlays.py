@@ -1,4 +1,4 @@
-"""Laws of overlays: builds that serve another build's tables with views of their own."""
+"""Laws of overlays: builds that serve another build's tables with their own views."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def state_of(*events: Event) -> State:
 
 
 def dated(*events: Event) -> State:
-    """Returns the state of records that are all of one moment."""
+    """Returns the state after records that all have the same time."""
     noon = "2026-01-01T12:00:00.000+00:00"
     return fold_records(replace(each, at=noon) for each in numbered(*events))
 
 
 def sight(*events: Event) -> Sight:
-    """Returns the newest rollout as the controller sees it if both sides serve one frontier."""
+    """Returns the controller's view of the newest rollout, if both sides serve one frontier."""
     state, shown = state_of(*events), frontier("a", 10)
     return Sight(state, state.rollouts[-1], shown, shown, frozenset({"flights"}))
 

@@ -1,4 +1,4 @@
-"""Laws of a pipeline's service: it is retired, paused and resumed, each asked for twice."""
+"""Laws of a pipeline's service: retiring, pausing and resuming; each request may be repeated."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_one_record_makes_a_generation_without_the_pipeline(house: Store) -> Non
 
 
 def test_tables_that_leave_are_measured_in_any_store(any_store: Store) -> None:
-    """Sizes are those of the log: a file in a bucket has no path."""
+    """Sizes of leaving tables come from the Delta log: a file in a bucket has no local path."""
     Platform(any_store).serve("flights", {DELAYS: ROWS_OF_DELAYS})
 
     leaving = leaving_tables(any_store, "flights", "flights-1")
@@ -133,7 +133,7 @@ def test_never_served_pipeline_is_a_slip(house: Store, ask: Callable[[Store], ob
 
 
 def test_retired_pipeline_cannot_be_paused(house: Store) -> None:
-    """The refusal says how it comes back."""
+    """A retired pipeline cannot be paused; the refusal says how to bring the pipeline back."""
     retire(house)
     with pytest.raises(UsageError) as told:
         ask_pause(house, "flights")
@@ -176,7 +176,7 @@ def test_another_version_of_a_retired_pipeline_is_replayed_as_a_new_one(house: S
 
 
 def test_undo_of_retirement_needs_free_tables(house: Store) -> None:
-    """No other pipeline may serve its table."""
+    """The undo is refused if another pipeline serves the table now."""
     retire(house)
     put(house, staged("x", pipeline="trains"), CaughtUp(11, NOWHERE), verified(11))
     put(house, served(11, 4, "x", pipeline="trains"))

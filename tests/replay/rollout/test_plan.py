@@ -38,14 +38,14 @@ BORN = birth("a", V1)
 
 
 def beside_a(*pipelines: Declared, births: tuple[Birth, ...] = (BORN,), **given: Any) -> Observed:
-    """Observes pipelines, while build a of the first version serves."""
+    """Observes these pipelines while build a of the first version serves."""
     return observed(*pipelines, journal=A_SERVES, births=births, **given)
 
 
 def beside_b(
     *pipelines: Declared, a: Birth = BORN, b: Declared = V2, journal: tuple[Event, ...] = B_SERVES
 ) -> Observed:
-    """Observes pipelines, while build b serves, and build a is kept."""
+    """Observes these pipelines while build b serves and build a is kept."""
     return observed(*pipelines, journal=journal, births=(a, birth("b", b)))
 
 
@@ -412,7 +412,7 @@ def test_replay_has_its_clusters_cores(tmp_path: Path, engine: EngineSettings, c
 
 
 def written(project: Path, text: str) -> Settings:
-    """Writes the file of pipeline orders; returns the settings of its project."""
+    """Writes the file of pipeline orders; returns the settings of the project."""
     (project / "pipelines").mkdir()
     (project / "pipelines" / "orders.py").write_text(text, encoding="utf-8")
     (project / "kappa.toml").touch()
@@ -445,7 +445,7 @@ def test_a_project_is_observed_with_a_real_log(tmp_path: Path, log: Log, topic_n
 
 @pytest.mark.jvm
 def test_random_is_found_in_code_or_plan(tmp_path: Path, log: Log, topic_name: str) -> None:
-    """Whatever gives another value each time, in code or in Spark's plan."""
+    """Everything that gives another value each time is found, in code or in Spark's plan."""
     imports = "from pyspark.sql import functions as F\nfrom kappa import Table, Topic, pipeline"
     reads = f'{{"o": Topic("{topic_name}", event="id string")}}'
     rows = 'o.withColumn("at",\n        F.current_timestamp())'

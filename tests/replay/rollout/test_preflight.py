@@ -1,4 +1,4 @@
-"""Laws of preflight: records lost by the log are found; an unknown fact refuses nothing."""
+"""Laws of preflight: lost records of the log are found; an unknown fact refuses nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_lost_beginning_has_a_name_and_every_partition() -> None:
     [(3600, 3601.0, True), (3600, 1801.0, False), (3600, 10.0, False), (3600, None, False)],
 )
 def test_short_retention_is_refused(retention_s: int, seconds: float | None, refuses: bool) -> None:
-    """A finite one that is long enough is told."""
+    """A finite retention that is long enough is only reported."""
     facts = log(config={**KEPT, "retention.ms": str(retention_s * 1000)})
     finding = only(found(facts, seconds=seconds))
 
@@ -157,7 +157,7 @@ PAYMENTS = {"event_time": "at", "lateness": "1 hour", "identity": "id"}
     ],
 )
 def test_log_time_needs_brokers_time(declares: dict[str, str], found_type: str, says: str) -> None:
-    """Whatever is allowed."""
+    """A topic without the broker's timestamps is refused, and nothing can allow it."""
     # The types of `declares` are those of the parameters above.
     topic = Topic("orders", event="id string, n int, at timestamp", partitions=2, **declares)  # type: ignore[arg-type]
     findings = found(log(config={**KEPT, "message.timestamp.type": found_type}), topic=topic)
@@ -215,7 +215,7 @@ def test_a_log_that_survives_a_broker_or_has_one_alone_is_not_talked_of(facts: L
 
 @pytest.mark.parametrize(("replicas", "in_sync"), [(2, "2"), (3, "3")])
 def test_topic_without_spare_brokers_is_told(replicas: int, in_sync: str) -> None:
-    """It takes nothing while a broker is away."""
+    """The finding says that such a topic accepts no records while a broker is away."""
     finding = only(found(cluster(3, replicas, in_sync)))
 
     assert not finding.refuses
@@ -233,7 +233,7 @@ def test_topic_without_spare_brokers_is_told(replicas: int, in_sync: str) -> Non
     ],
 )
 def test_identity_leaves_cores_waiting(topic: Topic, end: int, cores: int, says: str) -> None:
-    """In a long replay of a topic with an identity."""
+    """A long replay of a topic with an identity reports that cores will wait."""
     facts = log(end=end)
     unknown = {"serving": None, "disk": None, "replayed": None}
     cost = cost_of({"orders"}, facts.beginning, facts, cores=cores, **unknown)

@@ -1,7 +1,7 @@
 """Laws of the promote: the order of its steps, and that no reader ever moves back.
 
-The simulation drives the platform's own functions over a real store. Only jobs and readers are
-written here, as the protocol demands. Each gives way to any other between two of its reads and
+The simulation drives the platform's own functions on a real store. Only jobs and readers are
+written here, as the protocol demands. Each of them gives way to others between two of its reads and
 writes.
 """
 
@@ -68,7 +68,7 @@ def step_of(
 def test_a_wait_names_the_slow_thing(
     events: tuple[Event, ...], candidate: Frontier | None, slow: str
 ) -> None:
-    """A rollout never waits for its own build."""
+    """A wait names the slow step; it never says that a rollout waits for its own build."""
     state = fold_records(numbered(*events))
     live = frontier("a", 10) if state.serving else None
     seen = Sight(state, state.rollouts[-1], candidate, live, TOPICS, target=at(5))
@@ -180,7 +180,7 @@ def birth(build: str) -> Birth:
 
 
 class World:
-    """Two builds of one pipeline that swap places, with jobs, readers and operators."""
+    """Two builds of one pipeline that replace each other, with jobs, readers and operators."""
 
     def __init__(self, store: Store, chance: random.Random) -> None:
         self.chance = chance
@@ -226,7 +226,7 @@ class World:
         raise AssertionError("no build is verified")
 
     def decide(self) -> Generator[bool | None]:
-        """Runs the controller's ticks, and gives way between reading and acting."""
+        """Runs the controller's ticks, and gives way between its reading and acting."""
         controller = self.controller
         while True:
             known = controller.state
@@ -280,7 +280,7 @@ class World:
 
     @staticmethod
     def published(frontiers: Frontiers, last: Frontier, **changes: object) -> Frontier:
-        """Publishes the frontier after the last one, with these changes."""
+        """Publishes the frontier that follows `last`, with these changes."""
         frontier = replace(last, number=last.number + 1, **changes)
         frontiers.publish(frontier)
         return frontier
@@ -344,7 +344,7 @@ SWITCHES = 3
 def run(world: World, chance: random.Random) -> None:
     """Runs all actors in turns of any length, which end at each delicate moment.
 
-    A weak protocol breaks if an actor stops just then.
+    If the protocol is weak, it breaks if an actor stops at a delicate moment.
     """
     # Most seeds need a few hundred turns.
     for _ in range(5_000):

@@ -1,6 +1,6 @@
-"""The promote protocol in every order of steps within small bounds.
+"""The promote protocol in every order of steps, within small bounds.
 
-These laws are true in each state, and without any one ingredient of the protocol some law breaks:
+These laws hold in each state. Without any one ingredient of the protocol, some law breaks:
 
 - No reader moves back, in generation or in offsets.
 - An answer is of one generation, from one frontier of each of its builds, of versions that existed.
@@ -8,7 +8,7 @@ These laws are true in each state, and without any one ingredient of the protoco
 - A dead process's put is refused once the next process has begun.
 - An end can be reached.
 
-promote_world.py is the world, parts.py its states in numbers, explored.py the search.
+The world is in promote_world.py, its states as numbers in parts.py, the search in explored.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def looked_at(bounds: Bounds, without: Without = Without.NOTHING) -> Found:
 
 
 def reached(worlds: dict[int, World]) -> Iterator[tuple[int, World]]:
-    """Yields states with their worlds, and those that are noted meanwhile."""
+    """Yields the states with their worlds, including states that are added meanwhile."""
     at = 0
     while at < len(worlds):
         found = list(islice(worlds.items(), at, None))
@@ -112,7 +112,10 @@ def test_any_order_of_steps_can_end_and_none_goes_back(bounds: Bounds) -> None:
 
 @pytest.mark.parametrize("bounds", WORLDS.values(), ids=WORLDS)
 def test_worlds_in_parts_have_the_moves_of_whole_worlds(bounds: Bounds) -> None:
-    """The search asks an actor once for all worlds in which it sees the same."""
+    """Worlds in parts have the same moves as whole worlds.
+
+    The search asks an actor once for all worlds in which the actor sees the same.
+    """
     protocol = Protocol(bounds)
     first, moves, _ = searched(protocol)
     shape = Shape(protocol.first())

@@ -88,9 +88,9 @@ def compared(
     unsettled: Iterable[str] | None = None,
     rejects: tuple[Rows, Rows] = ((), ()),
 ) -> dict[str, Compared]:
-    """Returns a proof's findings about tables that serve and the same tables folded again.
+    """Returns a proof's findings about served tables and the same tables folded again.
 
-    The tables folded again are in another store, on this host's disk.
+    The tables that were folded again are in another store, on this host's disk.
     """
     again, steps = Store(store.local.path("tmp/prove-1")), list[str]()
     sides = [{table: rows[side] for table, rows in tables.items()} for side in (0, 1)]
@@ -154,7 +154,7 @@ def difference(table: Compared) -> tuple[int, int, int]:
 def test_slices_follow_one_another_whatever_the_cut(
     one: Offsets, other: Offsets, how: Cutting, slice_records: int
 ) -> None:
-    """From the origin to the frontier."""
+    """The slices follow each other from the origin to the frontier."""
     start, end = one.lowest_with(other), one.highest_with(other)
 
     cuts = cut_as(how, start, end, slice_records=slice_records, driver_rows=1_000)
@@ -169,7 +169,7 @@ def test_slices_follow_one_another_whatever_the_cut(
 
 
 def test_random_slices_are_computed_in_both_ways() -> None:
-    """One slice of all is computed by Spark alone."""
+    """Random slices use both the driver and Spark; one slice of everything uses only Spark."""
     end = Offsets({"flights": {0: 30_000_000, 1: 30_000_000}})
     sizes = {"slice_records": 500_000, "driver_rows": 50_000}
     for seed in range(20):
@@ -222,7 +222,7 @@ TEXTS = {column: text for column, (_, text) in VALUES.items()}
 
 
 def hash_by_hand(rows: Iterable[Mapping[str, str | None]]) -> str:
-    """Returns the hash as defined, in plain Python, of rows whose values are texts already."""
+    """Computes the hash by its definition, in plain Python, from rows of texts."""
     sums = [0, 0, 0, 0]
     for row in rows:
         text = b"".join(
@@ -280,7 +280,7 @@ def test_values_change_a_hash_order_does_not(tmp_path: Path) -> None:
 
 
 def hash_of_value(reader: Reader, kind: str, sql: str) -> str:
-    """Returns the hash of one row, with a value of one of our types."""
+    """Returns the hash of one row with one value of this type."""
     source = f"(select ({sql})::{duck_type(kind)} as v)"
     return table_hash(reader.rows(hash_sql([("v", kind)], source)).rows[0][1:])
 
@@ -363,7 +363,7 @@ def test_equal_rows_have_one_hash_and_others_are_found(any_store: Store) -> None
 
 
 def compared_values(store: Store, fold: str, one: list[Any], other: list[Any]) -> Compared:
-    """Compares values of a column of doubles that a fold has made."""
+    """Compares the values of a column of doubles that `fold` has made."""
     table = folded(columns="carrier string, mean double")
     table = structs.replace(table, fold={"mean": (fold, "delay")})
     rows = [
@@ -374,7 +374,7 @@ def compared_values(store: Store, fold: str, one: list[Any], other: list[Any]) -
 
 
 def test_sums_of_doubles_are_compared_loosely(store: Store) -> None:
-    """They are named, and not in the hash."""
+    """Sums of doubles are compared with tolerance, named, and left out of the hash."""
     found = compared_values(store, "sum", [1e300, 0.1 + 0.2], [1e300 * (1 + 1e-12), 0.3])
 
     assert found.equal
@@ -419,7 +419,7 @@ def test_only_averages_of_whole_numbers_are_in_the_hash(store: Store) -> None:
 
 
 def test_approximate_quantiles_are_equal_within_error(store: Store) -> None:
-    """They are not in the hash."""
+    """Approximate quantiles are equal within their error, and are left out of the hash."""
     columns = (
         *(("k", "string"), ("p", "bigint"), ("_p_sketch", "binary")),
         *(("_p_low", "bigint"), ("_p_high", "bigint")),
@@ -675,7 +675,7 @@ keep_proof(Store(Path(sys.argv[1])), pickle.loads(bytes.fromhex(sys.argv[2])))
 @pytest.mark.fault
 @pytest.mark.parametrize("point", FAILPOINTS)
 def test_proof_killed_around_its_record_is_made_again(store: Store, point: str) -> None:
-    """The killed one changes nothing, and the next one is kept."""
+    """A killed proof changes nothing, and the next proof is kept."""
     before = append(store, *SERVED)
 
     killed = subprocess.run(

@@ -1,4 +1,4 @@
-"""Laws of a retry: only a rollout that ended without serving begins again, as it was."""
+"""Laws of a retry: only a rollout that ended without serving begins again, unchanged."""
 
 from __future__ import annotations
 

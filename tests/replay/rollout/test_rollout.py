@@ -1,4 +1,4 @@
-"""Laws of rollouts: the state that a journal folds to, and the events that may follow it."""
+"""Laws of rollouts: the state that results from a journal, and the events that may follow it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from kappa.state.journal.events import (
 
 
 def ready(number: int, build: str, **given: Any) -> tuple[Event, ...]:
-    """Returns the events that bring a build to where it waits for a yes, or has it already."""
+    """Returns the events after which a build waits for a yes, or has it already."""
     return (staged(build, **given), CaughtUp(number, NOWHERE), verified(number))
 
 
@@ -114,7 +114,7 @@ def test_kept_build_consumes_and_a_retired_one_was_before() -> None:
 
 
 def timed(*events: Event) -> State:
-    """Served records at noon of the first, second, third... of January."""
+    """Returns the state of records in which the n-th Served record is of the n-th of January."""
     records = numbered(*events)
     days = iter(range(1, 32))
     return fold_records(
@@ -127,7 +127,7 @@ def timed(*events: Event) -> State:
 
 @pytest.mark.parametrize(("hours", "over"), [(0, False), (0.99, False), (1, True), (30, True)])
 def test_build_is_kept_through_its_soak(hours: float, over: bool) -> None:
-    """The soak begins when the build has served last."""
+    """The soak begins when the build stops serving."""
     state, now = timed(*SECOND), datetime(2026, 1, 2, 12, tzinfo=UTC) + timedelta(hours=hours)
 
     assert soak_end(state, "flights", 3600) == datetime(2026, 1, 2, 13, tzinfo=UTC)
@@ -288,7 +288,7 @@ def holds(*events: Event) -> dict[str, int | None]:
 
 
 def test_approved_together_serve_in_one_record() -> None:
-    """The record ends every hold."""
+    """Rollouts that were approved together serve by one record, which ends every hold."""
     state = state_of(*BOTH_HELD, BOTH_SERVED)
 
     assert state.generation == 3
@@ -502,7 +502,7 @@ PIPELINES = {**dict.fromkeys("abcd", "flights"), **dict.fromkeys("xyz", "trains"
 
 
 def switch_of(state: State, numbers: Iterable[int]) -> Served:
-    """Returns the record that lets these rollouts serve, in one generation."""
+    """Returns the record that makes these rollouts serve, in one generation."""
     rollouts = [state.rollout(number) for number in numbers]
     each = [
         served(
@@ -521,7 +521,10 @@ def switch_of(state: State, numbers: Iterable[int]) -> Served:
 def any_events(
     state: State, draw: st.DrawFn, pipelines: Mapping[str, str] = PIPELINES
 ) -> tuple[list[Event], list[Event]]:
-    """Returns an event of each kind over few names, whether or not it may follow."""
+    """Returns events of each kind with few names, whether or not they may follow.
+
+    The first list has the events that advance a rollout, the second one all others.
+    """
     active = [rollout.id for rollout in state.active_rollouts]
     number = draw(st.sampled_from(active * 3 + [rollout.id for rollout in state.rollouts] or [1]))
     build = draw(st.sampled_from(sorted(pipelines)))
@@ -562,7 +565,7 @@ def any_events(
 
 
 def next_events(state: State, draw: st.DrawFn) -> list[Event]:
-    """Lists the events that may follow, with more weight on those that advance a rollout."""
+    """Lists the events that may follow, with more weight on events that advance a rollout."""
     on, off = any_events(state, draw)
     return [event for event in on * 4 + off if follows(state, event)]
 
@@ -652,9 +655,9 @@ def test_folding_in_two_parts_is_folding_at_once(events: list[Event], cut: int) 
 
 @st.composite
 def attempts(draw: st.DrawFn) -> tuple[list[Event], State]:
-    """Returns events tried one after the other on one or two pipelines, and the last state.
+    """Returns events that were tried one after the other, and the last state.
 
-    Events that may not follow are among them.
+    The events are of one or two pipelines. Some of them may not follow.
     """
     begins = {"abcd": [(), SECOND], "abcdxyz": [(), READY, BOTH_HELD]}
     pairs = [(pipelines, begun) for pipelines, all_begun in begins.items() for begun in all_begun]
@@ -690,7 +693,7 @@ def test_what_is_refused_leaves_no_trace(attempted: tuple[list[Event], State]) -
 
 
 def next_to_serve(state: State) -> Event:
-    """Returns the event that advances the first rollout that can, else one that serves a group."""
+    """Returns the event that advances a rollout if one can advance, otherwise the switch."""
     for rollout in state.active_rollouts:
         live = state.serving.get(rollout.pipeline)
         match rollout.phase:
@@ -724,7 +727,7 @@ def test_wherever_rollouts_stand_all_can_serve(attempted: tuple[list[Event], Sta
 @examples(40)
 @given(attempts())
 def test_each_active_rollout_can_be_given_up(attempted: tuple[list[Event], State]) -> None:
-    """The live builds serve on."""
+    """If all active rollouts are abandoned, the live builds continue to serve."""
     _, before = attempted
     state = before
     for rollout in before.active_rollouts:

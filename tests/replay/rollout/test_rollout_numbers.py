@@ -1,4 +1,4 @@
-"""Tests of rollout numbers: the journal's fold counts them, and commands take them."""
+"""Tests of rollout numbers: the journal's fold counts rollouts, and commands take the numbers."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_retry_by_number_is_of_the_last_rollout_of_its_pipeline() -> None:
     ("generation", "rollout", "found"), [(2, None, 2), (None, 3, 3), (None, 1, 1)]
 )
 def test_generation_has_two_names(generation: int | None, rollout: int | None, found: int) -> None:
-    """Its number, and the rollout that made it."""
+    """A generation is named by its number or by the rollout that made it."""
     assert generation_meant(fold_records(records(*SWITCHED)), generation, rollout) == found
 
 
@@ -153,6 +153,6 @@ def test_generation_has_two_names(generation: int | None, rollout: int | None, f
     ],
 )
 def test_no_generation_is_refused(generation: int | None, rollout: int | None, says: str) -> None:
-    """It is not named once, or not made."""
+    """A generation that is named twice, not at all, or that was never made is refused."""
     with pytest.raises(UsageError, match=says):
         generation_meant(fold_records(records(*SWITCHED)), generation, rollout)

@@ -1,4 +1,4 @@
-"""Laws of a saved plan: it is applied as agreed, or refused with a report of all that moved."""
+"""Laws of a saved plan: it is applied as agreed, or refused with a list of all changes since."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def saved(
 
 
 def stale(file: Path, now: Observed, seen: Observed = THEN, *, only: tuple[str, ...] = ()) -> str:
-    """Returns the reported reason why a saved plan is stale."""
+    """Returns the reason why a saved plan is stale."""
     with pytest.raises(Conflict) as error:
         saved(file, seen, only=only).plan_again(file, now)
     assert error.value.exit_code == 6
@@ -230,7 +230,10 @@ def test_a_file_that_is_no_plan_is_a_slip(file: Path, content: str) -> None:
 
 
 def test_a_plan_for_several_pipelines_is_of_a_format_of_its_own(file: Path) -> None:
-    """A Kappa that knows only format 1 would read the names as one pipeline's."""
+    """A plan for several pipelines has format 2, so that a Kappa of format 1 refuses it.
+
+    That Kappa would read the names as the name of one pipeline.
+    """
     seen = of_births(V2, declared("other", table="others"))
 
     assert saved(file, seen, only=("other", "flights")).only == ("other", "flights")

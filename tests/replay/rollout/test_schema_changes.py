@@ -1,4 +1,4 @@
-"""Laws of the changes between two versions: of tables, for readers, and of fields of events."""
+"""Laws of the differences between two versions: in tables for readers, and in fields of events."""
 
 from __future__ import annotations
 

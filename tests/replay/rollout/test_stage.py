@@ -1,4 +1,4 @@
-"""Laws of staging: a build is put whole before it is named; the journal decides a race."""
+"""Laws of staging: a build is complete before it is named, and the journal decides races."""
 
 from __future__ import annotations
 

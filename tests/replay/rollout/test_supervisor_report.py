@@ -1,4 +1,4 @@
-"""Laws of the supervisor's report: the reason for waiting, the rate, deaths; put if changed."""
+"""Laws of the supervisor's report: what is waited for, the rate, deaths; put only if changed."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_rate_is_known_before_the_first_slice_ends(store: Counting) -> None:
 
 
 def test_change_of_what_is_waited_for_is_told_at_once(store: Counting) -> None:
-    """The rest is told now and then."""
+    """A changed wait is reported at once, other changes now and then."""
     clock = Clock()
     reporter = ReportWriter(store, lambda _: None, clock=clock)
     state = fold_records(numbered(staged("a")))

@@ -1,4 +1,4 @@
-"""The diff of tables of ten million rows, in the memory of the settings; prints its cost."""
+"""The diff of tables of ten million rows, within the configured memory; prints its cost."""
 
 from __future__ import annotations
 

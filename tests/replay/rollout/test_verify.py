@@ -1,4 +1,4 @@
-"""Laws of verification: a build passes only if compared at equal offsets, with both kept."""
+"""Laws of verification: a build passes only if both builds were compared at equal offsets."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ UNDERWAY = (*PAIR, CaughtUp(5, Offsets()))
 
 
 def make_both(store: Store, tables: dict[TableBirth, Any]) -> Lease:
-    """Makes builds a and b of the same tables, and aligns b with a. Returns their lease."""
+    """Makes builds a and b with the same tables, and aligns them. Returns the lease."""
     for build in ("a", "b"):
         make_build(store, build, tables)
     return align(store, "b", "a")
 
 
 def verify(store: Store, live: str | None = "a", **means: Any) -> Verified:
-    """Returns the verdict on build b, the candidate."""
+    """Returns the verdict on the candidate, build b."""
     rollout = fold_records(numbered(*UNDERWAY)).rollout(5)
     return verify_candidate(store, rollout, live, VerificationMeans(60, **means))
 
@@ -187,7 +187,10 @@ def stored(**on_time: int) -> list[dict[str, Any]]:
 def test_a_view_that_is_not_its_text_passes_nothing(
     store: Store, found: dict[str, int], verdict: str, check_rows: int
 ) -> None:
-    """A rewritten query is no oracle for itself: DuckDB runs the text over the tables."""
+    """A view is compared with its text, which DuckDB runs over the tables.
+
+    A rewritten query must not be the measure for itself.
+    """
     make_build(store, "b", {folded(): rows(UA=1, AA=2), kept_view(): stored(**found)})
 
     seen = verify(store, None, check_rows=check_rows)
@@ -199,7 +202,10 @@ def test_a_view_that_is_not_its_text_passes_nothing(
 
 
 def test_a_text_names_the_tables_of_its_own_pipeline(store: Store) -> None:
-    """For readers the rejects of all pipelines are one relation, with a column more."""
+    """In a view's text, `rejects` are those of its own pipeline.
+
+    For readers, the rejects of all pipelines are one relation, with one more column.
+    """
     sql = (
         "select reason, count(*) as n from rejects natural join"
         " (select distinct 'x' as pipeline, reason from rejects) group by all"
@@ -404,7 +410,7 @@ def test_without_a_broker_nothing_is_said_of_a_compacted_topics_keys(store: Stor
     [("another", "was deleted and created again"), (None, "was deleted since")],
 )
 def test_re_created_topic_is_inconclusive(store: Store, topic_id: str | None, says: str) -> None:
-    """A compacted topic, that is."""
+    """The verdict on a compacted topic that was created again is inconclusive."""
     seen = verdict_on(store, {latest(): []}, {latest(): []}, log=FakeLog(topic_id=topic_id))
 
     assert seen.verdict == "inconclusive"
@@ -439,7 +445,7 @@ def test_comparison_without_lease_fails(store: Store, monkeypatch: pytest.Monkey
 
 
 def test_verdict_has_differences(store: Store) -> None:
-    """An older record has none."""
+    """The verdict contains the differences. A record of an older Kappa contains none."""
     journal = Journal(store)
     for number, record in enumerate(UNDERWAY, start=1):
         assert journal.append(number, record)
@@ -492,7 +498,7 @@ def test_builds_at_equal_offsets_need_no_alignment(store: Store) -> None:
     ("at", "floor", "why"), [(1300, 1, "2,580 offsets apart"), (10, 2, "not kept any more")]
 )
 def test_builds_without_a_common_moment_are_not_compared(store, at, floor, why) -> None:
-    """They are apart, or collection has let go of their moment. It is said how far."""
+    """Builds at different offsets, or with collected frontiers, are refused with the reason."""
     make_build(store, "a", {folded(): []})
     make_build(store, "b", {folded(): []}, at=at)
     put_floor(store, "a", floor)
@@ -611,7 +617,7 @@ def test_a_candidate_that_has_rejected_too_much_does_not_pass(
 def test_candidate_whose_function_fails_more_is_not_passed(
     store: Store, live: str | None, before: int, records: int, limit: float | None, verdict: str
 ) -> None:
-    """On many more records than that of what serves."""
+    """A candidate fails if its function rejects many more records than that of the live build."""
     failed = [{**each, "reason": "function_failed"} for each in REJECTED]
     for build, rejects in (("a", failed[:before]), ("b", failed)):
         tally = Tally(decoded=records - len(rejects), rejected=len(rejects))

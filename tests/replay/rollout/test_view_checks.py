@@ -1,4 +1,4 @@
-"""Laws of the check after a deploy: a view that is not its text is told, and nothing is decided."""
+"""Laws of the check after a deploy: a view that differs from its text is reported only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LATE = TableBirth(
 
 
 def serve(store: Store, *, kept: int) -> None:
-    """Makes a build serve, whose view has this value of AA; its text has 2."""
+    """Makes a build serve whose view has the value `kept` for AA; the right value is 2."""
     rows: dict[TableBirth, Any] = {
         folded(): [{"carrier": "UA", "on_time": 1}, {"carrier": "AA", "on_time": 2}],
         LATE: [{"carrier": "AA", "on_time": kept, "_deleted": False, "_since": 1}],

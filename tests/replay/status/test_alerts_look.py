@@ -1,4 +1,4 @@
-"""Alerts as commands, the API and the page show them; dead letters are sent again."""
+"""Alerts as commands, API and page show them; dead letters can be sent again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_alerts_are_listed_with_what_waits_and_why(capsys: pytest.CaptureFixture
 
 
 def test_alerts_of_adopted_copy_are_off(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """Until they may send."""
+    """The alerts of an adopted copy are off until the copy may send."""
     copy = Root("copy", "then", place_of(world.store), adopted_from="first", sends=False)
     for root, states in ((copy, ["off", "off"]), (replace(copy, sends=True), ["new", "retrying"])):
         put_root(world.store, root)

@@ -1,4 +1,4 @@
-"""Laws of the archives' status: reported whatever has become of their topics.
+"""Laws of the archives' status: archives are reported even if their topics are gone.
 
 The archiver runs if a topic may be archived.
 """
@@ -39,7 +39,7 @@ MARK = ArchiveMark("visits", "1", archive_fingerprint(VISITS))
 
 @dataclass
 class Log:
-    """A broker with one topic; `first` and `last` are the ends of its partitions."""
+    """A broker with one topic; `first` and `last` are the beginnings and ends of its partitions."""
 
     id: str = "1"
     first: Mapping[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
@@ -73,7 +73,7 @@ def store(settings: Settings) -> Store:
 
 
 def archive(store: Store, mark: ArchiveMark = MARK) -> None:
-    """Makes an archive that has reached offsets 40 and 60, with three rejects."""
+    """Makes an archive that has reached the offsets 40 and 60, with three rejects."""
     place = store.address(folder(mark.topic, mark.fingerprint))
     held = ensure_archive(store, place, decoded_columns(VISITS), mark)
     for partition, end in ((0, 40), (1, 60)):
@@ -89,7 +89,7 @@ def status(settings: Settings, store: Store, log: Log | None, topic=VISITS) -> A
 
 
 def test_archive_tells_where_it_is(settings: Settings, any_store: Store) -> None:
-    """The status tells how far the archive is, and how far behind."""
+    """The status reports how far the archive is, and how far it is behind the log."""
     store = any_store
     archive(store)
 
@@ -129,7 +129,7 @@ STUCK = [
 
 @pytest.mark.parametrize(("log", "says"), STUCK)
 def test_stuck_archive_says_why(settings: Settings, store: Store, log: Log, says: str) -> None:
-    """And what to do."""
+    """The status of a stuck archive says why it is stuck, and what to do."""
     archive(store)
 
     found = status(settings, store, log)
@@ -140,7 +140,7 @@ def test_stuck_archive_says_why(settings: Settings, store: Store, log: Log, says
 
 
 def test_undeclared_archive_is_kept_and_told(settings: Settings, store: Store) -> None:
-    """Without a broker, too."""
+    """An archive that is not declared any more is reported, even without a broker."""
     archive(store)
     other = Topic("visits", event="id string, n bigint", partitions=2)
 
@@ -153,7 +153,7 @@ def test_undeclared_archive_is_kept_and_told(settings: Settings, store: Store) -
 
 @pytest.mark.jvm
 def test_archiver_runs_for_archived_topics(settings: Settings, store: Store) -> None:
-    """It reloads changed files."""
+    """The archiver starts if a topic is archived, and reloads changed files."""
     declares = (
         "from kappa import Table, Topic, pipeline\n"
         'T = Topic("t", event="id string"{})\n'

@@ -1,4 +1,4 @@
-"""Laws of the lineage of columns: sources by birth certificate and query, in every form."""
+"""Laws of the lineage of columns: sources from birth certificate and query, in every form."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_column_says_how_it_is_made() -> None:
 
 
 def test_steps_take_all_columns_of_their_rows() -> None:
-    """A step is Python: nobody can tell which columns it uses, nor what it emits."""
+    """A step is Python code, so nobody knows which columns it uses, or what it emits from them."""
     stepped = TableBirth(
         "last", (("id", "string"), ("n", "int"), ("_offset", "bigint")), keys=("id",),
         steps_over=(("id", "string"), ("n", "int"), ("_offset", "bigint")),

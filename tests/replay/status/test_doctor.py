@@ -1,4 +1,4 @@
-"""A damaged record of a root is named, and after a repair the platform goes on (I7, I9)."""
+"""A damaged record of a root is named, and after a repair the platform continues (I7, I9)."""
 
 from __future__ import annotations
 
@@ -56,12 +56,15 @@ def newest(store: Store, folder: str) -> str:
 
 
 def found_in(world: World) -> tuple[Damage, ...]:
-    """Examines the root as another process does, which remembers nothing of it."""
+    """Examines the root as a new process does, which remembers nothing of the root."""
     return examine_root(Store(world.store.folder), now=0.0)
 
 
 def test_what_it_finds_whole_it_leaves_alone(world: World) -> None:
-    """Nor does it need a disk that may be written: a kernel lets a failing one be read only."""
+    """A root without damage is not changed, and its disk may be read-only.
+
+    The kernel mounts a failing disk read-only.
+    """
     ended = Lease(1, "ada", expires_at=0.0, pins={})
     ensure_lease(world.store, ended)
 
@@ -71,7 +74,7 @@ def test_what_it_finds_whole_it_leaves_alone(world: World) -> None:
 
 
 def goes_on(world: World) -> None:
-    """Folds what has arrived since, and a reader sees nothing go back."""
+    """Folds the records that have arrived since, and asserts that a reader sees nothing go back."""
     world.store = Store(world.store.folder)
     world.begin()
     world.log.ensure(30)
@@ -88,7 +91,7 @@ def test_nothing_is_found_where_nothing_is_damaged(world: World) -> None:
 
 
 def test_deleted_files_are_no_damage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job goes on while the doctor looks: the files of its older frontiers may go."""
+    """A job continues during the examination, so the files of its older frontiers may go."""
     moved: list[str] = []
 
     def current() -> set[str]:
@@ -123,7 +126,7 @@ CONTENTS = [
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("folder", ["frontier", "floor", "legs"])
 def test_builds_record_is_made_anew(world: World, folder: str, content: bytes) -> None:
-    """After it was moved aside."""
+    """A build's damaged record is moved aside, and then made again."""
     name = newest(world.store, f"builds/{build(world)}/{folder}")
     world.store.put(name, content)
 
@@ -142,7 +145,7 @@ def test_builds_record_is_made_anew(world: World, folder: str, content: bytes) -
 
 @pytest.mark.parametrize("damage", ["lost", "changed", "torn"])
 def test_journal_is_cut_before_damage(world: World, damage: str) -> None:
-    """A copy is better, and is told of; without one all goes on from there."""
+    """The journal is cut before a damaged record; the hint is that a copy is better."""
     serving, last = build(world), len(world.store.names("journal"))
     name = newest(world.store, "journal")
     content = world.store.get(name)
@@ -202,7 +205,7 @@ def test_a_birth_certificate_that_is_torn_is_named(world: World) -> None:
 
 
 def test_a_root_that_does_not_say_any_more_what_it_is_is_named(world: World) -> None:
-    """An adopted copy would send, and nobody would know."""
+    """A damaged record of the root is named; otherwise an adopted copy would send unnoticed."""
     whole = world.store.get(ROOT)
     for damaged in (whole[:-9], None):
         world.store.delete(ROOT)
@@ -236,7 +239,10 @@ def test_a_root_that_does_not_say_any_more_what_it_is_is_named(world: World) -> 
 
 @pytest.mark.parametrize("damage", ["lost", "changed"])
 def test_a_birth_certificate_has_a_copy_that_takes_its_place(world: World, damage: str) -> None:
-    """One bit of a view's SQL changed answers, and without a certificate nothing goes on."""
+    """A damaged birth certificate is refused, and its copy replaces it.
+
+    One changed bit in a view's SQL would change answers, and without a certificate nothing runs.
+    """
     name = f"builds/{build(world)}/birth.json"
     content = world.store.get(name)
     world.store.delete(name)
@@ -263,7 +269,7 @@ def with_two_frontiers(store: Store) -> Platform:
 
 
 def test_lost_newest_frontier_is_not_answered(any_store: Store) -> None:
-    """From the one before."""
+    """If the newest frontier is lost, queries are not answered from the frontier before."""
     platform = with_two_frontiers(any_store)
     shown = platform.ask("select count(*) from planes").rows
     name = newest(any_store, "builds/flights-1/frontier")
@@ -283,7 +289,10 @@ def test_lost_newest_frontier_is_not_answered(any_store: Store) -> None:
 
 @pytest.mark.parametrize("damage", ["lost", "torn"])
 def test_number_of_lost_frontier_is_gone(any_store: Store, damage: str, tmp_path: Path) -> None:
-    """A reader elsewhere, and a cursor, know what they saw by its number."""
+    """The number of a lost frontier is not used again.
+
+    A reader elsewhere, and a cursor, identify what they saw by this number.
+    """
     platform = with_two_frontiers(any_store)
     elsewhere = Store(any_store.url, storage=any_store.storage, local=tmp_path / "elsewhere")
     seen = last_frontier(elsewhere, "flights-1")
@@ -357,7 +366,7 @@ def test_damage_that_was_not_repaired_stops_jobs_and_readers_with_a_sentence(wor
 
 
 def test_damaged_tokens_are_told(tmp_path: Path) -> None:
-    """The file of tokens has no copy, so only whoever made the tokens can mend it."""
+    """A damaged file of tokens is reported. It has no copy, so only its owner can mend it."""
     store = Store(tmp_path)
     TokenFile(tmp_path / TOKENS).add_token("grafana", [Role.READ], made_by="me")
     assert examine_root(store, now=0.0) == ()

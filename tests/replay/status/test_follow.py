@@ -1,4 +1,4 @@
-"""Laws of progress: a few lines have all, and without a terminal a state has one line."""
+"""Laws of progress: a few lines say everything; without a terminal, each state has one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the lineage: what feeds what, what a rollout touches, and its picture."""
+"""Laws of the lineage graph: what feeds what, what a rollout touches, and its picture."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ IDS = [f"topic:{number}" for number in range(14)]
 
 @given(st.sets(st.tuples(st.sampled_from(IDS), st.sampled_from(IDS)), max_size=40))
 def test_no_two_nodes_of_a_picture_overlap(ways: set[tuple[str, str]]) -> None:
-    """Whatever the edges are, circles too; without a circle each edge leads to the right."""
+    """Nodes never overlap, even with cycles; without cycles, each edge leads to the right."""
     nodes = tuple(GraphNode(each, "topic", each) for each in IDS)
     edges = tuple(GraphEdge(*way) for way in sorted(ways) if way[0] != way[1])
     drawn = draw_graph(ProjectGraph(nodes, edges))
@@ -214,7 +214,7 @@ def test_no_two_nodes_of_a_picture_overlap(ways: set[tuple[str, str]]) -> None:
     ],
 )
 def test_a_long_name_keeps_begin_and_end(name: str, shown: str) -> None:
-    """It fits into its box, and the title has all of it."""
+    """A shortened name fits into its box, and the title has the full name."""
     (drawn,) = draw_graph(ProjectGraph((GraphNode("a", "table", name),), ())).nodes
 
     assert (drawn.name, drawn.title) == (shown, f"table {name}")
@@ -245,7 +245,7 @@ def test_hostile_names_never_become_markup(name: str) -> None:
 
 
 def test_a_large_graph_is_drawn_in_no_time() -> None:
-    """A hundred pipelines with ten tables each."""
+    """A graph of a hundred pipelines with ten tables each is drawn quickly."""
     nodes, edges = [], []
     for pipe in range(100):
         nodes += [GraphNode(f"t{pipe}", "topic", "t"), GraphNode(f"p{pipe}", "pipeline", "p")]
@@ -339,7 +339,10 @@ def served(c): ...
 
 
 def test_a_pipeline_without_a_build_is_declared(tmp_path: Path) -> None:
-    """It is read from the text: no file is imported, and a file with a mistake has none."""
+    """An undeployed pipeline is shown as declared; its file is parsed, and never imported.
+
+    A file with an error shows none.
+    """
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "a.py").write_text(PIPELINES)
     (tmp_path / "pipelines" / "b.py").write_text("def (")
@@ -375,7 +378,7 @@ def test_texts_tell_rates_and_lags() -> None:
 
 
 def test_the_growth_of_topics_is_measured() -> None:
-    """The measurement takes a second at least, and a topic that stands still grows by 0."""
+    """The measurement takes a second at least, and a topic without new records grows by 0."""
     log, now = FakeLog(), iter((5.0, 7.0, 7.0))
     end_rates = begin_rates(log, ["visits", "salaries"], clock=lambda: next(now))  # type: ignore[arg-type]
     log.end = lambda topics: Offsets({each: {0: 1_851 + 8 * (each == "visits")} for each in topics})  # type: ignore[method-assign]

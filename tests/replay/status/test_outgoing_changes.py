@@ -1,4 +1,4 @@
-"""The lines of what a switch sends have the number that a verification found, or the most."""
+"""The lines about a switch's messages have the verified number, or the largest possible one."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_new_sink_sends_the_snapshot_and_another_one_what_its_topic_lacks() ->
     ],
 )
 def test_old_alert_sends_changes(alert: AlertBirth, found: Difference, sent: list[str]) -> None:
-    """A message for each row that differs."""
+    """An alert that existed before sends one message for each row that differs."""
     made = lines(with_outlets(alert), found, before=with_outlets(alert))
 
     assert len(made) == len(sent)

@@ -74,7 +74,7 @@ VIEWS = {"late": "select * from departures where delay > 3", "later": "select * 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """A build with tables of every kind, and contributions that wait beside one of them."""
+    """Returns a root with a build that has tables of every kind, and waiting contributions."""
     platform = Platform(Store(tmp_path / "root", syncs=False))
     (tmp_path / "kappa.toml").write_text('root = "root"\n', encoding="utf-8")
     for number, event in enumerate((staged(BUILD), CaughtUp(1, NOWHERE), verified(1)), 1):
@@ -97,7 +97,7 @@ def newest(store: Store) -> Frontier:
 
 
 def without(store: Store, *fields: str) -> None:
-    """Takes fields of all frontiers away, and their seals."""
+    """Removes these fields from all frontiers, and the seals too."""
     for number in range(1, newest(store).number + 1):
         name = f"builds/{BUILD}/frontier/{number:020d}.json"
         record = store.get_json(name)
@@ -105,7 +105,7 @@ def without(store: Store, *fields: str) -> None:
 
 
 def anew(store: Store) -> Store:
-    """Returns the root as another process opens it, which has checked no file."""
+    """Returns the root as a new process opens it, which has checked no file."""
     return Store(store.folder, syncs=False)
 
 
@@ -116,7 +116,7 @@ def files_of(store: Store, table: str) -> list[Path]:
 
 @contextmanager
 def flipped(file: Path, bit: int) -> Iterator[None]:
-    """Flips a bit of a file, as a disk does: neither its size nor its time changes."""
+    """Flips a bit of a file within the block, as a disk does: size and time stay the same."""
     whole, time = file.read_bytes(), file.stat().st_mtime_ns
     rotten = bytearray(whole)
     rotten[bit // 8] ^= 1 << bit % 8
@@ -165,7 +165,10 @@ def test_a_flipped_bit_of_any_file_is_refused_by_name_and_found_by_a_scrub(
 
 @pytest.mark.slow
 def test_a_build_without_sums_is_served(store: Store) -> None:
-    """So are most flips answered from, if nothing compares: DuckDB does not notice them."""
+    """A build without checksums is served, although most flipped bits then give wrong answers.
+
+    DuckDB itself does not notice flipped bits.
+    """
     without(store, "sums")
     (file,) = files_of(store, "departures")
     right = answer_query(anew(store), "select * from departures").rows
@@ -318,15 +321,15 @@ def test_a_job_keeps_a_sum_of_each_file(tmp_path: Path) -> None:
 
 
 def a_second_commit(store: Store) -> Path:
-    """Appends rows to a table, publishes the version, and returns its commit."""
+    """Appends rows to a table, publishes the version, and returns the file of its commit."""
     Platform(store).advance(BUILD, DEPARTURES, ROWS_OF_DEPARTURES.slice(0, 7))
     return Path(commit_path(table_path(store, BUILD, "departures"), 1))
 
 
 def damaged_copies(store: Store, file: Path, content: bytes) -> Iterator[Store]:
-    """Yields copies of the root in which a file has another content.
+    """Yields copies of the root in which a file has this content.
 
-    No process knows the lists of a copy: they are known by path.
+    No process knows the file lists of a copy, because lists are known by path.
     """
     for number in count():
         folder = store.folder.with_name(f"copy-{number}")
@@ -337,7 +340,7 @@ def damaged_copies(store: Store, file: Path, content: bytes) -> Iterator[Store]:
 
 @pytest.mark.parametrize("damage", ["empty", "cdd", "path", "rows"])
 def test_a_damaged_commit_is_refused_by_all(store: Store, damage: str) -> None:
-    """Nobody reads, folds, branches, deletes or calls whole what a frontier does not vouch for."""
+    """Nothing reads, folds, branches, deletes or accepts what a frontier does not vouch for."""
     commit = a_second_commit(store)
     birth, there = read_birth(store, BUILD), newest(store)
     whole = commit.read_bytes()
@@ -373,7 +376,7 @@ def test_a_damaged_commit_is_refused_by_all(store: Store, damage: str) -> None:
 
 
 def test_a_frontier_of_before_vouches_for_no_list_and_is_read(store: Store) -> None:
-    """A root of an older Kappa is read as before; an empty commit is none there, either."""
+    """A root of an older Kappa, without file lists, is read as before, except for empty commits."""
     commit = a_second_commit(store)
     without(store, "file_lists")
     same, other, empty = islice(damaged_copies(store, commit, b""), 3)
@@ -389,7 +392,7 @@ def test_a_frontier_of_before_vouches_for_no_list_and_is_read(store: Store) -> N
 
 @pytest.mark.parametrize("content", [b"", b"PAR1"], ids=["empty", "cut"])
 def test_an_empty_or_cut_file_is_damage(store: Store, content: bytes) -> None:
-    """Sizes are in Delta's commits: a list of the folder shows what is cut."""
+    """A file with a wrong size is found in a listing, because Delta's commits contain the sizes."""
     (file,) = files_of(store, "departures")
     copy = next(damaged_copies(store, file, content))
     (found,) = examine_root(copy, now=0.0)

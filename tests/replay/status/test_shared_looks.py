@@ -1,6 +1,6 @@
-"""Laws of shared looks: one look serves all requests while it is true.
+"""Laws of shared looks: one look serves all requests while it is current.
 
-A new generation is looked at anew. A failure is reported to all, and not tried again by each.
+A new generation causes a new look. A failure is reported to all requests, without a try for each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kappa.state.offsets import Offsets
 
 
 class Clock:
-    """A clock in seconds, which pass when a test moves it."""
+    """A clock in seconds that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -44,7 +44,7 @@ def desk(tmp_path: Path, clock: Clock) -> SharedLooks:
 
 
 def test_requests_share_a_look_for_a_while(desk: SharedLooks, clock: Clock) -> None:
-    """For a second, or ten times as long as a slow look takes."""
+    """A look is shared for a second, or for ten times as long as a slow look takes."""
     looks: list[float] = []
 
     def look() -> int:
@@ -58,7 +58,10 @@ def test_requests_share_a_look_for_a_while(desk: SharedLooks, clock: Clock) -> N
 
 
 def test_who_leaves_waits_for_no_look_and_ends_none_of_others(desk: SharedLooks) -> None:
-    """A look that ends since its client left is made again by the next who waits."""
+    """A client that leaves stops waiting and ends no look of others.
+
+    If a look ends because its client left, the next waiting client repeats it.
+    """
     begun, first, second = threading.Event(), Client(), Client()
 
     def look() -> str:

@@ -1,4 +1,4 @@
-"""Laws of the status: how far a build is behind the log, and what readers may not have yet."""
+"""Laws of the status: how far a build is behind the log, and which records readers lack."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def offsets(first: int, second: int) -> Offsets:
 
 @dataclass
 class Ended:
-    """A log that ends there, for readers of committed records and for those of all."""
+    """A log with these ends, for readers of committed records and for readers of all records."""
 
     committed: Offsets
     high: Offsets
@@ -67,7 +67,7 @@ class Ended:
 
 
 def born_at_frontier(store: Store, build: str, pipeline: str = "flights", **given: Any) -> None:
-    """Makes a build of two partitions that has folded all that it may read."""
+    """Makes a build of two partitions that has folded all records that it may read."""
     born = {"topics": (TopicBirth("flights", "id", "retained", 2),), "semantics": SEMANTICS}
     origin = {"flights": {"0": 0, "1": 0}}
     put_birth(store, make_birth(build, pipeline=pipeline, origin=origin, **born, **given))
@@ -76,7 +76,7 @@ def born_at_frontier(store: Store, build: str, pipeline: str = "flights", **give
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Makes a store with a candidate that has folded all that it may read."""
+    """Makes a store with a candidate that has folded all records that it may read."""
     store = Store(tmp_path)
     born_at_frontier(store, "b")
     Journal(store).append(1, staged("b"))
@@ -104,7 +104,7 @@ def test_growing_log_has_no_open_transactions(store: Store) -> None:
 
 @contextmanager
 def refusing() -> Iterator[int]:
-    """Gives a port at which nobody listens."""
+    """Yields a port on which nobody listens."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         yield nobody.getsockname()[1]
@@ -112,14 +112,14 @@ def refusing() -> Iterator[int]:
 
 @contextmanager
 def silent() -> Iterator[int]:
-    """Gives a port that takes connections, of a process that stands still."""
+    """Yields a port that accepts connections but never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 
 
 @contextmanager
 def unreached() -> Iterator[int]:
-    """Gives a port that takes no connection and refuses none, as behind a broken network."""
+    """Yields a port that neither accepts nor refuses connections, as behind a broken network."""
     with socket.socket() as full, ExitStack() as connections:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -137,7 +137,7 @@ def test_without_a_broker_a_status_shows_all_else(
     away: Callable[[], AbstractContextManager[int]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Within seconds it tells that no broker answers."""
+    """Within seconds, the status reports that no broker answers, and shows everything else."""
     project = store.local.folder
     with away() as port:
         settings = f'root = "."\n[kafka]\nbootstrap_servers = "127.0.0.1:{port}"\n'
@@ -199,7 +199,7 @@ def test_the_age_of_a_build_is_that_of_its_frontier_where_no_broker_answers(stor
 
 
 def test_branchs_share_is_of_its_jobs_records(store: Store) -> None:
-    """Its count is of its tables."""
+    """A branch's share counts the records of its job; its lag and count those of its tables."""
     start = {"flights": {"0": 30, "1": 7}}
     born_at_frontier(store, "c", "branched", base=Base("a", "v0", start, 3, start))
     Journal(store).append(2, staged("c", pipeline="branched"))
@@ -237,7 +237,7 @@ def test_overflows_are_in_status_and_metrics(store: Store, tmp_path: Path) -> No
 
 
 def test_arrays_that_are_cut_are_counted_in_status(store: Store, tmp_path: Path) -> None:
-    """An array that has its declared number of values is cut as declared, and not counted."""
+    """Cut arrays are counted. An array with its declared number of values does not count."""
     columns = (("k", "string"), ("s", "array<string>"), ("s_overflow", "boolean"))
     cut = (*columns, ("_s_cut", "boolean"))
     table = TableBirth("t", cut, ("k",), {"s": ("set", "s")}, options={"s": {"limit": 2}})

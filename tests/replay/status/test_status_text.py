@@ -1,4 +1,4 @@
-"""Laws of the status as text: progress and counts agree, and what a job does is said once."""
+"""Laws of the status as text: progress and counts agree, and a job's step is stated once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def row(build: BuildStatus) -> dict[str, object]:
     [(0, "replaying, 0 % read", 2.5), (3, "replaying, 60 % read", 1.0)],
 )
 def test_the_share_is_of_what_is_read(read: int, state: str, seconds: float) -> None:
-    """Nothing is folded yet, and the state does not say so."""
+    """While nothing is folded yet, the state shows the share of the records that are read."""
     found = row(replace(CANDIDATE, slice=SliceProgress(1, 0, 1, 5, "read", read)))
 
     assert (found["state"], found["folded"], found["eta_seconds"]) == (state, 0, seconds)

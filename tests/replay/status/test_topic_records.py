@@ -1,4 +1,4 @@
-"""Laws of a topic's records: shown as text, exported, and imported byte for byte."""
+"""Laws of a topic's records: they are shown as text, exported, and imported byte for byte."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ names = count()
 
 @contextmanager
 def topics(log: Log) -> Iterator[tuple[str, str]]:
-    """Makes two topics with their producers' times."""
+    """Makes two topics that keep their producers' timestamps."""
     name = f"files-{uuid.uuid4().hex[:8]}-{next(names)}"
     both = f"{name}-a", f"{name}-b"
     config = {"message.timestamp.type": "CreateTime"}
@@ -116,7 +116,7 @@ def both(broker: object) -> Iterator[tuple[Log, str, str]]:
 
 
 def contents_of(records: list[Record]) -> dict[int, list[tuple[Any, ...]]]:
-    """Returns what records have in them, in order, by partition."""
+    """Returns the content of the records by partition, in order."""
     found: dict[int, list[tuple[Any, ...]]] = {partition: [] for partition in range(PARTITIONS)}
     for each in records:
         found[each.partition].append((each.timestamp_ms, each.key, each.value, each.headers))

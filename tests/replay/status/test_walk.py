@@ -1,6 +1,6 @@
-"""Each file of a root is damaged in turn: no wrong answer, and no silence (I14).
+"""Each file of a root is damaged in turn: no answer is wrong, and no damage is silent (I14).
 
-Those of tables are damaged in test_scrub.py, and in tests/tables; those of archives in
+Files of tables are damaged in test_scrub.py and in tests/tables, files of archives in
 tests/engine/archive/test_archive_rot.py.
 """
 
@@ -84,9 +84,9 @@ ELSEWHERE = re.compile(r".*/tables/.*|.*/lock|damaged/.*")
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A root whose pipeline serves its second build, and the rows that it serves.
+    """A root whose pipeline serves its second build, with the served rows.
 
-    Its objects are files of `folder`: of the root itself, or of the server that has its bucket.
+    Its objects are files in `folder`, which belongs to the root itself or to its bucket's server.
     """
 
     store: Store
@@ -95,14 +95,17 @@ class Root:
     names: tuple[str, ...]
 
     def anew(self) -> Store:
-        """Returns the root as another process opens it."""
+        """Returns the root as a new process opens it."""
         if self.store.is_on_disk:
             return Store(self.folder, syncs=False)
         return Store(self.store.url, storage=self.store.storage, local=self.store.local.folder)
 
     @contextmanager
     def damaged(self, name: str, content: bytes | None) -> Iterator[Store]:
-        """Gives a file another content, or none, and puts all files back."""
+        """Replaces the content of a file within the block, and restores all files afterwards.
+
+        If `content` is None, the file is deleted.
+        """
         before = dict[Path, bytes]()
         for each in self.folder.rglob("*"):
             # The lease of an answer before may go meanwhile.
@@ -124,7 +127,7 @@ class Root:
 
 
 def put_outlets(store: Store) -> None:
-    """Puts what a courier keeps of an alert and of a sink."""
+    """Puts the records that a courier keeps about an alert and about a sink."""
     message = Message("m1", "{}")
     put_outbox(store, "late", Outbox(1, "cursor", 1.0, (message,)))
     put_alert_progress(store, "late", AlertProgress(1, 1))
@@ -135,7 +138,7 @@ def put_outlets(store: Store) -> None:
 
 
 def put_notes_of_jobs(store: Store, build: str) -> None:
-    """Puts what jobs keep of a build, and no world of these tests has."""
+    """Puts the records that jobs keep about a build, and that no world of these tests has."""
     piece = Slice(1, 0, Offsets({"ships": {0: 0}}), Offsets({"ships": {0: 9}}))
     for _ in range(2):
         Splits(store, build).begin(piece)
@@ -146,7 +149,7 @@ def put_notes_of_jobs(store: Store, build: str) -> None:
 
 
 def remembered(root: Root, store: Store) -> set[tuple[int | None, ...]]:
-    """Returns what a job takes of the memories of identities: their log times, and how many."""
+    """Returns the log times and counts that a job takes from the memories of identities."""
     found = set[tuple[int | None, ...]]()
     for name in root.names:
         if name.endswith(".parquet"):
@@ -185,13 +188,16 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def names(text: str, name: str) -> bool:
-    """Returns True if a text names a file: by its path, or a file of a code snapshot by its own."""
+    """Returns True if a text names a file.
+
+    A file is named by its path, or, in a code snapshot, by the path within the snapshot.
+    """
     build, _, path = name.removeprefix("builds/").partition("/code/")
     return name in text or (bool(path) and build in text and path in text)
 
 
 def held(root: Root, name: str, damage: str, seed: int, told: Callable[[], str]) -> str | None:
-    """Returns what is wrong with how a damage shows, or None."""
+    """Returns what is wrong with the way in which a damage shows, or None."""
     content = (root.folder / name).read_bytes()
     other = DAMAGES[damage](content, random.Random(f"{name} {damage} {seed}")) if content else None
     if other == content:

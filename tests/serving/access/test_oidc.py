@@ -1,4 +1,4 @@
-"""People by an issuer: a real server of keys, tokens that are right, and every way to be wrong."""
+"""People known by an issuer: a real server of keys, right tokens, and all kinds of wrong tokens."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def issuer_of(
 
 
 def test_a_person_has_the_roles_of_name_and_groups(provider: OidcIssuer) -> None:
-    """A person may do what any grant of theirs allows, and no more."""
+    """A person may do exactly what any of the person's grants allows."""
     issuer = issuer_of(provider)
 
     alice = issuer.identity(provider.token())
@@ -73,7 +73,7 @@ def test_a_person_has_the_roles_of_name_and_groups(provider: OidcIssuer) -> None
 
 
 def test_keys_are_fetched_once_and_anew_if_one_is_new(provider: OidcIssuer) -> None:
-    """A rotation of keys needs no restart, and made-up keys cost the issuer nothing."""
+    """A rotation of keys needs no restart, and tokens with invented keys cause no requests."""
     clock = Clock()
     issuer = issuer_of(provider, clock)
     issuer.identity(provider.token())
@@ -95,7 +95,7 @@ def test_keys_are_fetched_once_and_anew_if_one_is_new(provider: OidcIssuer) -> N
 
 
 def test_a_key_that_was_withdrawn_ends(provider: OidcIssuer) -> None:
-    """Keys are fetched anew each hour, so that a stolen key is of no use for long."""
+    """Keys are fetched again each hour, so that a stolen key is not useful for long."""
     clock = Clock()
     issuer, stolen = issuer_of(provider, clock), provider.keys[0]
     issuer.identity(provider.token(stolen))
@@ -107,7 +107,7 @@ def test_a_key_that_was_withdrawn_ends(provider: OidcIssuer) -> None:
 
 
 def test_while_the_issuer_is_away_its_keys_are_used_for_a_day(provider: OidcIssuer) -> None:
-    """An issuer that fails for an hour locks nobody out; one that is gone is no issuer."""
+    """An issuer that fails for an hour locks nobody out; after a day its keys are not trusted."""
     clock = Clock()
     issuer = issuer_of(provider, clock)
     later = int(time.time()) + 999_999
@@ -122,7 +122,7 @@ def test_while_the_issuer_is_away_its_keys_are_used_for_a_day(provider: OidcIssu
 
 
 def test_nobody_waits_for_an_issuer_that_hangs(provider: OidcIssuer) -> None:
-    """While a thread fetches newer keys, other people are let in by those that are known."""
+    """While a thread fetches newer keys, other people are admitted with the known keys."""
     fetching, go_on = threading.Event(), threading.Event()
 
     class Hanging(Issuer):
@@ -155,7 +155,7 @@ def test_nobody_waits_for_an_issuer_that_hangs(provider: OidcIssuer) -> None:
 
 
 def test_an_issuer_that_was_never_reached_is_said(provider: OidcIssuer) -> None:
-    """Nobody is let in on the word of an issuer whose keys are not known."""
+    """Nobody is admitted while the issuer's keys are unknown, and the error says so."""
     provider.is_away = True
     issuer = issuer_of(provider)
 
@@ -187,13 +187,13 @@ def test_an_issuer_that_was_never_reached_is_said(provider: OidcIssuer) -> None:
 def test_claims_that_are_wrong_let_nobody_in(
     provider: OidcIssuer, changes: dict[str, object], told: str
 ) -> None:
-    """Issuer, audience, time and name are each checked, whatever signs them."""
+    """Issuer, audience, time and name are each checked, even if the signature is right."""
     with pytest.raises(TokenRefused, match=told):
         issuer_of(provider).identity(provider.token(**changes))
 
 
 def test_a_key_of_rsa_counts_too(provider: OidcIssuer) -> None:
-    """Most issuers sign by RS256."""
+    """RS256 signatures are accepted, because most issuers use them."""
     key = RSAKey.generate_key(2048, {"kid": "rsa", "use": "sig"})
     provider.keys.append(key)
 
@@ -214,7 +214,7 @@ def unsigned(provider: OidcIssuer, alg: str) -> str:
 
 
 def signed_by_public_key(provider: OidcIssuer, alg: str = "HS256") -> str:
-    """Signs by the public key as if it were a shared secret, as in CVE-2015-9235."""
+    """Signs with the public key as if it were a shared secret, as in CVE-2015-9235."""
     public = provider.keys[0].as_pem(private=False)
     signed = unsigned(provider, alg).removesuffix(".")
     signature = hmac.digest(public, signed.encode(), "sha256")
@@ -274,7 +274,7 @@ def test_a_forged_token_lets_nobody_in(
 
 
 def test_a_shared_secret_among_the_keys_is_no_key(provider: OidcIssuer) -> None:
-    """A secret that an issuer publishes by mistake signs nothing."""
+    """A shared secret that an issuer publishes by mistake is not accepted as a key."""
     secret = OctKey.import_key("0123456789abcdef0123456789abcdef", {"kid": "secret"})
     provider.keys.append(secret)  # type: ignore[arg-type]  # on purpose
     header = {"alg": "HS256", "kid": "secret"}
@@ -303,6 +303,6 @@ def test_a_document_of_another_issuer_is_refused(
     ],
 )
 def test_settings_that_trust_anybody_are_refused(oidc: OidcSettings, told: str) -> None:
-    """Without TLS anybody between could give keys; without an audience any app's token counts."""
+    """Without TLS, attackers could supply keys; without an audience, any app's token is valid."""
     with pytest.raises(SettingsError, match=told):
         Issuer(AccessSettings(oidc=oidc))

@@ -1,4 +1,4 @@
-"""The table of acts and roles, by `may` alone."""
+"""The table of acts and roles, tested with `may` only."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ READER = identity_of("token r", [Role.READ], tables=["page_hits", "web.rejects"]
     ],
 )
 def test_a_role_has_its_acts_and_no_others(role: Role, acts: set[Act]) -> None:
-    """A role does what the roles below it do, and only `admin` sends events beside."""
+    """A role includes the acts of the roles below it. Only `admin` includes sending events."""
     someone = identity_of("token t", [role])
 
     assert {act for act in Act if may(someone, act)} == acts
 
 
 def test_each_act_has_a_least_role() -> None:
-    """An act without a role would be refused by an error and not by a sentence."""
+    """Each act has a least role; without one, its refusal would be an internal error."""
     assert LEAST_ROLE.keys() == {*Act}
     assert all(may(THIS_MACHINE, act) for act in Act)
 
 
 def test_nobody_without_a_role_may_do_anything() -> None:
-    """A person whom no grant names is known, and may do nothing."""
+    """A person without any grant is known, but may do nothing."""
     assert not any(may(identity_of("bob", []), act) for act in Act)
 
 
 def test_a_reader_of_tables_sees_them_alone() -> None:
-    """A grant of tables is for their names, and hides the platform."""
+    """A grant for tables covers only these names, and hides the platform."""
     assert may(READER, Act.READ, "page_hits")
     assert may(READER, Act.READ, "web.rejects")
     assert may(READER, Act.READ)
@@ -63,7 +63,7 @@ def test_a_reader_of_tables_sees_them_alone() -> None:
 
 
 def test_rejects_of_all_pipelines_are_each_ones() -> None:
-    """`rejects` is the rejects of every pipeline, and no table ends so by chance."""
+    """`rejects` covers the rejects of every pipeline, but no table with a similar name."""
     reader = identity_of("token r", [Role.READ], tables=["rejects"])
 
     assert may(reader, Act.READ, "web.rejects")
@@ -72,7 +72,7 @@ def test_rejects_of_all_pipelines_are_each_ones() -> None:
 
 
 def test_a_sender_sends_to_its_topics_alone() -> None:
-    """Topics narrow `collect`; none stands for all topics."""
+    """Topics limit `collect`; a grant without topics covers all topics."""
     sender = identity_of("token s", [Role.COLLECT], topics=["visits"])
 
     assert may(sender, Act.COLLECT, "visits")
@@ -101,7 +101,7 @@ def test_a_sender_sends_to_its_topics_alone() -> None:
 def test_a_refusal_says_who_what_why_and_what_now(
     act: Act, object_: str, message: str, hint: str
 ) -> None:
-    """A client that is refused knows what to ask for."""
+    """The refusal names the client, the act, the reason, and the right to ask for."""
     with pytest.raises(Forbidden) as refused:
         ensure_may(READER, act, object_)
 
@@ -121,6 +121,6 @@ def test_a_refusal_says_who_what_why_and_what_now(
 def test_a_grant_that_cannot_be_meant_is_refused(
     roles: list[Role], tables: list[str], topics: list[str], told: str
 ) -> None:
-    """A name that narrows nothing would be read as if it did."""
+    """A limit without effect is refused, because people would believe that it has one."""
     with pytest.raises(SettingsError, match=told):
         ensure_grant("token t", roles, tables, topics)

@@ -1,4 +1,4 @@
-"""Tokens by name: hashed at rest, changed while servers read them, and compared in even time."""
+"""Named tokens: stored as hashes, changed while servers run, compared in constant time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def file(tmp_path: Path) -> TokenFile:
 
 
 def test_a_token_is_known_by_its_name_and_roles(file: TokenFile) -> None:
-    """The token that was printed once is known from then on."""
+    """A token that was printed once is accepted from then on."""
     token = file.add_token("grafana", [Role.READ], ["page_hits"], made_by="me@here")
 
     found = Accounts(file=TokenFile(file.path)).known(token)
@@ -38,7 +38,7 @@ def test_a_token_is_known_by_its_name_and_roles(file: TokenFile) -> None:
 
 
 def test_the_file_has_no_token_and_nothing_that_is_one(file: TokenFile) -> None:
-    """Whoever reads the file may not ask the server by it."""
+    """Nothing in the file can be used as a token."""
     token = file.add_token("grafana", [Role.READ], made_by="me")
     content, accounts = file.path.read_text(), Accounts(file=file)
 
@@ -50,7 +50,7 @@ def test_the_file_has_no_token_and_nothing_that_is_one(file: TokenFile) -> None:
 
 
 def test_the_scram_verifier_is_that_of_the_token(file: TokenFile) -> None:
-    """A client of Postgres proves by SCRAM-SHA-256 that it knows the token (RFC 5802)."""
+    """A Postgres client can prove by SCRAM-SHA-256 that it knows the token (RFC 5802)."""
     token = file.add_token("grafana", [Role.READ], made_by="me")
     _, rounds_salt, keys = file.tokens()[0].scram.split("$")
     rounds, _, salt = rounds_salt.partition(":")
@@ -63,7 +63,7 @@ def test_the_scram_verifier_is_that_of_the_token(file: TokenFile) -> None:
 
 
 def test_tokens_come_and_go_without_a_restart(file: TokenFile) -> None:
-    """A server that runs knows a new token at once, and an old one no more."""
+    """A running server accepts a new token at once, and refuses a removed one at once."""
     accounts = Accounts(file=TokenFile(file.path))
     assert not accounts.is_guarded
 
@@ -78,7 +78,7 @@ def test_tokens_come_and_go_without_a_restart(file: TokenFile) -> None:
 
 
 def test_a_server_that_asked_for_tokens_goes_on_asking(file: TokenFile) -> None:
-    """The last token that is removed opens no door."""
+    """The removal of the last token does not open the server."""
     accounts = Accounts(file=TokenFile(file.path))
     file.add_token("only", [Role.READ], made_by="me")
     assert accounts.is_guarded
@@ -91,7 +91,7 @@ def test_a_server_that_asked_for_tokens_goes_on_asking(file: TokenFile) -> None:
 
 
 def test_a_name_is_taken_once(file: TokenFile) -> None:
-    """Two clients of one name could not be told apart in the journal."""
+    """A name is used once, because the journal could not distinguish two clients with one name."""
     first = file.add_token("grafana", [Role.READ], made_by="me")
 
     with pytest.raises(Conflict, match="there is a token grafana"):
@@ -104,14 +104,14 @@ def test_a_name_is_taken_once(file: TokenFile) -> None:
 
 @pytest.mark.parametrize("name", ["", "Grafana", "a b", "../a", "a" * 65, "-a", "é"])
 def test_a_name_is_plain(file: TokenFile, name: str) -> None:
-    """A name stands in journals, pages and logs."""
+    """A name must be plain, because it appears in journals, pages and logs."""
     with pytest.raises(UsageError, match="is not a name for a token"):
         file.add_token(name, [Role.READ], made_by="me")
     assert not file.path.exists()
 
 
 def test_tokens_that_are_made_at_once_are_all_kept(file: TokenFile) -> None:
-    """No command takes back what another has written."""
+    """Tokens that are made at the same time are all kept: no command reverts another's change."""
     made = [
         threading.Thread(
             target=TokenFile(file.path).add_token,
@@ -129,7 +129,7 @@ def test_tokens_that_are_made_at_once_are_all_kept(file: TokenFile) -> None:
 
 
 def test_a_damaged_file_lets_nobody_in_by_name(file: TokenFile) -> None:
-    """A file that cannot be read might have had fewer tokens; the owner's token works."""
+    """Named tokens are refused, because a damaged file may have had fewer; the owner's works."""
     token = file.add_token("grafana", [Role.READ], made_by="me")
     accounts = Accounts(token="s3cret-of-the-server", file=file)
     assert accounts.known(token) is not None
@@ -144,7 +144,7 @@ def test_a_damaged_file_lets_nobody_in_by_name(file: TokenFile) -> None:
 
 
 def test_no_bit_of_the_file_gives_another_right(file: TokenFile) -> None:
-    """A name of a field that is not known would leave its tables out: all of them could be read."""
+    """Each changed bit is detected; a damaged field name could give access to all tables."""
     file.add_token("grafana", [Role.READ], ["page_hits"], made_by="me")
     whole, (record,) = file.path.read_bytes(), file.tokens()
 
@@ -159,7 +159,7 @@ def test_no_bit_of_the_file_gives_another_right(file: TokenFile) -> None:
 
 
 def test_a_token_of_the_environment_is_known(tmp_path: Path) -> None:
-    """`access.tokens` gives tokens where only an environment can be given."""
+    """`access.tokens` defines tokens where only environment variables can be set."""
     given = TokenSettings(token="0123456789abcdef", roles=[Role.COLLECT], topics=["visits"])
     settings = Settings(access=AccessSettings(tokens={"shop": given}))
 
@@ -188,7 +188,7 @@ def test_a_token_that_guards_nothing_is_refused(
 
 
 def test_the_token_of_the_settings_is_the_owners(tmp_path: Path) -> None:
-    """The one token of `[serve]` does all, as before there were roles."""
+    """The token of `[serve]` may do everything, as before there were roles."""
     settings = Settings(serve=ServeSettings(token="s3cret-of-the-server"))
     accounts = Accounts.of(settings, tmp_path)
 
@@ -198,7 +198,7 @@ def test_the_token_of_the_settings_is_the_owners(tmp_path: Path) -> None:
 
 
 def test_the_key_of_the_page_is_kept_and_private(tmp_path: Path) -> None:
-    """Browsers stay signed in over a restart, and nobody else can sign a cookie."""
+    """Browsers stay signed in after a restart, and nobody else can sign a cookie."""
     first = Accounts(key_file=tmp_path / "access" / "page.key").page_key()
 
     assert Accounts(key_file=tmp_path / "access" / "page.key").page_key() == first
@@ -208,7 +208,10 @@ def test_the_key_of_the_page_is_kept_and_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [b"", b"half a key"])
 def test_half_a_key_of_the_page_is_made_anew(tmp_path: Path, left: bytes) -> None:
-    """As a full disk or a kill leaves it: else each start would sign all browsers out."""
+    """A full disk or a kill may leave half a key.
+
+    If the key were not made again, each start would sign out all browsers.
+    """
     (tmp_path / "page.key").write_bytes(left)
     first = Accounts(key_file=tmp_path / "page.key").page_key()
 
@@ -218,14 +221,14 @@ def test_half_a_key_of_the_page_is_made_anew(tmp_path: Path, left: bytes) -> Non
 
 
 def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
-    """A folder in the file's place, or a file without the right, is no empty file."""
+    """A folder with this name, or an unreadable file, does not count as an empty file."""
     (tmp_path / "tokens.json").mkdir()
     with pytest.raises(KappaError, match="cannot be read"):
         TokenFile(tmp_path / "tokens.json").tokens()
 
 
 def test_a_secret_token_is_in_no_settings_that_are_shown() -> None:
-    """Settings that are printed show no token."""
+    """Printed settings contain no token."""
     given = TokenSettings(token="0123456789abcdef", roles=[Role.READ])
     settings = Settings(access=AccessSettings(tokens={"shop": given}), collect=CollectSettings())
 

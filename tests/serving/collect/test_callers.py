@@ -1,4 +1,4 @@
-"""Laws of callers and repeats, without a broker."""
+"""Laws of the collector's callers and of repeats, without a broker."""
 
 from __future__ import annotations
 
@@ -121,13 +121,13 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def callers_of(file: TokenFile, **settings: Any) -> Callers:
-    """Returns the callers of a collector for two topics, at this machine."""
+    """Returns the callers of a collector for two topics, on this machine."""
     chosen = CollectSettings(topics=["visits", "orders"], **settings)
     return Callers(chosen, "127.0.0.1", WaitingLine(0), Accounts(file=TokenFile(file.path)))
 
 
 def test_a_token_to_collect_sends_to_its_topics(tmp_path: Path) -> None:
-    """A token by name is a caller at once, and a token of another role is none."""
+    """A new token is accepted at once. A token with another role may not send."""
     file = TokenFile(tmp_path / "tokens.json")
     callers = callers_of(file)
     assert callers.known("") is not None
@@ -153,7 +153,7 @@ def test_a_token_to_collect_sends_to_its_topics(tmp_path: Path) -> None:
 
 
 def test_a_source_of_the_settings_sends_as_before(tmp_path: Path) -> None:
-    """A source's topics and rate are those of the settings."""
+    """A source has the topics and the rate of the settings."""
     source = SourceSettings(token="0123456789abcdef", topics=["orders"], rate=1)
     callers = callers_of(TokenFile(tmp_path / "tokens.json"), sources={"till": source})
 
@@ -168,7 +168,7 @@ def test_a_source_of_the_settings_sends_as_before(tmp_path: Path) -> None:
 
 
 def test_other_machines_send_with_tokens_alone(tmp_path: Path) -> None:
-    """At an address of the network the collector begins only if somebody has a token."""
+    """At a network address, the collector starts only if somebody has a token."""
     file = TokenFile(tmp_path / "tokens.json")
     file.add_token("grafana", [Role.READ], made_by="me")
     chosen = CollectSettings(topics=["visits"])

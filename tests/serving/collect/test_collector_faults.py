@@ -1,4 +1,4 @@
-"""Laws of the collector under faults: what it acknowledged is in the log, whatever dies."""
+"""Laws of the collector under faults: acknowledged events are in the log, whatever dies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def records(log: Log, topic: str) -> list[Record]:
 
 
 def folded(found: list[Record]) -> Counter[str]:
-    """Returns how often each event is folded: once, unless a repeat is not left out."""
+    """Returns how often each event is folded: once, unless a repeat was not recognized."""
     identity, reader = identity_of(IDENTIFIED), RecordReader(IDENTIFIED)
     assert identity is not None
     memories: dict[int, Memory] = {}
@@ -68,7 +68,7 @@ def folded(found: list[Record]) -> Counter[str]:
 
 
 class Client(threading.Thread):
-    """A client that sends events one by one and in batches, and repeats each until it has 200."""
+    """A client that sends events singly and in batches, and repeats each one until it gets 200."""
 
     def __init__(self, name: str, port: list[int], topic: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -147,7 +147,7 @@ def test_a_killed_collector_keeps_what_it_acknowledged_and_repeats_fold_once(
 
 
 def ensure_kept_once(log: Log, clients: list[Client]) -> None:
-    """Raises AssertionError unless each acknowledged event is in the log, and is folded once."""
+    """Asserts that each acknowledged event is in the log, and is folded once."""
     found = records(log, "kept")
     by_place = {(each.partition, each.offset): each for each in found}
     acknowledged = {name: at for each in clients for name, at in each.acknowledged.items()}
@@ -167,7 +167,7 @@ def ensure_kept_once(log: Log, clients: list[Client]) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(HAPROXY is None, reason="not run: no haproxy (apt-get install haproxy)")
 def test_two_collectors_behind_a_balancer_lose_and_double_nothing(log: Log, tmp_path: Path) -> None:
-    """A repeat goes to whichever collector lives; the identity drops what both have sent."""
+    """A repeat may reach either collector; the identity removes what both have sent."""
     log.create(IDENTIFIED)
     ports, projects = [free_port(), free_port()], []
     for port in ports:
@@ -208,7 +208,7 @@ def test_two_collectors_behind_a_balancer_lose_and_double_nothing(log: Log, tmp_
 
 @contextmanager
 def balanced(folder: Path, ports: list[int]) -> Iterator[int]:
-    """Runs a balancer of connections to some ports, and yields its own port."""
+    """Runs a balancer in front of these ports, and yields the balancer's port."""
     port, settings = free_port(), folder / "haproxy.cfg"
     servers = "\n".join(
         f"  server s{each} 127.0.0.1:{each} check inter 200ms fall 1 rise 1" for each in ports

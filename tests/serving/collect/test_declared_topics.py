@@ -1,4 +1,4 @@
-"""The topics that events are taken for, as the project declares them."""
+"""The topics for which events are accepted, as the project declares them."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ KINDS = (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_value_is_answered_in_json(kind: str) -> None:
-    """An answer about an event that is not taken is a document that can be read."""
+    """The answer about an invalid event is always valid JSON."""
     topic = CollectedTopic(Topic("bids", event=f"id string not null, c {kind}"))
     for value in HOSTILE:
         for body in (

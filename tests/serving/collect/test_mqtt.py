@@ -1,4 +1,4 @@
-"""Laws of events from MQTT: each is acknowledged once Kafka has it, and lies are shown."""
+"""Laws of events from MQTT: each is acknowledged once Kafka has it, and lies are reported."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_what_kafka_has_not_is_not_acknowledged_to_the_server(
 
 
 class Visits:
-    """A visitor that remembers what it gets. `room` lets it take events."""
+    """A visitor that remembers its events. It accepts events while `room` is set."""
 
     def __init__(self, position: PullPosition | None = None) -> None:
         self.position = position or PullPosition("plant")
@@ -166,7 +166,10 @@ class Visits:
 
 
 def visited(port: int, visits: Visits, until_so: Callable[[], bool], **more: Any) -> str:
-    """Visits a server until something is so. Returns the reason if the visit ends before."""
+    """Visits a server until `until_so` returns True.
+
+    Returns the reason if the visit ended before that.
+    """
     pull = {"url": f"mqtt://127.0.0.1:{port}", "topic": "visits", "kind": PullKind.MQTT}
     declared = PullSettings(**{**pull, "filters": ["plant/#"], **more})
     (source,) = sources_of(CollectSettings(topics=["visits"], pull={"plant": declared}), 1_000)
@@ -274,7 +277,7 @@ def test_a_server_that_lies_gets_no_acknowledgement(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_server_is_not_read_while_kafka_takes_nothing() -> None:
-    """A flood of events that need no acknowledgement waits in the network, and not in memory."""
+    """A flood of events without acknowledgements waits in the network, and not in memory."""
     server, visits = ToldServer(), Visits()
     flood = told_event(1, "x" * 900, qos=mqtt5.QoS.AT_MOST_ONCE, packet_id=None) * 1_000
     server.sends = [flood] * 40

@@ -1,4 +1,4 @@
-"""Laws of events that get no answer: they wait on the disk, and hold nobody up."""
+"""Laws of events without an answer: they wait on the disk, and delay nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of events that do not wait for their answer, and of those by a websocket."""
+"""Laws of events that do not wait for an answer, and of events over a websocket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = "unacknowledged = 20\nwait_seconds = 5\n"
 
 @pytest.fixture(scope="module")
 def away(kafka: Restarted) -> str:
-    """A topic of a broker that tests suspend."""
+    """Returns a topic of a broker that tests suspend."""
     kafka.log.create(Topic("away", event=EVENT, partitions=3))
     return "away"
 
@@ -44,7 +44,7 @@ def collector(
 
 
 def log_of(kafka: Restarted) -> Log:
-    """Makes a client anew: in one whose broker was suspended, librdkafka may end the process."""
+    """Returns a new client: librdkafka may end a process whose broker was suspended."""
     return Log(kafka.broker.bootstrap_servers)
 
 
@@ -58,7 +58,7 @@ def streaming(collector: Collector, topic: str) -> ClientConnection:
 
 
 def until_settled(websocket: ClientConnection, count: int) -> list[Any]:
-    """Reads messages until so many events are settled."""
+    """Reads messages until this many events are settled."""
     found: list[Any] = []
     while not found or found[-1].get("acknowledged", 0) < count:
         found.append(json.loads(websocket.recv(timeout=60)))

@@ -1,4 +1,4 @@
-"""Laws of pulled sources: each goes on where it was, and what is wrong with one is shown."""
+"""Laws of pulled sources: each continues where it was, and errors of a source are shown."""
 
 from __future__ import annotations
 

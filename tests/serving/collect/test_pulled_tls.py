@@ -1,4 +1,4 @@
-"""Laws of sources by TLS: each is checked by its authority, and sent nothing if it fails."""
+"""Laws of sources over TLS: each certificate is checked, and nothing is sent if that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of events that nobody waits for: they outlast a refusal that can be taken back."""
+"""Laws of events for which nobody waits: they survive a refusal that may be lifted later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USER, PASSWORD = "collector", "collector-pw"
 
 @pytest.fixture
 def topic(secured: SecuredBroker, topic_name: str) -> Iterator[str]:
-    """A topic that the user sees, and may not write to; there is another one that it may."""
+    """Yields a topic that the user may see but not write; the user may write another topic."""
     secured.add_user(USER, PASSWORD)
     secured.log.create(Topic(topic_name, event="id string, page string not null, ms int"))
     seen = [("topic", topic_name, each) for each in ("Describe", "DescribeConfigs")]

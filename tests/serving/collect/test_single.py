@@ -1,4 +1,4 @@
-"""Laws of single events: however their requests arrive, each is answered alike and in order."""
+"""Laws of single events: however requests arrive, answers are the same and in order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ids(log: Log, topic: str, prefix: str) -> list[str]:
 def test_requests_behind_one_another_are_answered_in_their_order(
     collector: Collector, single: str, log: Log
 ) -> None:
-    """Those that are taken at once, and those that need more, in one piece of bytes."""
+    """Simple and complex requests arrive together, in one piece of bytes."""
     event = '{{"id": "p-{}", "page": "/"}}'.format
     keyed = "Idempotency-Key: behind"
     lines = "Content-Type: application/x-ndjson"

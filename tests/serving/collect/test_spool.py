@@ -1,4 +1,4 @@
-"""Laws of the spool: in order, bounded, and whole after any death."""
+"""Laws of the spool: ordered, bounded, and complete after any death."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OpenSpool = Callable[..., Spool]
 
 @pytest.fixture
 def open_spool(tmp_path: Path) -> Iterator[OpenSpool]:
-    """Opens the spool again and again, as processes do that die."""
+    """Yields a function that opens the spool again, as a new process does after a death."""
     opened: list[Spool] = []
 
     def again(most: int = MANY, folder: Path = tmp_path) -> Spool:
@@ -128,7 +128,7 @@ def test_a_damaged_position_sends_again_and_loses_nothing(
 
 
 def fill(path: Path) -> None:
-    """Fills the disk of a file."""
+    """Fills the file system of a file."""
     with suppress(OSError), path.open("wb", buffering=0) as filler:
         while True:
             filler.write(b"x" * 4096)

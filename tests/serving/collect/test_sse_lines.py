@@ -1,4 +1,4 @@
-"""Laws of what a source gives: however its bytes are cut, the same events."""
+"""Laws of server-sent events from a source: the same events, however the bytes are cut."""
 
 from __future__ import annotations
 

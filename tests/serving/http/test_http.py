@@ -1,6 +1,6 @@
-"""Laws of the HTTP server, by real uvicorn on a real root.
+"""Laws of the HTTP server, with real uvicorn on a real root.
 
-Answers name the snapshot they were read from, errors are problems, and no client can block others.
+Answers name their snapshot, errors are problem documents, and no client can block others.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def test_with_a_token_only_who_brings_it_comes_in(guarded: Server) -> None:
 
 
 def ensure_each_gets_its_own_answer(server: Server, clients: ThreadPoolExecutor) -> None:
-    """Asks 64 queries at once."""
+    """Sends 64 queries at once, and asserts that each gets its own answer."""
     found = clients.map(
         lambda number: server.query(f"select {number} as n, count(*) as c from delays"), range(64)
     )
@@ -224,7 +224,7 @@ def test_while_queries_run_what_is_quick_stays_quick(server: Server) -> None:
 
 
 def head(length: int, kind: str = "application/sql") -> bytes:
-    """Returns the head of a query whose body is so long."""
+    """Returns the head of a query with a body of this length."""
     return (
         f"POST {QUERY} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
         f"Content-Length: {length}\r\n\r\n"
@@ -237,9 +237,10 @@ def connected(server: Server) -> socket.socket:
 
 @pytest.mark.parametrize("behind", [0, 1, 40])
 def test_queries_whose_clients_left_end(platform: Platform, behind: int) -> None:
-    """They keep no place: neither those that run, nor those that wait in line or behind another.
+    """The queries of clients that have left free their places.
 
-    While a request is answered, what a client sends behind it is not read.
+    This is so for running queries, and for queries that wait in line or behind another. While a
+    request is answered, the server does not read what its client sends after it.
     """
     body = b"select sleep_ms(3600000)"
     with Server(platform.store, Allowance(seconds=30, at_once=2)) as server:
@@ -353,7 +354,7 @@ def next_event(response: HTTPResponse) -> dict[str, str]:
 def heard(
     server: Server, count: int, path: str = "/api/v1/events", **headers: str
 ) -> tuple[list[dict[str, str]], HTTPConnection]:
-    """Returns the fields of the next events, and the connection, which is kept open."""
+    """Returns the fields of the next `count` events, and the open connection."""
     response, connection = listen(server, path, **headers)
     return [next_event(response) for _ in range(count)], connection
 

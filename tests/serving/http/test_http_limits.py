@@ -1,6 +1,6 @@
-"""Laws of the server's limits: at each one it works, beyond it is a clear error.
+"""Laws of the server's limits: up to each limit it works, beyond it there is a clear error.
 
-No client without the token keeps those with it out.
+No client without the token keeps out clients that have it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BEARER = f"Bearer {TOKEN}"
 
 @pytest.fixture(scope="module", autouse=True)
 def files_for_many_clients() -> Iterator[None]:
-    """Lets this process have the files that its clients need: often only 1,024 are given."""
+    """Raises the limit of open files for the many clients, because it is often only 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
@@ -70,7 +70,7 @@ def guarded(platform: Platform) -> Iterator[Server]:
 
 @pytest.fixture
 def unhurried(platform: Platform) -> Iterator[Server]:
-    """A guarded server that ends no connection for its pauses."""
+    """Yields a guarded server that ends no connection because of pauses."""
     bounds = Bounds(head_seconds=600)
     with Server(platform.store, Allowance(at_once=1), token=TOKEN, bounds=bounds) as server:
         server._server.config.timeout_keep_alive = 600
@@ -79,7 +79,7 @@ def unhurried(platform: Platform) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def connected(server: Server, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
-    """Opens so many connections, and sends the same bytes on each."""
+    """Opens this many connections, and sends the same bytes on each."""
     with contextlib.ExitStack() as opened:
         clients = []
         for _ in range(count):
@@ -188,7 +188,7 @@ def test_as_many_listen_as_stated_and_no_more_and_who_left_makes_room(server: Se
 def test_a_client_leaves_places_for_snapshots_to_others(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are being pinned count too: each pin waits until all have asked."""
+    """A client has a limited number of snapshots, including those that are still being pinned."""
     from kappa.serving.http import snapshots
     from kappa.serving.http.problem import HttpError
 
@@ -262,7 +262,7 @@ def test_any_number_of_strangers_keeps_no_client_with_the_token_out(
 
 
 def test_a_refused_request_with_a_body_ends_its_connection(guarded: Server) -> None:
-    """A client that is refused could send the rest of its body drop by drop for ever."""
+    """If it stayed open, a refused client could send the rest of its body slowly for ever."""
     sent = b"POST /api/v1/query HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nsel"
     with connected(guarded, 1, sent) as (client,):
         answered = b""
@@ -277,7 +277,7 @@ def test_a_refused_request_with_a_body_ends_its_connection(guarded: Server) -> N
 def test_a_server_with_few_files_is_not_kept_from_accepting(
     tmp_path: Path, files: tuple[int, int]
 ) -> None:
-    """It raises its own limit as far as it may, and has fewer connections if that is not far."""
+    """The server raises its own limit if it may, and otherwise accepts fewer connections."""
     (tmp_path / "kappa.toml").touch()
     Platform(Store(tmp_path / ".kappa")).serve("flights", {DELAYS: ROWS_OF_DELAYS})
     serving = subprocess.Popen(

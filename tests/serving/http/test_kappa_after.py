@@ -1,4 +1,4 @@
-"""Laws of `Kappa-After`: an answer covers the write that it names, or there is none."""
+"""Laws of `Kappa-After`: an answer contains the named write, or there is no answer."""
 
 from __future__ import annotations
 

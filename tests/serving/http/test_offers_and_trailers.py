@@ -1,4 +1,4 @@
-"""Requests that are allowed and unusual: offers, trailers, bodies that stay away."""
+"""Unusual but allowed requests: upgrade offers, trailers, and bodies that do not arrive."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def connected(server: Server) -> socket.socket:
 
 
 def answer(client: socket.socket) -> tuple[int, Any]:
-    """Reads one answer off a connection."""
+    """Reads one answer from a connection."""
     response = HTTPResponse(client)
     response.begin()
     return response.status, json.loads(response.read())

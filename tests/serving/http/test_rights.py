@@ -1,4 +1,4 @@
-"""Rights at every address: a server with tokens of each role, and readers of some tables."""
+"""Rights at every address, with a token for each role, and with readers of some tables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALL = (Role.READ, Role.COLLECT, Role.STAGE, Role.OPERATE, Role.ADMIN)
 
 
 def routes_of() -> Iterator[tuple[str, object]]:
-    """Yields each address of the server as `kappa up` makes it, with the route's function."""
+    """Yields each address of the server that `kappa up` starts, with the route's function."""
     routers = (events.router, changes.router, api.router, *routes.ROUTERS)
     app: Any = make_app(None, accounts=Accounts(), routers=routers)._inside  # type: ignore[arg-type]
     for each in iter_route_contexts(app.routes):
@@ -54,7 +54,7 @@ def routes_of() -> Iterator[tuple[str, object]]:
 
 
 def told_acts() -> Mapping[str, tuple[str, list[str]]]:
-    """Reads the table of the docs: each act with its least role and its addresses."""
+    """Reads the docs' table: each act with its least role and its addresses."""
     rows = re.findall(
         r"^\| `?(\w+)`? \| `?(\w+)`? \| .*? \| (.*?) \|$",
         PAGE.read_text(encoding="utf-8"),
@@ -64,7 +64,7 @@ def told_acts() -> Mapping[str, tuple[str, list[str]]]:
 
 
 def test_each_address_names_its_act_as_the_docs_tell() -> None:
-    """A route that names no act is refused, and the docs have every address once."""
+    """A route without an act is refused, and the docs have every address once."""
     told = {place: act for act, (_, places) in told_acts().items() for place in places}
     found = {
         place: need.act or "none"
@@ -80,14 +80,14 @@ def test_each_address_names_its_act_as_the_docs_tell() -> None:
 
 
 def test_the_docs_tell_the_least_role_of_each_act() -> None:
-    """The table of acts is that of the code."""
+    """The docs' table of acts agrees with the code."""
     told = {act: role for act, (role, _) in told_acts().items()}
 
     assert {act: told[act] for act in Act} == {act: str(role) for act, role in LEAST_ROLE.items()}
 
 
 class Clients:
-    """A server with a token for each role, for readers of some tables, and people of an issuer."""
+    """A server with tokens for each role and for readers of some tables, and with an issuer."""
 
     waiting = 0
 
@@ -161,7 +161,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
 
 
 def test_a_reader_of_a_table_reads_it_and_no_other(clients: Clients) -> None:
-    """A query that names another table is refused by name, be there such a table or not."""
+    """A query that names another table is refused by name, whether the table exists or not."""
     assert clients.query("pages", "select count(*) as n from page_hits").document["rows"] == [
         {"n": 40}
     ]
@@ -189,7 +189,7 @@ def test_a_reader_of_a_table_reads_it_and_no_other(clients: Clients) -> None:
 
 
 def test_the_head_of_an_answer_tells_no_other_table(clients: Clients) -> None:
-    """Headers and document name the versions of the tables that the reader may read."""
+    """Headers and document name only the versions of tables that the reader may read."""
     found = clients.query("pages", "select 1 as one from page_hits limit 1")
 
     (build,) = json.loads(found.headers["x-kappa-builds"]).values()
@@ -200,7 +200,7 @@ def test_the_head_of_an_answer_tells_no_other_table(clients: Clients) -> None:
 
 
 def test_a_wait_for_a_write_tells_no_names(clients: Clients) -> None:
-    """A client of some tables learns neither pipelines nor topics from a wait."""
+    """A client that may read some tables learns neither pipelines nor topics from a wait."""
     for token, told in (("visits:0=999999999", "do not see"), ("nothing:0=1", "nothing reads")):
         late = {"Kappa_After": token, "Kappa_Wait": "0"}
         mine, theirs = (clients.query(who, "from page_hits", **late) for who in ("pages", "read"))
@@ -212,7 +212,7 @@ def test_a_wait_for_a_write_tells_no_names(clients: Clients) -> None:
 
 
 def test_a_view_is_read_without_its_tables(clients: Clients) -> None:
-    """A view that may be read reads its tables, which its reader may not name."""
+    """A readable view reads its tables, although its reader may not name these tables."""
     assert len(clients.query("view", "from by_page").document["rows"]) == 9
     assert problem(clients.query("view", "from page_hits"))[2] == (
         "token view may not read page_hits"
@@ -221,7 +221,7 @@ def test_a_view_is_read_without_its_tables(clients: Clients) -> None:
 
 
 def test_rejects_of_one_pipeline_are_read_alone(clients: Clients) -> None:
-    """`web.rejects` is that pipeline's share of all rejects."""
+    """`web.rejects` is the part of all rejects that belongs to pipeline web."""
     found = clients.query("rejected", "select distinct pipeline from rejects")
 
     assert found.document["rows"] == [{"pipeline": "web"}]
@@ -232,7 +232,7 @@ def test_rejects_of_one_pipeline_are_read_alone(clients: Clients) -> None:
 
 
 def test_a_pinned_snapshot_gives_nobody_more(clients: Clients) -> None:
-    """A snapshot that another client has pinned has the tables of who asks."""
+    """In a snapshot that another client has pinned, a reader sees only its own tables."""
     pinned = clients.query("read", "from by_page", X_Kappa_Snapshot="new").headers[
         "x-kappa-snapshot"
     ]
@@ -242,7 +242,7 @@ def test_a_pinned_snapshot_gives_nobody_more(clients: Clients) -> None:
 
 
 def test_changes_are_of_readable_tables_alone(clients: Clients) -> None:
-    """Streams are refused by the table's name, as queries are."""
+    """Streams of other tables are refused by name, as queries are."""
     for path in (
         "/api/v1/tables/by_page/changes",
         "/api/v1/tables/nothing/changes",
@@ -258,7 +258,7 @@ def test_changes_are_of_readable_tables_alone(clients: Clients) -> None:
 
 
 def test_a_table_not_served_yet_names_no_other(clients: Clients) -> None:
-    """A hint at the nearest name is for a reader of all tables."""
+    """Only a reader of all tables gets a hint at the nearest name."""
     path = "/api/v1/tables/page_hit/changes"
     assert b"page_hits" in clients.ask("read", "GET", path).body
 
@@ -270,14 +270,14 @@ def test_a_table_not_served_yet_names_no_other(clients: Clients) -> None:
 
 
 def test_a_view_is_shown_without_its_query(clients: Clients) -> None:
-    """The query of a view names tables that its reader may not read."""
+    """A view's page hides its query, because it names tables that its reader may not read."""
     page = "/tables/web/by_page"
     assert b"from page_hits" in clients.page("read", page).body
     assert b"page_hits" not in clients.page("view", page).body
 
 
 def test_lists_pages_and_files_have_readable_tables(clients: Clients) -> None:
-    """A table that is not readable is on no list, no page, no file and no board."""
+    """A table that is not readable appears in no list, page, file or board."""
     listed = clients.ask("pages", "GET", "/api/v1/tables").document
     assert [each["table"] for each in listed] == ["page_hits"]
     page = clients.page("pages", "/tables").body.decode()
@@ -297,7 +297,7 @@ def test_lists_pages_and_files_have_readable_tables(clients: Clients) -> None:
 
 
 def test_a_reader_sees_why_nothing_is_redriven(clients: Clients) -> None:
-    """The button is for those who may, and the address refuses all others."""
+    """The button is shown to those who may redrive, and the address refuses all others."""
     redrive = ("POST", "/api/v1/rejects/redrive", {"lines": ["{}"], "dry_run": True})
 
     assert clients.page("operate", "/rejects").body.count(b"data-redrive") == 2
@@ -312,7 +312,7 @@ def test_a_reader_sees_why_nothing_is_redriven(clients: Clients) -> None:
 
 
 def test_a_reader_of_tables_sees_no_platform(clients: Clients) -> None:
-    """Pipelines, rollouts, topics, logs and metrics are not of a table."""
+    """A reader of tables sees no pipelines, rollouts, topics, logs or metrics."""
     for path in (
         *(f"/api/v1/{each}" for each in ("builds", "pipelines", "rollouts", "history", "topics")),
         *("/api/v1/sinks", "/api/v1/alerts", "/api/v1/events", "/metrics", "/history", "/topics"),
@@ -337,7 +337,7 @@ def test_a_reader_of_tables_sees_no_platform(clients: Clients) -> None:
 def test_each_role_has_its_addresses(
     clients: Clients, who: str, may_look: int, may_inspect: int, may_query: int
 ) -> None:
-    """Raw records and logs are for those who stage, tables for those who read."""
+    """Raw records and logs need the role `stage`, tables need `read`."""
     assert clients.ask(who, "GET", "/api/v1/builds").status == may_look
     assert clients.ask(who, "GET", "/topics/visits").status == may_inspect
     assert clients.query(who, "select 1 as n").status == may_query
@@ -349,7 +349,7 @@ def test_each_role_has_its_addresses(
 def test_nobody_moves_the_serving_map_without_the_role(
     clients: Clients, who: str, intent: str
 ) -> None:
-    """A request without the right leaves no record, as a dry run neither."""
+    """A request without the right leaves no record, and neither does a dry run."""
     before = Journal(clients.world.store).last_served()
 
     for dry_run in (False, True):
@@ -361,7 +361,7 @@ def test_nobody_moves_the_serving_map_without_the_role(
 
 
 def test_the_journal_names_who_asked(clients: Clients) -> None:
-    """A record over HTTP is by its client, and not by the user of the server."""
+    """A record over HTTP names its client, and not the user who runs the server."""
     paused = clients.intent("operate", "k1", intent="pause", pipelines=["shop"])
     alice = clients.issuer.token(aud="kappa-api")
     resumed = clients.intent(alice, "k2", intent="resume", pipelines=["shop"])
@@ -374,7 +374,7 @@ def test_the_journal_names_who_asked(clients: Clients) -> None:
 
 
 def test_a_page_says_why_a_button_is_not_there(clients: Clients) -> None:
-    """A reader without the right sees which role a button needs."""
+    """A reader without the right sees which role the button needs."""
     number = clients.waiting
     for path, intent in (("/", "retire"), (f"/rollouts/{number}", "promote")):
         reader = clients.page("read", path).body.decode()
@@ -391,7 +391,7 @@ def test_a_page_says_why_a_button_is_not_there(clients: Clients) -> None:
 
 
 def test_a_cookie_is_of_its_token_and_ends_with_it(clients: Clients) -> None:
-    """The page asks for a token once; whose token is removed is signed out."""
+    """The page asks for a token once. If that token is removed, the browser is signed out."""
     token = clients.file.add_token("guest", [Role.READ], ["page_hits"], made_by="me")
     sent = clients.server.ask(
         "POST",
@@ -424,7 +424,7 @@ def test_a_cookie_is_of_its_token_and_ends_with_it(clients: Clients) -> None:
 
 
 def test_a_stream_ends_with_its_token(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An open stream gives a client nothing more once its token is removed."""
+    """An open stream sends nothing more once its client's token is removed."""
     monkeypatch.setattr(gate, "_LOOK_SECONDS", 0.0)
     token = clients.file.add_token("leaving", [Role.READ], made_by="me")
     connection = HTTPConnection("127.0.0.1", clients.server.port, timeout=30)
@@ -448,7 +448,7 @@ def test_a_stream_ends_with_its_token(clients: Clients, monkeypatch: pytest.Monk
 
 
 def test_a_token_of_the_issuer_that_is_wrong_says_why(clients: Clients) -> None:
-    """A person whose token has expired is told so, and is not let in."""
+    """A person whose token has expired gets that message, and is not admitted."""
     expired = clients.issuer.token(aud="kappa-api", exp=1_000_000_000)
     stranger = clients.issuer.token(aud="kappa-api", email="eve@example.com", groups=[])
 
@@ -462,7 +462,7 @@ def test_a_token_of_the_issuer_that_is_wrong_says_why(clients: Clients) -> None:
 
 
 def begun(clients: Clients, meant: str = "/history") -> tuple[str, str]:
-    """Begins a sign-in; returns the issuer's URL and the cookie of the beginning."""
+    """Begins a sign-in; returns the issuer's URL and the cookie of this sign-in."""
     sent = clients.server.ask("GET", f"/login/oidc?next={quote(meant, safe='')}", Accept=HTML)
     assert sent.status == 303
     return sent.headers["location"], sent.headers["set-cookie"].partition(";")[0]
@@ -475,7 +475,7 @@ def come_back(clients: Clients, cookie: str, **brought: str) -> Answered:
 
 
 def test_a_person_signs_in_at_the_issuer(clients: Clients) -> None:
-    """The page leads to the issuer and back, and knows the person from then on."""
+    """The page leads to the issuer and back, and then knows the person."""
     form = clients.server.ask("GET", "/login?next=/history", Accept=HTML).body.decode()
     assert f"Sign in at {clients.issuer.url.removeprefix('http://')}" in form
     url, cookie = begun(clients)
@@ -494,7 +494,7 @@ def test_a_person_signs_in_at_the_issuer(clients: Clients) -> None:
 
 
 def test_a_sign_in_that_was_not_begun_here_ends_nowhere(clients: Clients) -> None:
-    """A code, a state or a token of another sign-in lets nobody in (RFC 6749, 10.12)."""
+    """A code, state or token of another sign-in admits nobody (RFC 6749, 10.12)."""
     url, cookie = begun(clients)
     brought = clients.issuer.signs_in(url)
     other_url, other_cookie = begun(clients)
@@ -522,7 +522,7 @@ def test_a_sign_in_that_was_not_begun_here_ends_nowhere(clients: Clients) -> Non
 def test_a_token_of_another_sign_in_is_refused(
     clients: Clients, changes: dict[str, object]
 ) -> None:
-    """The issuer's token must be for this client, of this sign-in, and of a person."""
+    """The issuer's token must be for this client, for this sign-in, and for a person."""
     url, cookie = begun(clients)
 
     refused = come_back(clients, cookie, **clients.issuer.signs_in(url, **changes))
@@ -532,7 +532,7 @@ def test_a_token_of_another_sign_in_is_refused(
 
 @pytest.mark.parametrize("meant", ["//evil.example", "https://evil.example", "/\\evil.example"])
 def test_after_a_sign_in_nobody_is_sent_elsewhere(clients: Clients, meant: str) -> None:
-    """The way back is on this server, whatever the link to the sign-in said."""
+    """The way back leads to this server, whatever the link to the sign-in contained."""
     url, cookie = begun(clients, meant)
 
     back = come_back(clients, cookie, **clients.issuer.signs_in(url))
@@ -541,7 +541,7 @@ def test_after_a_sign_in_nobody_is_sent_elsewhere(clients: Clients, meant: str) 
 
 
 def test_a_receipt_names_who_said_yes(clients: Clients) -> None:
-    """A candidate that one client has staged is promoted by another, and both are named."""
+    """If one client stages a candidate and another one promotes it, both are named."""
     asked = clients.intent("operate", "k9", intent="promote", rollout=clients.waiting)
     assert asked.document["by"] == "token operate"
     state = clients.world.here.state()
@@ -563,7 +563,7 @@ def test_a_receipt_names_who_said_yes(clients: Clients) -> None:
 def test_a_refused_query_costs_no_process(
     clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that may not be read is refused by a worker that waits, and not tried again."""
+    """A refused query costs no process: a waiting worker refuses it, and it is not tried again."""
     assert clients.query("pages", "from page_hits").status == 200
     news: list[bool] = []
     take = WorkerPool.take_worker

@@ -31,7 +31,7 @@ FAILPOINTS = [
 
 
 class Killed(BaseException):
-    """This process was killed."""
+    """Raised where this process is killed."""
 
 
 def killing(wanted: str, passing: int) -> Callable[[str], None]:
@@ -90,7 +90,7 @@ def test_killed_at_any_failpoint_nothing_is_left_out(world: ChangingWorld) -> No
 
 @pytest.mark.long
 def test_a_process_that_is_killed_for_real_goes_on(world: ChangingWorld, tmp_path: Path) -> None:
-    """Its first message after each change is refused, and sent again when somebody asks."""
+    """The first message after each change is refused, and is sent again on request."""
 
     def deliver(url: str, fail: str = "") -> int:
         command = [sys.executable, str(SUPPORT / "delivering.py"), str(tmp_path / "root"), url]

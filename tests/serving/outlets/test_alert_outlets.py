@@ -1,4 +1,4 @@
-"""Alerts in the courier: a real receiver gets each change, and no secret is anywhere."""
+"""Alerts in the courier: a real receiver gets each change, and no secret is visible."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def began(store: Store, name: str) -> bool:
 
 
 def settled(world: ChangingWorld, name: str = "cities") -> bool:
-    """Returns True once an alert has the table's cursor, and all messages are settled."""
+    """Returns True once an alert has the table's cursor, and all its messages are settled."""
     outbox, progress = read_outbox(world.store, name), read_alert_progress(world.store, name)
     return (outbox is not None and progress.outbox == outbox.number) and progress.settled == len(
         outbox.messages

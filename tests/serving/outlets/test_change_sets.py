@@ -1,6 +1,6 @@
 """The sum of a table's change sets is the table, whatever happens in between (I12).
 
-The keys of a sink's records are as Kappa reads them, and no two rows have the same key.
+The keys of a sink's records are in the form that Kappa reads, and no two rows have the same key.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def served_rows(store: Store, table: str) -> Counter[tuple[Any, ...]]:
 
 
 def ensure_sums_hold(store: Store, seed: int, *, steps: int = 25) -> Counter[ChangeKind]:
-    """Follows all tables through slices, upkeep, switches, restarts and lost leases."""
+    """Follows all tables across slices, maintenance, switches, restarts and lost leases."""
     world = ChangingWorld(store, seed)
     draw = world.draw
     kinds: Counter[ChangeKind] = Counter()

@@ -1,4 +1,4 @@
-"""Changes over HTTP: each reader ends with the table's rows, however the reader comes back."""
+"""Changes over HTTP: each reader ends with the table's rows, however the reader reconnects."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def events_of(response: HTTPResponse) -> Iterator[tuple[str, str, str | None]]:
 
 @contextmanager
 def opened(server: Server, path: str) -> Iterator[HTTPResponse]:
-    """Opens a stream, and yields the answer once the first line is there."""
+    """Opens a stream, and yields the response once its first line has arrived."""
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -57,7 +57,7 @@ def opened(server: Server, path: str) -> Iterator[HTTPResponse]:
 
 
 class Following(threading.Thread):
-    """A client that follows a table by server-sent events until told to stop."""
+    """A client that follows a table by server-sent events until it is stopped."""
 
     def __init__(self, server: Server, table: str, query: str = "", **headers: str) -> None:
         super().__init__(daemon=True)
@@ -122,7 +122,7 @@ def server(world: ChangingWorld, hub: ChangeHub) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of tables that do not change."""
+    """Yields a server whose tables do not change."""
     with closing(ChangingWorld(Store(tmp_path_factory.mktemp("still")), 4)) as world:
         world.fold()
         with serving(world, hub_of(world)) as server:
@@ -246,9 +246,9 @@ def test_a_websocket_has_the_same_messages(world: ChangingWorld, server: Server)
 def test_who_leaves_before_the_beginning_waits_no_longer(
     world: ChangingWorld, hub: ChangeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that leaves is in no line, and nothing is computed for that reader.
+    """A reader that leaves waits in no line, and nothing is computed for that reader.
 
-    This holds by websocket as by HTTP.
+    This is so for websockets and for HTTP.
     """
     goes_on, begun, begin = threading.Event(), list[ChangeReader](), hub.begin_reader
 
@@ -296,7 +296,7 @@ def test_the_time_of_a_head_ends_no_websocket(world: ChangingWorld, hub: ChangeH
 def test_open_streams_end_with_the_server_and_nothing_alarms(
     world: ChangingWorld, hub: ChangeHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reader sees the end of the stream, and goes on from the cursor at the next server."""
+    """A reader sees the end of the stream, and continues from its cursor at the next server."""
     both: Any = {"more": (events.router,), "grace_seconds": 60}
     with ExitStack() as clients:
         with serving(world, hub, **both) as server:

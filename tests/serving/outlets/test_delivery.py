@@ -1,4 +1,4 @@
-"""The delivery of alerts: at least once, in order, across deaths, switches and lost places."""
+"""The delivery of alerts: at least once, in order, across deaths, switches and lost positions."""
 
 from __future__ import annotations
 

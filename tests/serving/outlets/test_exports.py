@@ -1,6 +1,6 @@
-"""Laws of `kappa export`: a copy is what readers see, wherever it was cut short, and one writes it.
+"""Laws of `kappa export`: a copy has the rows that readers see, even after an interruption.
 
-Builds are folded by hand: no JVM but for Spark as a reader.
+Only one process writes a copy. Builds are folded by hand, and only Spark as a reader needs a JVM.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def served_rows(store: Store, table: str) -> Counter[str]:
 
 
 def arrow_rows(found: Any) -> Counter[str]:
-    """Returns the rows of an Arrow table, each as Kappa's own readers have it."""
+    """Returns the rows of an Arrow table in the form of Kappa's own readers."""
     with open_connection() as duck:
         duck.register("found", found)
         return Counter(str(row) for row in rows_of(duck, "from found"))
@@ -113,7 +113,7 @@ def record_of(target: Path) -> dict[str, Any]:
 def ensure_copies_hold(
     store: Store, seed: int, target: str, *, steps: int, iceberg: bool
 ) -> Counter[str]:
-    """Exports all tables through slices, upkeep, switches, restarts and lost leases."""
+    """Exports all tables across slices, maintenance, switches, restarts and lost leases."""
     world = ChangingWorld(store, seed)
     draw, kinds = world.draw, Counter[str]()
 
@@ -172,7 +172,7 @@ def ensure_copies_hold(
 @examples(2, suppress=(HealthCheck.function_scoped_fixture,))
 @given(st.integers(0, 10_000_000))
 def test_copies_are_what_readers_see(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """Whatever is folded, kept up, switched or restarted, each copy is the served table."""
+    """Each copy equals the served table, whatever is folded, maintained, switched or restarted."""
     folder = tmp_path_factory.mktemp("exports")
     kinds = ensure_copies_hold(
         Store(folder / "root"), seed, str(folder / "lake"), steps=12, iceberg=seed % 2 == 0
@@ -184,7 +184,7 @@ def test_copies_are_what_readers_see(tmp_path_factory: pytest.TempPathFactory, s
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_root_in_a_bucket_is_copied(object_store: ObjectStore, tmp_path: Path) -> None:
-    """From a bucket to a folder, and to another place of the bucket's server."""
+    """The copies go from a bucket to a folder, and to another place in the bucket."""
     store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path / "local")
     ensure_root(store)
     kinds = ensure_copies_hold(store, 3, str(tmp_path / "lake"), steps=6, iceberg=True)
@@ -216,7 +216,7 @@ def platform(tmp_path: Path) -> Platform:
 
 
 def test_every_type_is_copied_whole(tmp_path: Path) -> None:
-    """No value changes on the way to a reader of Delta or of Iceberg, wherever the folder is."""
+    """No value changes on its way to a reader of Delta or Iceberg, wherever the folder is."""
     platform, lake = Platform(Store(tmp_path / "root")), tmp_path / "läke"
     rows = pa.Table.from_pylist([ROW_OF_KINDS, dict.fromkeys(ROW_OF_KINDS)], schema=kinds_schema())
     platform.serve("kinds", {KINDS: rows})
@@ -279,7 +279,7 @@ def test_tables_are_named_at_one_moment(world: ChangingWorld, tmp_path: Path) ->
 
 
 def test_replaced_files_go_and_readers_stay(world: ChangingWorld, tmp_path: Path) -> None:
-    """Of files that no late version needs none is left, of Iceberg's neither."""
+    """Files that no recent version needs are deleted, also those of Iceberg."""
     lake, metadata = tmp_path / "lake", tmp_path / "lake" / "iceberg" / "totals" / "metadata"
     with open_exporter(world.store, NAMED, str(lake), with_iceberg=True) as made:
         for _ in range(4):
@@ -306,7 +306,7 @@ def test_replaced_files_go_and_readers_stay(world: ChangingWorld, tmp_path: Path
 @pytest.mark.fault
 @pytest.mark.parametrize("name", FAILPOINTS)
 def test_a_killed_export_ends_the_same(world: ChangingWorld, tmp_path: Path, name: str) -> None:
-    """A process that is killed there leaves the last switch to readers, and the next goes on."""
+    """After a kill, readers see the last complete switch, and the next process continues."""
     lake, store = tmp_path / "lake", world.store
     words = ("export", *NAMED, "--to", str(lake), "--iceberg")
     with open_exporter(store, NAMED, str(lake), with_iceberg=True) as exporter:
@@ -345,7 +345,7 @@ def typed(
 
 
 def test_one_process_writes_a_folder(platform: Platform, tmp_path: Path) -> None:
-    """A second process is refused, and so is another root, at once or later."""
+    """A second process is refused, and so is another root, at the same time or later."""
     lake = str(tmp_path / "lake")
     other = Platform(Store(tmp_path / "other"))
     other.serve("flights", {PLANES: ROWS_OF_PLANES})
@@ -364,7 +364,7 @@ def opened(store: Store, to: str, *tables: str) -> Any:
 
 
 def test_a_strangers_commit_is_written_over(platform: Platform, tmp_path: Path) -> None:
-    """A copy that another program has changed is written anew, whatever that program did."""
+    """A copy that another program has changed is written again, whatever that program did."""
     lake = tmp_path / "lake"
     with opened(platform.store, str(lake)) as exporter:
         exporter.next_switch()
@@ -397,7 +397,7 @@ def test_a_wrong_export_is_told(
     words: Sequence[str],
     told: str,
 ) -> None:
-    """Each error names the thing, and what to type now."""
+    """Each error names the cause, and what to type now."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "strange").mkdir()
     (tmp_path / "strange" / "file").touch()
@@ -416,7 +416,7 @@ def test_a_wrong_export_is_told(
 
 
 def test_others_may_read_a_copy(platform: Platform, tmp_path: Path) -> None:
-    """The root is for its user alone, and a copy has the modes that the user's umask allows."""
+    """The root is private to its user; a copy has the modes that the umask allows."""
     before = os.umask(0o022)
     try:
         ended = typed(tmp_path, ("export", "planes", "--to", str(tmp_path / "lake"), "--iceberg"))
@@ -433,7 +433,7 @@ def test_others_may_read_a_copy(platform: Platform, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_waits_for_the_copy(platform: Platform, tmp_path: Path) -> None:
-    """Ctrl-C ends a following copy behind its switch, wherever the copy was just then."""
+    """Ctrl-C ends a following copy after its current switch."""
     words = ("export", "planes", "--to", str(tmp_path / "lake"), "--follow", "--iceberg")
     follower = subprocess.Popen(
         [sys.executable, "-P", "-m", "cli", *words],
@@ -456,7 +456,7 @@ def test_an_interrupt_waits_for_the_copy(platform: Platform, tmp_path: Path) -> 
 def test_engines_read_names_across_switches(
     world: ChangingWorld, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """Spark, Polars and pyiceberg read a name, and get the served rows after each switch."""
+    """Spark, Polars and pyiceberg read a table by name, and get the rows after each switch."""
     lake, names = tmp_path / "lake", (*NAMED, "cities")
     with open_exporter(world.store, names, str(lake), with_iceberg=True) as exporter:
         for step in ("fold", "promote", "fold", "undo", "fold"):

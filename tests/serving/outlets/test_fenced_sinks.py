@@ -1,4 +1,4 @@
-"""A fenced sink sends nothing beside the other sink, and does not wait for ever."""
+"""A fenced sink sends nothing in parallel with the other sink, and does not wait for ever."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.long, pytest.mark.jvm]
 
 
 class World(Protocol):
-    """A platform, of which a sink needs the store alone."""
+    """A platform, of which a sink needs only the store."""
 
     store: Store
 
@@ -41,7 +41,7 @@ def sink(topic_name: str) -> SinkBirth:
 
 @pytest.fixture
 def worlds(tmp_path: Path, sink: SinkBirth) -> Iterator[list[ChangingWorld]]:
-    """Two platforms with the same sink."""
+    """Yields two platforms with the same sink."""
     with ExitStack() as stack:
         found = []
         for seed, prefix in ((7, "one"), (8, "other")):
@@ -93,7 +93,7 @@ def test_a_sink_sends_nothing_more_once_another_platform_has_sent(
 def test_an_adopted_copy_that_may_send_takes_the_topic_from_the_first_root_for_good(
     log: Log, worlds: list[ChangingWorld], sink: SinkBirth, tmp_path: Path
 ) -> None:
-    """Both roots have the same builds: the writer tells the position of the copy apart."""
+    """Both roots have the same builds; the writer's name distinguishes their positions."""
     first, _ = worlds
     copy = SimpleNamespace(store=Store(shutil.copytree(first.store.folder, tmp_path / "copy")))
     first.fold()

@@ -1,4 +1,4 @@
-"""The hub: a wish of one reader of a table does not end the changes of other readers."""
+"""The hub: a request of one reader of a table does not end the changes for other readers."""
 
 from __future__ import annotations
 

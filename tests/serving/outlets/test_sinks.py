@@ -1,6 +1,6 @@
 """A sink's topic has the served rows, change set by change set, whatever dies in between.
 
-A topic of another format than JSON has the served rows, too.
+This also holds for a topic with another format than JSON.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def sink(topic_name: str) -> SinkBirth:
 
 @pytest.fixture
 def open_world(root: Path) -> Iterator[OpenWorld]:
-    """Makes worlds with sinks of each build, and closes them."""
+    """Yields a function that makes worlds with these sinks; they are closed at the end."""
     with ExitStack() as opened:
 
         def open_one(seed: int, *sinks: tuple[SinkBirth, ...]) -> ChangingWorld:
@@ -219,7 +219,7 @@ def test_a_topic_that_was_deleted_is_made_again_with_all_rows(
 
 
 def let_go_of_leases(world: ChangingWorld) -> None:
-    """Lets go of all that cursors need, and folds on."""
+    """Releases all leases that cursors need, and folds further."""
     for name in world.store.names("leases"):
         world.store.delete(name)
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""A full disk beside a sink and a subscriber: nothing goes out half, and all goes on."""
+"""A full disk with a sink and a subscriber: nothing is sent in part, and all continue later."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 
 
 def fill(folder: Path) -> Path:
-    """Takes all the space that is left."""
+    """Takes all the space that is left, and returns the file."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 512):

@@ -1,7 +1,7 @@
-"""A sink of a root in a bucket, whose control host is lost: another host goes on.
+"""A sink of a root in a bucket, whose control host is lost: another host continues.
 
-The topic has the position, and the bucket the files that the position needs. The host's own folder
-has neither.
+The position is in the topic, and the files that the position needs are in the bucket. Neither is in
+the host's own folder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ bootstrap_servers = "{bootstrap_servers}"
 
 
 class Host:
-    """A control host of a root; only the project is on the host's disk."""
+    """A control host of a root, whose disk has only the project."""
 
     def __init__(self, folder: Path, settings: str, bootstrap_servers: str) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ class Host:
         self.store = open_store(self._settings)
 
     def courier(self, fail: str = "") -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """Runs a courier within a block; the log is beside the host's folder."""
+        """Runs a courier within the block; its log is next to the host's folder."""
         root, log = self._settings.root, self.folder.with_suffix(".log")
         return courier(self.folder, root, self._bootstrap_servers, fail=fail, log=log)
 
@@ -68,17 +68,17 @@ class Host:
         return running_outlet(SinkOutlet(SinkContext(self.store, log, 3600.0), topic))
 
     def last_sent(self, topic: str) -> ChangeKind | None:
-        """Returns the kind of the change set that was sent last, or None if none was."""
+        """Returns the kind of the last change set that was sent, or None."""
         found = read_sink_state(self.store, topic)
         return None if found is None or found.last is None else ChangeKind(found.last.kind)
 
     def shown(self, topic: str) -> tuple[str, str]:
-        """Returns the state of a sink and the error, as this host knows both."""
+        """Returns the state and the error of a sink, as this host knows them."""
         found = read_sink_state(self.store, topic)
         return ("", "") if found is None else (found.state, found.error)
 
     def lose(self) -> None:
-        """Deletes all that this host has."""
+        """Deletes everything on this host."""
         shutil.rmtree(self.folder)
 
 
@@ -113,7 +113,7 @@ def world(old: Host, sink: SinkBirth) -> Iterator[ChangingWorld]:
 
 
 def fold_changes(world: ChangingWorld, sink: SinkBirth, slices: int = 1) -> None:
-    """Folds slices, and more until a served row is another."""
+    """Folds slices, and continues until a served row has changed."""
     before = served_records(world.store, sink.of)
     for _ in range(slices):
         world.fold()
@@ -137,7 +137,7 @@ def test_a_sink_goes_on_at_its_position_when_its_host_is_lost(
     sink: SinkBirth,
     died: str,
 ) -> None:
-    """The courier is killed at rest, or while sending.
+    """The courier is killed while it is idle, or while it sends.
 
     Slices are folded before the next courier runs.
     """

@@ -1,4 +1,4 @@
-"""A subscriber that does not read costs the server no memory, and other readers no time."""
+"""A subscriber that does not read costs the server no memory, and delays no other reader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ A_SET = 2 * ROWS * CHARACTERS
 
 
 def fold(world: ChangingWorld, number: int) -> None:
-    """Folds a slice whose change set is some megabytes of text."""
+    """Folds a slice whose change set has several megabytes of text."""
     rows = [
         {
             "id": each,
@@ -56,7 +56,7 @@ def fold(world: ChangingWorld, number: int) -> None:
 
 
 class SlowReader:
-    """A subscriber by a socket with a small window, which reads when a test says so."""
+    """A subscriber on a socket with a small window, which reads only when a test demands it."""
 
     def __init__(self, port: int, subscriber: Subscriber) -> None:
         self.subscriber = subscriber
@@ -80,7 +80,7 @@ class SlowReader:
             assert self._read_on(), "the server has ended it"
 
     def read_to_the_end(self) -> None:
-        """Reads the bytes on the way, of a connection that the server has cut."""
+        """Reads the remaining bytes of a connection that the server has cut."""
         with contextlib.suppress(ConnectionError, ValueError):
             while self._read_on():
                 pass
@@ -106,7 +106,7 @@ class SlowReader:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[int, str]]:
-    """Runs `kappa serve` in another process; gives the pid and the address."""
+    """Runs `kappa serve` in another process; yields its pid and address."""
     with (folder / "serve.log").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "cli", "serve", "--listen", "127.0.0.1:0"],

@@ -1,4 +1,4 @@
-"""Laws of the Postgres server, by the clients that people use, over a real server."""
+"""Laws of the Postgres server, with the clients that people use, against a real server."""
 
 from __future__ import annotations
 
@@ -80,21 +80,21 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_each_type_reaches_psycopg_as_it_is(connection: Connection, *, binary: bool) -> None:
-    """A value is the same to Python as text and in binary form."""
+    """Python gets the same value in text form and in binary form."""
     with connection.cursor(binary=binary) as cursor:
         assert cursor.execute(VALUES).fetchone() == EXPECTED
 
 
 @pytest.mark.parametrize("mark", ["%t", "%b"])
 def test_each_parameter_comes_back_as_it_was(connection: Connection, mark: str) -> None:
-    """A parameter is the same value as text and in binary form."""
+    """A parameter has the same value in text form and in binary form."""
     marks = ", ".join(f"{mark} as p{place}" for place in range(len(SENT)))
 
     assert connection.execute(f"select {marks}", SENT).fetchone() == SENT
 
 
 def test_parameters_are_compared_as_columns_are(connection: Connection) -> None:
-    """A bare parameter has the type of what it stands beside, prepared or not."""
+    """A parameter without a type gets the type of its operand, prepared or not."""
     asked = "select carrier from delays where flights = %s and carrier = any(%s) limit %s"
     for prepare in (False, True, True):
         found = connection.execute(asked, (3, ["UA", "x"], "1"), prepare=prepare)
@@ -103,7 +103,7 @@ def test_parameters_are_compared_as_columns_are(connection: Connection) -> None:
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_a_cursor_gives_rows_in_parts(connection: Connection, *, binary: bool) -> None:
-    """A cursor of SQL gives the next rows each time, as psycopg's named cursors ask for."""
+    """An SQL cursor gives the next rows each time, as psycopg's named cursors request."""
     with (
         connection.transaction(),
         connection.cursor(name="parts", binary=binary) as cursor,
@@ -125,7 +125,7 @@ def test_a_held_cursor_outlives_its_transaction(connection: Connection) -> None:
 
 
 def test_rows_are_copied_in_three_forms(connection: Connection) -> None:
-    """COPY TO STDOUT gives text, CSV and binary, each as Postgres writes it."""
+    """COPY TO STDOUT gives text, CSV and binary, in the same form as Postgres."""
     asked = "copy (select flights, carrier from delays order by 1) to stdout (format {})"
     with connection.cursor() as cursor:
         with cursor.copy(asked.format("binary")) as copy:
@@ -138,7 +138,7 @@ def test_rows_are_copied_in_three_forms(connection: Connection) -> None:
 
 
 def test_several_questions_are_sent_at_once(connection: Connection) -> None:
-    """A pipeline's answers come in order, and an error ends no more than its part."""
+    """A pipeline's answers come in order, and an error ends only its own part."""
     with connection.pipeline() as pipeline:
         first, second = connection.execute("select 1"), connection.execute("select %s", (2,))
         pipeline.sync()
@@ -174,7 +174,7 @@ def test_several_questions_are_sent_at_once(connection: Connection) -> None:
     ],
 )
 def test_each_mistake_has_its_code(connection: Connection, sql: str, code: str) -> None:
-    """An error has the SQLSTATE that clients act on, and the connection goes on."""
+    """An error has the SQLSTATE to which clients react, and the connection stays usable."""
     with pytest.raises(psycopg.Error) as refused:
         connection.execute(sql).fetchall()
 
@@ -183,7 +183,7 @@ def test_each_mistake_has_its_code(connection: Connection, sql: str, code: str) 
 
 
 def test_a_failed_transaction_waits_for_its_end(connection: Connection) -> None:
-    """After an error a transaction answers nothing until its end, which is a rollback."""
+    """After an error, a transaction answers nothing until it ends, which is a rollback."""
     connection.execute("begin")
     with pytest.raises(psycopg.errors.SyntaxError):
         connection.execute("selec")
@@ -194,7 +194,7 @@ def test_a_failed_transaction_waits_for_its_end(connection: Connection) -> None:
 
 
 def test_a_cut_answer_is_told_behind_its_rows(connection: Connection) -> None:
-    """A reader of the first rows gets them; a reader of all is told that rows are missing."""
+    """A reader of the first rows gets them; a reader of all rows gets an error at the limit."""
     with connection.transaction(), connection.cursor(name="many") as cursor:
         cursor.execute("select * from range(1000)")
         assert len(cursor.fetchmany(500)) == 500
@@ -203,7 +203,7 @@ def test_a_cut_answer_is_told_behind_its_rows(connection: Connection) -> None:
 
 
 def test_the_snapshot_that_was_read_is_named(connection: Connection) -> None:
-    """A session names its snapshot, and reads the past that it has set."""
+    """A session names its snapshot, and reads the past generation that it has set."""
     (shown,) = connection.execute("show kappa.snapshot").fetchone() or ("",)
     (called,) = connection.execute("select kappa_snapshot()").fetchone() or ("",)
     connection.execute("set kappa.generation = 1")
@@ -214,7 +214,7 @@ def test_the_snapshot_that_was_read_is_named(connection: Connection) -> None:
 
 
 def test_asyncpg_reads_types_and_cursors(server: PostgresThread) -> None:
-    """asyncpg, which asks for each type and sends all in binary form, reads and copies."""
+    """asyncpg asks for each type and sends everything in binary form; it reads and copies."""
 
     async def ask() -> None:
         connection = await asyncpg.connect(**server.words, database="kappa")
@@ -238,7 +238,7 @@ def test_asyncpg_reads_types_and_cursors(server: PostgresThread) -> None:
 
 
 def test_psycopgs_async_client_reads(server: PostgresThread) -> None:
-    """psycopg's connection for asyncio reads as its other one does."""
+    """psycopg's asyncio connection reads the same as its other connection."""
 
     async def ask() -> list[tuple[Any, ...]]:
         async with await psycopg.AsyncConnection.connect(server.dsn) as connection:
@@ -249,7 +249,7 @@ def test_psycopgs_async_client_reads(server: PostgresThread) -> None:
 
 
 def test_sqlalchemy_reflects_the_tables(server: PostgresThread) -> None:
-    """SQLAlchemy finds schemas, tables, views and columns, and pandas reads by them."""
+    """SQLAlchemy finds schemas, tables, views and columns, and pandas reads through it."""
     engine = sa.create_engine(server.dsn.replace("postgresql://", "postgresql+psycopg://"))
     found, metadata = sa.inspect(engine), sa.MetaData()
     metadata.reflect(engine, views=True)
@@ -273,7 +273,7 @@ def test_sqlalchemy_reflects_the_tables(server: PostgresThread) -> None:
 
 
 def test_adbc_reads_arrow_and_objects(server: PostgresThread) -> None:
-    """ADBC's driver, which copies in binary form, gives Arrow with the columns' types."""
+    """ADBC's driver, which copies in binary form, gives Arrow tables with the columns' types."""
     import adbc_driver_postgresql.dbapi as adbc
 
     with adbc.connect(server.dsn) as connection, connection.cursor() as cursor:
@@ -288,7 +288,7 @@ def test_adbc_reads_arrow_and_objects(server: PostgresThread) -> None:
 
 
 def test_duckdb_attaches_the_server(server: PostgresThread) -> None:
-    """DuckDB's own reader of Postgres lists and reads the tables, with a filter sent along."""
+    """DuckDB's Postgres reader lists and reads the tables, and sends its filter along."""
     import duckdb
     import duckdb_extension_postgres_scanner as extension
 
@@ -314,7 +314,7 @@ def test_psql_shows_tables_and_copies(server: PostgresThread) -> None:
 
 
 def test_the_password_is_asked_for_by_tls_too(platform: Platform, tmp_path: Path) -> None:
-    """A client that wants TLS gets it, and a wrong password is refused by its code."""
+    """A client that requests TLS gets it, and a wrong password is refused with its code."""
     with PostgresThread(platform.store, tls=certificate_context(tmp_path)) as server:
         told = {**server.words, "sslrootcert": str(tmp_path / "server.pem")}
         with psycopg.connect(**told, sslmode="verify-full") as connection:
@@ -425,7 +425,7 @@ def test_dashboards_learn_what_they_ask(
 
 @pytest.mark.long
 def test_the_catalogue_of_a_root_in_a_bucket(object_store: ObjectStore, tmp_path: Path) -> None:
-    """Names, columns and rows of tables in a bucket are those of tables on a disk."""
+    """Names, columns and rows of tables in a bucket are the same as on a disk."""
     store = Store(object_store.new_root(), storage=object_store.storage, local=tmp_path / "local")
     Platform(store).serve(
         "flights",

@@ -1,4 +1,4 @@
-"""The law of the Postgres server by JDBC's own driver, in a JVM."""
+"""The law of the Postgres server with the real JDBC driver, in a JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROW = "row UA 3 1.50 2020-02-03 {1,2} 2020-01-01T00:00:00Z true 2020-01-02 03:04
 
 
 def test_jdbc_reads_metadata_rows_and_errors(tmp_path: Path) -> None:
-    """JDBC's driver lists tables, binds values as text and binary, fetches in parts, and ends."""
+    """The driver lists tables, binds values as text and binary, fetches in parts, and ends."""
     jars = fetched_jars("postgres-jars", SUPPORT / "postgres_jars.lock", {"driver": "jars"})
     if jars is None:
         pytest.skip("not run: the driver's jar cannot be fetched here")

@@ -1,4 +1,4 @@
-"""Laws of the Postgres server under clients that lie, hang, guess, flood and cancel."""
+"""Laws of the Postgres server for clients that lie, hang, guess, flood and cancel."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def opened(server: PostgresThread) -> socket.socket:
 
 
 def logged_in(server: PostgresThread) -> socket.socket:
-    """Returns a connection whose client may ask."""
+    """Returns a connection that is logged in."""
     found = opened(server)
     found.sendall(HELLO)
     said = b""
@@ -81,7 +81,7 @@ def logged_in(server: PostgresThread) -> socket.socket:
 
 
 def said_by(connection: socket.socket) -> bytes:
-    """Returns all that the server says until it ends the connection."""
+    """Returns everything that the server sends until it ends the connection."""
     said = b""
     with contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(65536):
@@ -108,7 +108,7 @@ def still_answers(server: PostgresThread) -> bool:
 def test_a_first_message_that_lies_is_refused(
     server: PostgresThread, first: bytes, code: bytes
 ) -> None:
-    """A length that is none, or another protocol, ends the connection with its code."""
+    """An impossible length or another protocol ends the connection with an error code."""
     with opened(server) as connection:
         connection.sendall(first)
         assert code in said_by(connection)
@@ -128,7 +128,7 @@ def test_a_first_message_that_lies_is_refused(
 def test_a_message_that_lies_ends_its_sender(
     server: PostgresThread, sent: bytes, code: bytes
 ) -> None:
-    """A message that is too long, too short or half is refused, and is never waited for."""
+    """A message that is too long, too short or incomplete is refused, and never waited for."""
     with logged_in(server) as connection:
         connection.sendall(sent)
         if code == b"26000":
@@ -138,7 +138,7 @@ def test_a_message_that_lies_ends_its_sender(
 
 
 def test_a_text_that_is_not_utf_8_ends_no_session(server: PostgresThread) -> None:
-    """Its sender is told, as by Postgres, and goes on in the same session."""
+    """The client gets an error, as with Postgres, and continues in the same session."""
     with logged_in(server) as connection:
         for content in (b"select '\xff'\0", b"select 7\0"):
             connection.sendall(framed(b"Q", content))
@@ -182,7 +182,7 @@ def bound(values: list[bytes] = [], formats: list[int] = []) -> bytes:  # noqa: 
 def test_what_a_short_text_makes_large_is_refused(
     server: PostgresThread, sent: bytes, code: bytes, told: bytes
 ) -> None:
-    """A number or a value that is named often takes no memory of the server of all clients."""
+    """A short text that describes a large number or value takes no memory of the shared server."""
     with logged_in(server) as connection:
         connection.sendall(sent + framed(b"S") + framed(b"Q", b"select 7\0") + framed(b"X"))
         said = said_by(connection)
@@ -194,7 +194,7 @@ def test_what_a_short_text_makes_large_is_refused(
 
 
 def test_a_thousand_strangers_hold_nobody_up(server: PostgresThread) -> None:
-    """However many connect and say nothing, a client is let in and answered."""
+    """However many connect and send nothing, a client is admitted and answered."""
     with contextlib.ExitStack() as opening:
         strangers = [opening.enter_context(opened(server)) for _ in range(1000)]
         began = time.monotonic()
@@ -204,7 +204,7 @@ def test_a_thousand_strangers_hold_nobody_up(server: PostgresThread) -> None:
 
 
 def test_one_client_too_many_is_told_so(server: PostgresThread) -> None:
-    """The client behind the last place gets a code, and a place once another one leaves."""
+    """A client beyond the last place gets an error code, and a place once another client leaves."""
     with contextlib.ExitStack() as opening:
         for _ in range(8):
             opening.enter_context(logged_in(server))
@@ -220,7 +220,7 @@ def _connects(server: PostgresThread) -> bool:
 
 
 def test_a_query_ends_by_its_own_secret_only(server: PostgresThread) -> None:
-    """A cancel request with a wrong secret does nothing; the right one ends the query."""
+    """A cancel request with a wrong secret has no effect; the right one ends the query."""
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         process = connection.info.backend_pid
         with ThreadPoolExecutor(1) as beside:
@@ -238,7 +238,7 @@ def test_a_query_ends_by_its_own_secret_only(server: PostgresThread) -> None:
 
 
 def test_a_client_that_leaves_frees_its_place(server: PostgresThread) -> None:
-    """The query of a client that has gone ends at once, and its place is another's."""
+    """The query of a client that has left ends at once, and frees its place."""
     for _ in range(4):
         with logged_in(server) as connection:
             connection.sendall(framed(b"Q", ENDLESS.encode() + b"\0"))
@@ -256,7 +256,7 @@ def test_the_clients_own_time_limit_counts(server: PostgresThread) -> None:
 
 
 def test_a_slow_reader_holds_nobody_up(server: PostgresThread) -> None:
-    """A client that reads nothing of its answer is cut, and others are answered meanwhile."""
+    """A client that does not read its answer is disconnected; others are answered meanwhile."""
     with logged_in(server) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(framed(b"Q", b"select repeat('x', 1000) from range(20000)\0"))
@@ -266,7 +266,7 @@ def test_a_slow_reader_holds_nobody_up(server: PostgresThread) -> None:
 
 
 def test_a_snapshot_that_has_ended_is_named(server: PostgresThread, platform: Platform) -> None:
-    """A client that keeps a transaction for too long is told which snapshot, and what to do."""
+    """A client with too long a transaction is told its snapshot, and what to do."""
     with psycopg.connect(server.dsn) as connection:
         connection.execute("select 1")
         wait_until(lambda: not _has_lease(platform), 10)
@@ -283,7 +283,7 @@ def _has_lease(platform: Platform) -> bool:
 
 
 def test_kept_things_have_a_bound(server: PostgresThread) -> None:
-    """Statements, portals and cursors of a session are bounded, each with a code."""
+    """Statements, portals and cursors of a session are limited, each with an error code."""
     with psycopg.connect(server.dsn) as connection:
         for place in range(4):
             connection.execute(f"declare c{place} cursor for select 1")
@@ -298,7 +298,7 @@ def test_kept_things_have_a_bound(server: PostgresThread) -> None:
 
 
 def test_values_of_cursors_have_a_bound(server: PostgresThread) -> None:
-    """A cursor keeps its values until its rows are asked for; the values of all have one bound."""
+    """A cursor keeps its parameters until its rows are fetched; all together have one limit."""
     declared = "declare v{} cursor for select length(%s) as v"
     with psycopg.connect(server.dsn) as connection:
         for place in range(2):
@@ -312,7 +312,7 @@ def test_values_of_cursors_have_a_bound(server: PostgresThread) -> None:
 def test_answers_that_nobody_reads_have_a_bound(
     server: PostgresThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are files of the server's host: clients could fill its disk."""
+    """Unread answers have a limit, because they are files on the server's host."""
     monkeypatch.setattr(answers, "MOST_UNREAD_BYTES", 100_000)
     with psycopg.connect(server.dsn) as connection:
         for name in "ab":
@@ -327,7 +327,7 @@ def test_answers_that_nobody_reads_have_a_bound(
 
 
 def test_guesses_wait_and_the_right_one_does_not(platform: Platform) -> None:
-    """Wrong passwords wait in line; a right one is let in meanwhile, and always."""
+    """Wrong passwords wait in line; a right password is accepted meanwhile, and always."""
 
     def guess(server: PostgresThread) -> list[Future[str]]:
         return [guessing.submit(_guess, server, f"guess {each}") for each in range(8)]
@@ -355,7 +355,7 @@ def _guess(server: PostgresThread, password: str) -> str:
 
 
 def test_each_user_reads_what_its_token_may(platform: Platform, tmp_path: Path) -> None:
-    """A user with a token's name reads that token's tables, and no more once it is removed."""
+    """A user named like a token reads that token's tables, until the token is removed."""
     file = TokenFile(tmp_path / "tokens.json")
     token = file.add_token("grafana", [Role.READ], ["delays"], made_by="me")
     collects = file.add_token("sensor", [Role.COLLECT], made_by="me")
@@ -378,7 +378,7 @@ def test_each_user_reads_what_its_token_may(platform: Platform, tmp_path: Path) 
 
 
 def test_a_stranger_that_hangs_is_let_go(platform: Platform) -> None:
-    """Whoever has not shown a password in time is cut, at each step of the way in."""
+    """A client without a password in time is disconnected, at each step of the login."""
     bounds = PostgresBounds(login_seconds=0.3)
     with PostgresThread(platform.store, bounds=bounds) as server, contextlib.ExitStack() as opening:
         hanging = [opening.enter_context(opened(server)) for _ in range(4)]
@@ -393,7 +393,7 @@ def test_a_stranger_that_hangs_is_let_go(platform: Platform) -> None:
 
 
 def test_a_greedy_user_waits_behind_itself(platform: Platform, tmp_path: Path) -> None:
-    """However many slow queries a user asks at once, another user is next at a free place."""
+    """However many slow queries a user sends at once, another user is next at a free place."""
     file = TokenFile(tmp_path / "tokens.json")
     tokens = {name: file.add_token(name, [Role.READ], made_by="me") for name in ("greedy", "fair")}
     allowance = Allowance(memory=256 << 20, seconds=60, at_once=2)

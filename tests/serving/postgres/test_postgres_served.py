@@ -1,4 +1,4 @@
-"""The law of `kappa serve`: Postgres clients are served beside HTTP, by the settings."""
+"""The law of `kappa serve`: with the setting, Postgres clients are served in addition to HTTP."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def project(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving(project: Path, *more: str, **given: str) -> Iterator[list[str]]:
-    """Runs `kappa serve`, and yields the lines that it says until it serves.
+    """Runs `kappa serve`, and yields the lines that it prints until it serves.
 
-    Its command line comes behind these lines.
+    After these lines, the list contains its command line.
     """
     server = subprocess.Popen(
         [Path(sys.executable).with_name("kappa"), "serve", "--listen", "127.0.0.1:0", *more],
@@ -72,7 +72,7 @@ def _is_healthy(port: int) -> bool:
 
 
 def test_the_setting_alone_serves_postgres(project: Path) -> None:
-    """With the address in the settings, clients with the token are answered beside HTTP."""
+    """With an address in the settings, clients with the token are answered in addition to HTTP."""
     with serving(project, KAPPA__SERVE__TOKEN=TOKEN) as said:
         port = re.search(r"Postgres clients connect to 127.0.0.1:(\d+)", "".join(said))
         assert port, said
@@ -93,14 +93,14 @@ def test_the_setting_alone_serves_postgres(project: Path) -> None:
 def test_a_wrong_setting_is_told_and_http_goes_on(
     project: Path, setting: str, value: str, told: str
 ) -> None:
-    """A setting by which no Postgres client can be served is said, with what to do."""
+    """A setting that makes Postgres impossible is reported, with what to do."""
     with serving(project, **{f"KAPPA__SERVE__POSTGRES__{setting}": value}) as said:
         assert "nothing serves Postgres clients" in "".join(said)
         assert told in "".join(said)
 
 
 def test_a_token_is_on_no_command_line(project: Path) -> None:
-    """Any program of the machine may read it there, a confined one too."""
+    """The token is not on the command line, which any program on the machine could read."""
     with serving(project, "--token", TOKEN) as said:
         assert "clients with a token" in "".join(said)
         assert "--token" in said[-1]
@@ -125,7 +125,7 @@ sys.exit(main())
 
 
 def test_a_signal_before_the_first_request_ends_it(project: Path) -> None:
-    """A signal is not lost that comes once the server is announced, and before it runs."""
+    """A signal is not lost if it arrives between the server's announcement and its loop."""
     server = subprocess.Popen(
         [sys.executable, "-c", EARLY, "serve", "--listen", "127.0.0.1:0"],
         cwd=project,

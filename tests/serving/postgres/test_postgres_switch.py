@@ -33,7 +33,7 @@ ASKED = "select count(*), min(version), max(version) from {}"
 
 
 class Steps:
-    """Two builds of a pipeline that publish, and which of them serves."""
+    """Two builds of a pipeline that publish, one of which serves."""
 
     def __init__(self, store: Store) -> None:
         self.platform = Platform(store)
@@ -61,7 +61,7 @@ class Steps:
         )
 
     def serve(self, version: int) -> None:
-        """Lets a build serve: a promote, or an undo of one."""
+        """Makes a build serve, by a promote or an undo."""
         journal = Journal(self.platform.store)
         last, record = journal.last_served()
         assert record is not None
@@ -113,7 +113,7 @@ class Reader:
 
 
 def test_transactions_hold_across_switches(tmp_path: Path) -> None:
-    """16 clients in transactions see no error, no mixed and no backward answer."""
+    """16 clients in transactions see no error, no mixed answer, and no answer that goes back."""
     steps, stop = Steps(Store(tmp_path / "root")), threading.Event()
     allowance = Allowance(memory=256 << 20, seconds=60, at_once=4)
     with PostgresThread(steps.platform.store, allowance) as server:
@@ -137,7 +137,7 @@ def test_transactions_hold_across_switches(tmp_path: Path) -> None:
 
 
 def wait_for_all(readers: list[Reader], seen: list[int], stop: threading.Event) -> None:
-    """Waits until each reader has ended a transaction since, or has failed."""
+    """Waits until each reader has ended one more transaction, or has failed."""
     while any(
         each.transactions < before + 1 and not each.faults
         for each, before in zip(readers, seen, strict=True)

@@ -1,4 +1,4 @@
-"""Laws of texts and values of Postgres clients, without a server."""
+"""Laws of the texts and values of Postgres clients, without a server."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ QUOTES = "a '$1' \"$1\" $$ $1 $$ $x$ $1 $x$ E'\\'$1' -- $1\n /* /* $1 */ $1 */ b
 
 @given(st.text(alphabet="a$1'\"-/*\n .:(;xE\\", max_size=60))
 def test_words_of_any_text_are_the_text(sql: str) -> None:
-    """No character of a text is lost when the text is cut into words."""
+    """No character of a text is lost when the text is split into words."""
     assert "".join(each.text for each in words_of(sql)) == sql
 
 
 def test_no_value_is_put_into_a_quote() -> None:
-    """A parameter within quotes, dollar quotes, comments or names is none."""
+    """Within quotes, dollar quotes, comments or names, `$1` is not a parameter."""
     assert placeholders_in(QUOTES + "$2") == (2,)
     assert fill_placeholders(QUOTES + "$2", {1: "x", 2: "y"}) == QUOTES + " y "
 
 
 @given(st.text(max_size=30))
 def test_a_text_value_stays_one_literal(value: str) -> None:
-    """Whatever a client sends as a text is one quoted word of the statement."""
+    """Any text from a client becomes exactly one quoted word of the statement."""
     if "\0" in value or not value.isprintable():
         value = value.replace("\0", "")
     sql = parameter_sql(value.encode(errors="replace"), 0, binary=False)
@@ -94,7 +94,7 @@ def test_a_text_value_stays_one_literal(value: str) -> None:
     ],
 )
 def test_clients_own_words_are_translated(asked: str, given_sql: str | None) -> None:
-    """Words that clients say about themselves change; quotes, columns and all else stay."""
+    """Words that ask about the client are translated; quotes, columns and all else stay."""
     found = translate(asked, user="me", setting={"jit": "off"}.get)
 
     if given_sql is not None:
@@ -106,7 +106,7 @@ def test_clients_own_words_are_translated(asked: str, given_sql: str | None) -> 
 
 @given(st.text(alphabet="selct fromt*'\"1,().=", max_size=50))
 def test_texts_without_such_words_stay(sql: str) -> None:
-    """A text without a word of Postgres's own is DuckDB's text, to the character."""
+    """A text without a word that is special to Postgres stays the same, to the character."""
     assert translate(sql, user="me", setting=lambda _name: None).sql == sql
 
 
@@ -135,7 +135,7 @@ def test_texts_without_such_words_stay(sql: str) -> None:
     ],
 )
 def test_commands_are_read_from_their_text(sql: str, command: object) -> None:
-    """A session's own commands are known by their words; all else is a query."""
+    """A session's own commands are recognized by their words; everything else is a query."""
     if command is None:
         command = Declare("c", "select $1 >= 2", hold=False)
     assert command_of(sql) == command
@@ -147,13 +147,13 @@ def test_commands_are_read_from_their_text(sql: str, command: object) -> None:
     )
 )
 def test_numbers_are_packed_and_unpacked(number: Decimal) -> None:
-    """A number has one value as text and in binary form."""
+    """A number has the same value in text form and in binary form."""
     assert Decimal(unpack_numeric(pack_numeric(f"{number:f}"))) == number
 
 
 @given(st.lists(st.none() | st.text(alphabet='a"\\, {}N', max_size=4), max_size=4))
 def test_values_of_an_array_come_back(values: list[str | None]) -> None:
-    """An array's text gives the values that it was written from."""
+    """An array's text is parsed to the values from which it was written."""
     written = ",".join(
         "NULL" if each is None else '"' + each.replace("\\", "\\\\").replace('"', '\\"') + '"'
         for each in values
@@ -163,7 +163,10 @@ def test_values_of_an_array_come_back(values: list[str | None]) -> None:
 
 @pytest.mark.parametrize("written", [" " * 60_000 + "{", '"' + "\\" * 60_001, "a" * 60_000 + "{"])
 def test_an_array_of_any_text_is_read_at_once(written: str) -> None:
-    """The server of all clients reads it: a text of blanks held up everybody for minutes."""
+    """An array of any text is parsed quickly, because all clients share the server.
+
+    A text of blanks once blocked everybody for minutes.
+    """
     begun = time.process_time()
     with pytest.raises(PostgresError):
         texts_of_array("{" + written + "}")
@@ -172,7 +175,7 @@ def test_an_array_of_any_text_is_read_at_once(written: str) -> None:
 
 
 def test_a_number_of_many_digits_is_no_parameter() -> None:
-    """No number of a client is longer than those that Python reads."""
+    """A parameter number with more digits than Python reads is not a parameter."""
     sql = "select $1, $" + "1" * 5_000 + ", $٣"
 
     assert placeholders_in(sql) == (1,)
@@ -181,7 +184,7 @@ def test_a_number_of_many_digits_is_no_parameter() -> None:
 
 @pytest.mark.parametrize("content", [b"\0\0", b"12345678"])
 def test_a_value_of_a_wrong_size_is_refused(content: bytes) -> None:
-    """A binary value that is not of its type is the client's mistake, with its code."""
+    """A binary value with a wrong size for its type is the client's error, with its code."""
     with pytest.raises(PostgresError) as refused:
         parameter_sql(content, 23, binary=True)
 
@@ -189,7 +192,7 @@ def test_a_value_of_a_wrong_size_is_refused(content: bytes) -> None:
 
 
 def test_a_message_that_is_too_short_is_fatal() -> None:
-    """A message whose content ends too soon is never read beyond its end."""
+    """A message that ends too soon is never read beyond its end."""
     for content, read in [
         (b"no end", lambda fields: fields.text()),
         (b"\0\5\0\0", lambda fields: fields.listed("i")),
@@ -202,7 +205,7 @@ def test_a_message_that_is_too_short_is_fatal() -> None:
 
 
 def test_the_password_exchange_is_that_of_rfc_7677() -> None:
-    """The exchange of RFC 7677's example has the example's messages."""
+    """The exchange sends exactly the messages of the example in RFC 7677."""
     import base64
 
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -221,7 +224,7 @@ def test_the_password_exchange_is_that_of_rfc_7677() -> None:
 
 @pytest.mark.parametrize("change", ["c=biwt", "r=other", "p=AAAA", "p=****"])
 def test_a_changed_exchange_is_refused(change: str) -> None:
-    """No part of the final message may be another one."""
+    """Each part of the final message must be unchanged."""
     exchange = ScramExchange(verifier_of("pencil", b"salt", 10), "own")
     exchange.answer_first("n,,n=,r=theirs")
     parts = {"c": "c=biws", "r": "r=theirsown", "p": f"p={'A' * 43}="} | {change[0]: change}
@@ -232,13 +235,13 @@ def test_a_changed_exchange_is_refused(change: str) -> None:
 
 @pytest.mark.parametrize("first", ["", "p=tls-unique,,n=,r=x", "n,,n=", "n,,m=x,r=y", "n"])
 def test_a_first_message_out_of_form_is_refused(first: str) -> None:
-    """A channel that was not offered, and a message without a nonce, are refused."""
+    """A channel that was not offered, or a message without a nonce, is refused."""
     with pytest.raises(WrongPassword):
         ScramExchange(verifier_of("pencil", b"salt", 10)).answer_first(first)
 
 
 def test_settings_choose_one_moment_of_the_past() -> None:
-    """Of a time and a generation the last one counts, and a rollback takes it back."""
+    """The last of time and generation counts, and a rollback reverts it."""
     settings = SessionSettings("me")
     settings.put("kappa.at", "2026-01-01T00:00:00Z")
     settings.begin()
@@ -266,13 +269,13 @@ def test_settings_choose_one_moment_of_the_past() -> None:
     ],
 )
 def test_settings_that_would_lie_are_refused(name: str, value: str) -> None:
-    """No setting changes how values are written."""
+    """No setting may change the form in which values are written."""
     with pytest.raises(PostgresError):
         SessionSettings("me").put(name, value)
 
 
 def test_salts_do_not_tell_who_has_a_token(tmp_path: Path) -> None:
-    """A user without a token has a salt of its own, after a restart too, as one with a token."""
+    """A user without a token also has a salt, which is stable across restarts."""
     named = named_token("grafana", "kappa_a-token-of-grafana", [Role.READ])
 
     def salts() -> list[Verifier]:

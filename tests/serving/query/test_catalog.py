@@ -49,7 +49,7 @@ def born(build: str, pipeline: str = "flights") -> Birth:
 def publish(store: Store, build: str, offset: int, hold: int | None = None) -> Frontier:
     """Publishes the next frontier of a build.
 
-    The number of the frontier is the version of the tables, and the offset their content.
+    The frontier's number is the version of the tables, and the offset is their content.
     """
     frontiers = Frontiers(store, build)
     last = frontiers.newest()
@@ -77,7 +77,7 @@ def serve(store: Store, build: str, pipeline: str = "flights") -> Served:
 def collect(store: Store, build: str, now: float, *, keep: int = 1) -> None:
     """Collects as a job does (law 11).
 
-    The floor is put first, then the leases are listed, then frontiers that neither needs are
+    The floor is put first. Then the leases are listed, and frontiers that neither needs are
     deleted.
     """
     newest = Frontiers(store, build).newest()
@@ -98,7 +98,7 @@ def collect(store: Store, build: str, now: float, *, keep: int = 1) -> None:
 
 
 class Meddled(Store):
-    """A store in which something happens at the moment that the first lease has been put."""
+    """A store in which something happens at the moment when the first lease has been put."""
 
     def __init__(self, root: Path, meanwhile: Callable[[], None]) -> None:
         super().__init__(root)
@@ -334,7 +334,7 @@ def test_a_lease_renews_itself_while_its_reader_lives(store: Store) -> None:
 
 
 def test_a_lease_that_was_taken_away_is_not_put_again(store: Store) -> None:
-    """The clock went forward, collection took the lease and files, and the clock went back."""
+    """The clock goes forward, collection takes the lease and the files, and the clock goes back."""
     with pin_served(store, lease_seconds=0.3) as pinned:
         ensure_released(store, pinned.lease.id)
         pinned._renewer.join(30)
@@ -354,7 +354,7 @@ def test_an_ended_lease_is_kept_through_its_grace_and_then_swept(store: Store) -
 def test_a_damaged_lease_is_moved_aside_and_named(
     store: Store, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reader that lives finds that the lease is gone, and starts over."""
+    """A reader that lives notices that its lease is gone, and starts over."""
     store.put("leases/x.json", content)
 
     assert live_leases(store, 0.0) == ()
@@ -551,13 +551,13 @@ def test_readers_in_many_threads_see_no_error_no_mix_and_no_step_back(store: Sto
 
 
 class World:
-    """Two builds over a partition, promoted in turn.
+    """Two builds of a partition that are promoted in turn.
 
     The protocol is: hold, acknowledge, reach the hold, serve.
     """
 
     class Reader:
-        """A reader, with the newest state that the reader has read."""
+        """A reader, with the newest state that it has read."""
 
         def __init__(self) -> None:
             self.generation = 0

@@ -1,4 +1,4 @@
-"""The law of the catalogue for Postgres clients: it opens no way out of a snapshot."""
+"""The law of the catalogue for Postgres clients: it gives no access outside of the snapshot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSIDE = [
 
 
 class Asked:
-    """A sandbox over a snapshot, and files beside the root."""
+    """A sandbox over a snapshot, and files next to the root."""
 
     def __init__(self, folder: Path) -> None:
         self.platform = Platform(Store(folder / "root"))
@@ -52,7 +52,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 
 @pytest.mark.parametrize("sql", [LOOKING_OUTSIDE[0], *LOOKING_AROUND, *INSIDE])
 def test_the_catalogue_opens_no_other_way(asked: Asked, sql: str) -> None:
-    """With the catalogue beside its tables a query sees no more than without."""
+    """With the catalogue, a query sees no more than without it."""
     with pytest.raises(UsageError):
         asked.ask(sql.format(**asked.names)).body.close()
 
@@ -60,7 +60,7 @@ def test_the_catalogue_opens_no_other_way(asked: Asked, sql: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("sql", LOOKING_OUTSIDE[1:])
 def test_the_catalogue_reads_no_other_file(asked: Asked, sql: str) -> None:
-    """With the catalogue beside its tables a query reads no file but the tables' own."""
+    """With the catalogue, a query reads no files other than those of the tables."""
     with pytest.raises(UsageError) as refused:
         asked.ask(sql.format(**asked.names)).body.close()
 
@@ -68,7 +68,7 @@ def test_the_catalogue_reads_no_other_file(asked: Asked, sql: str) -> None:
 
 
 def test_tables_beside_the_catalogue_have_rows(asked: Asked) -> None:
-    """A table that the query names has its rows; of others the catalogue has the columns."""
+    """A named table has its rows; for other tables, the catalogue has only the columns."""
     with asked.ask(
         "select count(*), (select count(*) from kappa_catalogue.pg_attribute) from delays"
     ).body as body:

@@ -1,6 +1,6 @@
-"""Laws of damaged files: a query names the file, the build, and the way on.
+"""Laws of damaged files: a query names the file, the build, and what to do.
 
-The command line and HTTP say the same; queries that do not need the file are answered.
+Command line and HTTP report the same. Queries that do not need the file are answered.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def flip(file: Path, first: int, count: int) -> None:
 
 
 def footer_of(file: Path) -> int:
-    """Returns the position at which the metadata begin."""
+    """Returns the position at which the Parquet metadata begin."""
     content = file.read_bytes()
     return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
 

@@ -1,4 +1,4 @@
-"""Laws of a query's limits: at a limit the query is answered, beyond it refused in a sentence."""
+"""Laws of a query's limits: at a limit it is answered; beyond it is refused with a sentence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def body(reply: Reply) -> bytes:
 
 
 def give_files(platform: Platform, build: str, count: int) -> None:
-    """Gives the build's table of delays so many files, each with the rows of the first."""
+    """Gives the build's table of delays `count` files, each with the rows of the first file."""
     path = Path(table_path(platform.store, build, DELAYS.name))
     first = next(path.glob("*.parquet"))
     last = Frontiers(platform.store, build).newest()

@@ -1,7 +1,7 @@
-"""Laws of looking back.
+"""Laws of looking back: queries that are answered as of the past.
 
-A time gets the frontiers that readers saw then, or a little before. A generation gets the last
-frontiers that the generation showed. A moment that is gone is refused.
+A query by time gets the frontiers that readers saw then, or a little before. A query by generation
+gets the last frontiers that the generation showed. A query for a moment that is gone is refused.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def text(seconds: float) -> str:
 
 @dataclass
 class Past:
-    """Builds a and b of flights and c of trains, under a clock that tests turn.
+    """Builds a and b of flights and c of trains, with a clock that tests set.
 
-    The jobs keep the frontiers that jobs should keep. `seen` has the states that readers saw.
+    The jobs keep the frontiers that jobs should keep. `seen` contains the states that readers saw.
     """
 
     store: Store
@@ -91,7 +91,7 @@ class Past:
         )
 
     def overlay(self, build: str, of: str) -> None:
-        """Stages an overlay, of which the jobs hear."""
+        """Stages an overlay, and tells the jobs."""
         self.below[build] = of
         put_birth(self.store, replace(read_birth(self.store, of), build=build, tables_of=of))
         staged = self.record(Staged(PIPELINES[of], build, "v", (), tables_of=of))
@@ -134,7 +134,7 @@ class Past:
         return record
 
     def retire(self, build: str) -> bool:
-        """Retires a build as the controller does: with a record first."""
+        """Retires a build as the controller does: the record is written first."""
         self.record(Retired(build))
         return ensure_data_deleted(self.store, build, now=self.now)
 
@@ -147,7 +147,7 @@ class Past:
             self.note()
 
     def be_away(self, seconds: int) -> None:
-        """Kills all jobs, and starts the jobs again after this time.
+        """Kills all jobs, and starts them again after this time.
 
         Each job reads the journal from the beginning, and publishes the same frontier once more.
         """
@@ -182,7 +182,7 @@ class Past:
         Frontiers(self.store, build).delete_below(newest)
 
     def collect_later(self, build: str) -> None:
-        """Collects as if the kept frontiers of now were past."""
+        """Collects as if the present kept frontiers were past."""
         self.now += KEEP
         self.collect(build)
         self.now -= KEEP
@@ -284,7 +284,10 @@ def test_a_job_that_has_not_heard_of_the_switch_yet_is_looked_back_at_all_the_sa
 def test_a_builds_earlier_serving_never_answers_for_a_later_time(
     past: Past,
 ) -> None:
-    """The job may hear of the switch only after the job has published once more."""
+    """A build's earlier time of serving never answers for a later time.
+
+    The job may read the record of the switch only after it has published once more.
+    """
     past.switch("flights", "a")
     past.wait(10)
     past.switch("flights", "b")
@@ -396,7 +399,7 @@ def test_what_is_no_time_is_a_slip(written: str) -> None:
 def meddle(
     patch: pytest.MonkeyPatch, store: Store, meanwhile: Callable[[], object], *, after: bool
 ) -> None:
-    """Runs an action when the next lease is put: before the put, or right after."""
+    """Runs an action when the next lease is put: before the put, or right after it."""
     put_json = store.put_json
 
     def put(name: str, document: object, *, synced: bool = True) -> None:
@@ -517,9 +520,9 @@ def test_a_time_gets_what_was_seen_then_or_just_before_or_a_refusal(
 
 
 def check(past: Past) -> None:
-    """Asserts that every past second gets an answer that readers saw then, or a little before.
+    """Asserts that each past second is answered with what readers saw then, or a little before.
 
-    A second that is young enough must not be refused.
+    A young second must not be refused.
     """
     last = {time: (generation, numbers) for time, generation, numbers in past.seen}
     times = {
@@ -595,9 +598,9 @@ def offset_of_x(offset: int) -> AtOffsets:
 def kept_at(
     *frontiers: tuple[dict[int, int], dict[int, int]], build: str = "a", until: str | None = None
 ) -> list[KeptFrontierRecord]:
-    """Makes kept frontiers by offsets and log times (in seconds) in topic x's partitions.
+    """Returns kept frontiers with these offsets and log times (in seconds) of topic x's partitions.
 
-    The frontier before the last gets `until`, the time until which readers saw that frontier.
+    The last but one frontier gets `until`, the time until which readers saw it.
     """
     found = []
     for number, (offsets, seconds) in enumerate(frontiers, 1):
@@ -631,7 +634,7 @@ def test_a_log_time_is_told_whatever_producers_have_sent(
 
 
 def chosen(when: AtOffsets | AtEventTime, kept: list[KeptFrontierRecord]) -> int | None:
-    """Returns the number of the chosen frontier; the last number is that of the newest."""
+    """Returns the number of the chosen frontier; the last number is the newest frontier's."""
     found = frontiers_at(when, {"flights": "a"}, {"a": kept[:-1]}, {"a": kept[-1].frontier})
     return found["a"].number
 
@@ -752,9 +755,9 @@ def test_a_pipeline_that_was_not_there_is_left_out(past: Past) -> None:
 
 
 def kept_twice(past: Past) -> int:
-    """Makes a build that serves, and was kept at offsets before the present offsets.
+    """Makes a serving build with kept frontiers before its present offsets.
 
-    Returns the kept offset.
+    Returns the offset of the last kept frontier.
     """
     past.switch("flights", "a")
     for _ in range(3):

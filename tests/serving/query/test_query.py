@@ -1,6 +1,6 @@
-"""Laws of queries: exactly the pinned files, typed and exact, and nothing can be written.
+"""Laws of queries: exactly the pinned files, typed and exact values, and no writing.
 
-A user's slip is answered by a sentence.
+A user's mistake is answered with a sentence.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def test_lost_files_cost_their_tables_queries(platform: Platform, store: Store) 
 def test_a_candidate_with_a_broken_view_cannot_be_looked_at(
     platform: Platform, store: Store
 ) -> None:
-    """Verification reads the whole of a build, so a single broken relation is the end."""
+    """A candidate with a broken view cannot be read, because verification reads all of it."""
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS}, views={"top": "select carier from delays"})
 
     with (
@@ -486,7 +486,7 @@ def test_a_file_that_is_gone_while_the_lease_holds_is_an_error(platform: Platfor
 
 
 class StoodStill:
-    """A question whose reader pauses for longer than the lease lasts, the first `times` times.
+    """A question whose reader pauses for longer than its lease, the first `times` times.
 
     A collection runs during each pause.
     """
@@ -602,7 +602,7 @@ def test_served_tables_tell_rows_columns_and_where_they_lie(platform: Platform) 
 
 
 def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_path: Path) -> None:
-    """Every reader sees an event's `dateTime`, though engines compare names without case."""
+    """Readers see an event's `dateTime` with its case, although engines ignore case in names."""
     import pyarrow.parquet as pq
 
     from kappa.serving.query.query import save_answer
@@ -636,7 +636,7 @@ def test_names_of_columns_and_of_fields_keep_their_case(platform: Platform, tmp_
 def test_known_tables_are_those_that_are_served_now(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only what has moved is opened; a relation that cannot be read is tried each time."""
+    """Only what has changed is opened again; a relation that cannot be read is tried each time."""
     from kappa.serving.query.tables import KnownTables, broken_relations, served_tables
 
     known, opened = KnownTables(), list[str]()

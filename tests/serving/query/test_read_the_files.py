@@ -1,6 +1,6 @@
-"""The entry of a table has what docs/howto/read-the-files.md lists.
+"""The entry of a table has all fields that docs/howto/read-the-files.md lists.
 
-The snippets of the page are those of `kappa attach` (tests/commands/test_attach.py).
+The snippets of that page are those of `kappa attach` (tests/commands/test_attach.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Relations that a reader of some tables has: what it may name, and what its views need."""
+"""Relations for a reader of some tables: those that it may name, and those that its views need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VIEWS = ("v0", "v1", "v2", "v3")
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> Relations:
-    """Makes a pipeline whose views read tables and earlier views, in any order of declaration."""
+    """Draws a pipeline whose views read tables and earlier views, declared in any order."""
     views = {}
     for place, view in enumerate(VIEWS):
         there = (*TABLES[:3], *VIEWS[:place])
@@ -35,7 +35,7 @@ def pipelines(draw: st.DrawFn) -> Relations:
 
 
 def reached(name: str, relations: Relations) -> set[str]:
-    """Returns a relation with all that it reads, by the texts alone."""
+    """Returns a relation's name and all names that it reads, found in the texts alone."""
     if name not in relations.views:
         return {name}
     words = relations.views[name].lower().replace(")", " ").split()
@@ -45,7 +45,7 @@ def reached(name: str, relations: Relations) -> set[str]:
 
 @given(pipelines(), st.sets(st.sampled_from([*TABLES[:3], *VIEWS, "web.rejects", "other"])))
 def test_a_reader_has_its_tables_and_what_they_need(relations: Relations, names: set[str]) -> None:
-    """A reader may name what it was granted; only what its views read is there beside, hidden."""
+    """A reader may name what it was granted. Other relations that its views read are hidden."""
     granted = {name.removeprefix("web.") for name in names} - {"other"}
     (found,) = readable_relations([relations], TableGrant(frozenset(names)), tables_named) or (
         Relations("web", {}, {}),
@@ -62,7 +62,7 @@ def test_a_reader_has_its_tables_and_what_they_need(relations: Relations, names:
 
 
 def test_a_reader_of_all_has_all() -> None:
-    """Whoever reads all tables has what the snapshot has, unchanged."""
+    """A reader of all tables has all relations of the snapshot, unchanged."""
     relations = Relations("web", {"t0": TableFiles("select 1 as n", ())}, {"v": "from t0"})
 
     assert readable_relations([relations], ALL_TABLES, tables_named) == (relations,)

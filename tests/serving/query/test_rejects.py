@@ -1,6 +1,6 @@
 """Rejects are read with all their data, and redriven once each.
 
-A wrong line is reported by the line's number, and then nothing is sent.
+A wrong line is reported with its number, and then nothing is sent.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def reject(offset: int, *, redrives: int | None = None, **more: Any) -> dict[str
 
 
 def folded(offset: int, redrives: int) -> dict[str, Any]:
-    """Returns the row that remembers a redriven record."""
+    """Returns the row of the rejects table that remembers a redriven record."""
     row = {"topic": "visits", "partition": 0, "offset": offset}
     return {**row, "_redrives": redrives, "_deleted": True}
 
@@ -83,7 +83,7 @@ def serve(
     lines: str = "",
     beside: tuple[TableBirth, ...] = (),
 ) -> Birth:
-    """Makes a build serve that has these rows in the rejects table."""
+    """Makes a build serve whose rejects table has these rows."""
     birth = make_birth(
         f"{pipeline}-1",
         (table, *beside),
@@ -190,7 +190,7 @@ def test_of_a_chain_the_last_try_is_exported_and_nothing_that_was_folded(store: 
 def test_late_rejects_are_exported_only_if_asked_for_and_counted(
     store: Store, capsys: pytest.CaptureFixture[str], arguments: list[str], exported: list[int]
 ) -> None:
-    """A redriven record is as late as the original, so no other mended field could help."""
+    """Late rejects are exported only on request, because redriven records are late again."""
     serve(store, [reject(3), reject(4, reason="late"), reject(5, reason="late")])
 
     assert run_command(["--root", str(store.folder), "rejects", "export", *arguments, "-"]) == 0

@@ -1,6 +1,6 @@
-"""Laws of rendering: each value has a single form in each output.
+"""Laws of rendering: each value has exactly one form in each output.
 
-No data steers a terminal or breaks a document.
+No data can control a terminal or break a document.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Laws of the sandbox: untrusted SQL reads the snapshot's tables only, within limits.
+"""Laws of the sandbox: untrusted SQL reads only the snapshot's tables, within limits.
 
 Whatever a query does, the server keeps running.
 """
@@ -217,7 +217,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def unchecked() -> Iterator[Sandbox]:
-    """Yields a sandbox without the first barrier, the check of the parser's tree."""
+    """Yields a sandbox without the first barrier, which is the check of the parser's tree."""
     with Sandbox(
         Allowance(memory=256 << 20, seconds=20, rows=1000, bytes=1 << 20),
         program=(str(SUPPORT / "unchecked_fork_server.py"),),
@@ -227,14 +227,14 @@ def unchecked() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def tight() -> Iterator[Sandbox]:
-    """Yields a sandbox that allows little memory."""
+    """Yields a sandbox with little memory."""
     with Sandbox(Allowance(memory=96 << 20, seconds=60)) as sandbox:
         yield sandbox
 
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[Sandbox]:
-    """Yields a sandbox that allows little time."""
+    """Yields a sandbox with little time."""
     with Sandbox(Allowance(memory=256 << 20, seconds=1, rows=1000, bytes=1 << 20)) as sandbox:
         yield sandbox
 
@@ -547,7 +547,7 @@ def test_sql_that_is_nested_without_end_ends_no_server(
 
 
 def asked_as(reader: str, sandbox: Sandbox, platform: Platform, sql: str) -> Answered:
-    """Returns the answer for a reader of all tables, who has a token of this name."""
+    """Returns the answer for a reader of all tables, whose token has this name."""
     question = Question(sql, reader=identity_of(f"token {reader}", {Role.READ}))
     return Answered(sandbox.ask_query(platform.store, question))
 
@@ -563,7 +563,7 @@ def is_gone(pid: int) -> bool:
 
 
 def test_a_worker_answers_one_query_after_the_other(platform: Platform) -> None:
-    """A worker is used again, until it has answered so many queries."""
+    """A worker is used again until it has answered a given number of queries."""
     with Sandbox(Allowance(seconds=60)) as sandbox:
         asked(sandbox, platform, "select 1")
         (pid,) = waiting(sandbox)
@@ -594,7 +594,7 @@ def test_the_first_error_ends_the_worker(platform: Platform, sql: str) -> None:
 
 
 def test_a_newer_frontier_ends_the_workers_before(tmp_path: Path) -> None:
-    """The next query has the rows of the newer frontier, in another process."""
+    """The next query reads the newer frontier, in another process."""
     platform = Platform(Store(tmp_path))
     platform.serve("flights", {DELAYS: ROWS_OF_DELAYS})
     with Sandbox(Allowance(seconds=60)) as sandbox:
@@ -610,7 +610,7 @@ def test_a_newer_frontier_ends_the_workers_before(tmp_path: Path) -> None:
 def test_queries_at_a_new_frontier_share_a_worker(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A query waits for a busy worker for as long as it would wait for a new one."""
+    """A query waits for a busy worker for as long as a new worker would take."""
     monkeypatch.setattr(workers, "_MOST_WAIT", 60.0)
     with Sandbox(Allowance(seconds=60)) as sandbox, ThreadPoolExecutor(4) as threads:
         sandbox._workers._opening_seconds = 60.0
@@ -675,7 +675,7 @@ def test_nothing_passes_from_a_query_to_the_next(
 def test_hostile_queries_between_honest_ones(
     sandbox: Sandbox, unchecked: Sandbox, platform: Platform, world: World
 ) -> None:
-    """Two readers send each attack beside honest queries, with and without the first barrier."""
+    """Two readers send each attack between honest queries, with and without the first barrier."""
 
     def attack_as(reader: str, among: Sandbox) -> None:
         for number, attack in enumerate(ATTACKS):
@@ -698,7 +698,7 @@ def test_hostile_queries_between_honest_ones(
 
 
 def test_each_query_has_the_whole_time_and_memory(platform: Platform) -> None:
-    """Queries that take nearly all that is allowed are answered, one after the other."""
+    """Queries that use nearly the whole allowance are answered one after the other."""
     large = "select count(distinct range::varchar || 'some more text') from range(1000000)"
     with Sandbox(Allowance(memory=256 << 20, seconds=20)) as sandbox:
         for _ in range(4):
@@ -744,7 +744,7 @@ def test_a_process_that_is_killed_at_work_is_told_of(tight: Sandbox, platform: P
 
 
 def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
-    """The query may be at work, or in line for a place."""
+    """A query ends when its client leaves, whether it is running or waiting in line."""
     asleep = Question("select sleep_ms(3600000)")
     with Sandbox(Allowance(seconds=60, at_once=1)) as sandbox, ThreadPoolExecutor(2) as threads:
         first, second = Client(), Client()
@@ -764,7 +764,7 @@ def test_a_query_ends_when_its_client_leaves(platform: Platform) -> None:
 
 
 def test_a_late_answer_of_the_fork_server_names_no_other_child() -> None:
-    """The answer for an abandoned child must not name that child to the next request."""
+    """A late answer of the fork server for an abandoned child is not given to a later request."""
     nursery = ForkServer((str(SUPPORT / "late_fork_server.py"),), start_seconds=LATE_SECONDS / 3)
     given_up = 0
     while True:
@@ -869,7 +869,7 @@ def test_a_confined_process_reads_its_files_and_can_do_nothing_else(tmp_path: Pa
 
 
 def outcomes(folder: Path, attempts: dict[str, Callable[[], object]]) -> dict[str, bool]:
-    """Runs each attempt in a confined child of this process, and reports which succeed."""
+    """Runs each attempt in a confined child of this process; returns which ones succeed."""
     way, end = os.pipe()
     pid = os.fork()
     if pid == 0:

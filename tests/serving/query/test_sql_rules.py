@@ -4,7 +4,7 @@ A stranger's query passes if DuckDB finds all names within the query. DuckDB its
 DuckDB binds each query over the allowed relation alone. A name that DuckDB does not find there
 would be a name of DuckDB's own, or of another relation, in a real connection.
 
-Declared views and checks use the tables of the pipeline alone, and have a single answer.
+Declared views and checks use only the tables of the pipeline, and have exactly one answer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def passes(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
 
 
 def finds_all_names(connection: duckdb.DuckDBPyConnection, sql: str) -> bool | None:
-    """Returns True if DuckDB binds a query, False if a name is missing, None of other errors."""
+    """Binds a query: True if that succeeds, False if a name is missing, None on other errors."""
     try:
         connection.execute(f"explain {sql}").fetchall()
     except duckdb.CatalogException:
@@ -247,7 +247,7 @@ def test_a_view_that_names_anything_else_is_refused_by_that_name(sql: str, names
 
 
 def test_no_null_fulfils_the_asof_join_of_a_view_that_is_not_kept() -> None:
-    """A declared view has a single meaning, whether rows are stored or computed at reading."""
+    """No null satisfies an as-of join, whether a view's rows are stored or computed on reading."""
     sql = (
         "select t.id, p.cents from trades t asof left join prices p"
         " on t.symbol = p.symbol and t.day >= p.since"
@@ -301,7 +301,7 @@ def test_a_check_is_held_to_what_a_view_is_held_to() -> None:
 
 
 def test_every_function_of_duckdb_that_changes_is_known() -> None:
-    """Another version of DuckDB may bring further functions."""
+    """All of DuckDB's functions that change their result are known; new versions may add more."""
     found = open_connection().execute(
         "select distinct function_name from duckdb_functions() where "
         "function_type in ('scalar', 'aggregate') and stability <> 'CONSISTENT'"

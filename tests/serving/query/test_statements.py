@@ -1,4 +1,4 @@
-"""Laws of statements: a semicolon in quotes or comments ends nothing, and no text is lost."""
+"""Laws of statements: a semicolon in quotes or comments ends none, and no text is lost."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_each_statement_has_its_line() -> None:
     "sql", ["/**/" * 20_000 + "select 1", ";" * 60_000, "1;\n" * 30_000, "--\n" * 30_000 + "x"]
 )
 def test_a_text_of_any_parts_is_split_at_once(sql: str) -> None:
-    """Whoever asks the server of all clients may send such a text."""
+    """Any client of the shared server may send such a text, so splitting must be fast."""
     begun = time.process_time()
     split = split_statements(sql)
 

@@ -1,7 +1,7 @@
-"""Each type of DuckDB's, with extreme values, through every output of Kappa.
+"""Each type of DuckDB, with extreme values, through every output of Kappa.
 
-Law: a value in an output is that value again when it is read back, or the output refuses the column
-by the column's name (docs/reference/values.md).
+Law: a value that is read back from an output equals the original, or the output refuses the column
+by name (docs/reference/values.md).
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ TOO_LARGE = [
 
 
 class Kept(PieceFile):
-    """An answer's pieces, kept in place of sent."""
+    """An answer's pieces, which are kept instead of sent."""
 
     def __init__(self) -> None:
         super().__init__(-1, 1 << 20)
@@ -173,7 +173,7 @@ def duck() -> Iterator[Connection]:
 
 
 def asked(duck: Connection, sql: str, form: str) -> bytes:
-    """Returns the bytes that a query's own process answers with."""
+    """Returns the bytes with which a query's process answers."""
     kept = Kept()
     write_answer(duck, sql, {"form": form, "rows": 10, "head": {}}, kept)
     kept.flush()
@@ -181,15 +181,15 @@ def asked(duck: Connection, sql: str, form: str) -> bytes:
 
 
 def row_of(values: list[tuple[str, Any]]) -> str:
-    """Returns the query for a row of these values, with a comment at the end."""
+    """Returns a query for a row of these values, with a comment at the end."""
     columns = (f"({sql}) as c{place}" for place, (sql, _) in enumerate(values))
     return f"select {', '.join(columns)} -- and a comment"
 
 
 def differing(values: list[tuple[str, Any]], found: list[Any]) -> dict[str, Any]:
-    """Returns the found values, by the written value, where both differ in JSON.
+    """Returns the found values that differ in JSON, by the SQL of the written value.
 
-    1 and True are equal to Python, and so are 0.0 and -0.0: their texts are not.
+    In Python, 1 equals True and 0.0 equals -0.0, so their texts are compared.
     """
     both = zip(values, found, strict=True)
     return {sql: each for (sql, value), each in both if repr(each) != repr(value)}
@@ -201,7 +201,7 @@ def in_csv(value: Any) -> str:
 
 
 def back_sql(sql: str, kind: str, value: Any) -> tuple[str, str]:
-    """Returns SQL that checks that DuckDB casts JSON back to a value, and the text for `?`."""
+    """Returns SQL that checks that DuckDB casts the JSON back to the value, and its parameter."""
     if "STRUCT(INTEGER, " in kind or any(each in kind for each in ("BLOB[", "MAP(", "UNION(")):
         return "? is not null", ""  # SQL has no cast from JSON to these
     if kind == "BLOB":
@@ -211,7 +211,7 @@ def back_sql(sql: str, kind: str, value: Any) -> tuple[str, str]:
 
 
 def lost_columns(duck: Connection, values: list[tuple[str, Any]], source: str) -> list[str]:
-    """Returns the values that the columns of a relation do not hold, cast to the columns' types."""
+    """Returns the values that a relation's columns do not contain, after casts to their types."""
     duck.execute(f"create or replace temp table given as {row_of(values).partition(' --')[0]}")
     kinds = duck.query("from given").types
     held = [place for place, kind in enumerate(kinds) if "UNION" not in str(kind)]

@@ -1,4 +1,4 @@
-"""Workers of queries as the pool keeps them, without processes (sandbox/workers.py)."""
+"""Workers of queries as the pool manages them, without processes (sandbox/workers.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kappa.serving.query.sandbox.workers import OpenedSnapshot, WorkerPool
 
 
 class AnsweringWorker:
-    """A worker that has answered so many queries, without a process."""
+    """A worker that has answered a given number of queries, without a process."""
 
     def __init__(self, answered: int = 1) -> None:
         self.answered, self.is_fit, self.is_ended = answered, True, False
@@ -31,7 +31,10 @@ def opened_snapshot() -> OpenedSnapshot:
 
 
 def test_workers_of_an_older_snapshot_stay_for_as_many_queries_as_wait() -> None:
-    """Nobody would end a worker that waits for no query at a snapshot that was replaced."""
+    """An older snapshot keeps only as many workers as queries wait for it.
+
+    Nobody would end an idle worker of a snapshot that was replaced.
+    """
     pool, older = WorkerPool(Allowance(), ()), opened_snapshot()
     older.wanted = 1
     first, second = AnsweringWorker(), AnsweringWorker()
@@ -43,7 +46,7 @@ def test_workers_of_an_older_snapshot_stay_for_as_many_queries_as_wait() -> None
 
 
 def test_the_time_of_opening_is_of_the_first_query_alone() -> None:
-    """A worker that fails at its second query, hours later, did not take hours to be opened."""
+    """The opening time comes from the first query only, and not from a failure hours later."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         worker = QueryWorker(0, 0, ours, 0, taken_at=time.monotonic() - 2.0)
@@ -57,7 +60,7 @@ def test_the_time_of_opening_is_of_the_first_query_alone() -> None:
 
 
 def test_a_new_worker_counts_from_the_end_of_the_wait_for_a_busy_one() -> None:
-    """Otherwise each wait would make the next wait longer."""
+    """If the wait counted as opening time, each wait would make the next wait longer."""
     pool, opened = WorkerPool(Allowance(), ()), opened_snapshot()
     pool._opening_seconds = 0.25
     fresh = SimpleNamespace(accepts_snapshot=lambda _: True, taken_at=0.0)

@@ -1,4 +1,4 @@
-"""Laws of waiting for a write: the wait ends when all readers show the write, or in time."""
+"""Laws of waiting for a write: the wait ends once all readers see the write, or at a time-out."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def platform(tmp_path: Path) -> Platform:
 
 
 def advance(platform: Platform, build: str, offset: int) -> None:
-    """Publishes the next frontier of a build, with the same tables."""
+    """Publishes the next frontier of a build, with unchanged tables."""
     frontiers = Frontiers(platform.store, build)
     last = frontiers.newest()
     assert last is not None

@@ -1,4 +1,4 @@
-"""Laws of the files of a root by path or URL, on a disk and in a bucket alike."""
+"""Laws of the files of a root, by path or URL: the same on a disk and in a bucket."""
 
 from __future__ import annotations
 

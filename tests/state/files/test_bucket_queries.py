@@ -1,4 +1,4 @@
-"""Laws of queries of strangers over tables on a disk and in a bucket alike."""
+"""Laws of strangers' queries over tables: the same on a disk and in a bucket."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_files_of_the_tables_that_a_query_names_are_fetched_once(sandbox, st
 
 
 def test_a_flipped_bit_of_an_object_is_refused(sandbox, store, between, tmp_path):
-    """A server of objects may rot, too: what is fetched whole is compared (I14)."""
+    """A server's objects may rot too, so a whole object is compared when it is fetched (I14)."""
     platform = serving(store)
     (file,) = files(table_path(store, "flights-1", "delays"), 0, None)
     whole, draw = read_file(file), random.Random(48)
@@ -121,7 +121,7 @@ def test_a_flipped_bit_of_an_object_is_refused(sandbox, store, between, tmp_path
 
 
 def test_a_scrub_reads_the_objects_of_a_bucket(store):
-    """A flipped bit is found by a scrub, and an object that is cut by a list of them."""
+    """A scrub finds a flipped bit, and a list of the objects shows an object that was cut."""
     platform = Platform(store)
     for number, event in enumerate((staged("flights-1"), CaughtUp(1, NOWHERE), verified(1)), 1):
         assert Journal(store).append(number, event)

@@ -1,4 +1,4 @@
-"""Laws of tables, their views, their upkeep and queries, on a disk and in a bucket alike."""
+"""Laws of tables, views, maintenance and queries: the same on a disk and in a bucket."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_half_a_key_in_the_environment_is_named(object_store, tmp_path, monkeypa
 
 
 def test_a_table_whose_server_does_not_let_its_client_in_is_not_damaged(store, between):
-    """Its job goes on once the credentials are valid again, so no new build is needed."""
+    """The job continues once the credentials are valid again, so no new build is needed."""
     path = table_path(store, "b", "t")
     between.denied = "ExpiredToken"
     with pytest.raises(KappaError, match="table .* could not be made") as unmade:
@@ -198,7 +198,7 @@ def test_a_table_whose_server_does_not_let_its_client_in_is_not_damaged(store, b
 
 
 def test_a_commit_that_is_answered_too_late_is_there_once(store, between):
-    """A job is told that its commit failed, and the next one takes it back and commits again."""
+    """The job is told that its commit failed; the next job reverts it and commits again."""
     late: list[str] = []
 
     def answered_late(request: str, answer: Answer) -> Answer:
@@ -288,7 +288,7 @@ def test_upkeep_between_slices_costs_a_few_requests_however_many_slices_were_bef
 def upkeep_after(
     slices: int, store: Store, built: FoldedBuild, between: Between
 ) -> tuple[int, int]:
-    """Returns the requests of upkeep beside slices and between them, after some slices."""
+    """Returns the numbers of maintenance's requests in parallel with slices and between slices."""
     row = pa.Table.from_pylist([{"k": "k", "rows": 1}], arrow_schema(TOTALS.columns))
     for _ in range(slices):
         built.fold({"totals": row}, 1_000)
@@ -318,7 +318,7 @@ VIEWS = view_births(
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Names the views that were computed for what a slice touched, and so not whole."""
+    """Returns the names of the views that were computed only for what a slice touched."""
     found = set[str]()
     compute = MaintainedViews._of_slice
 

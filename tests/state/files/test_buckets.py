@@ -34,14 +34,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def open_at(object_store: ObjectStore, tmp_path: Path) -> Callable[[StorageSettings], Store]:
-    """Opens one and the same root by way of several servers."""
+    """Returns a function that opens the same root through different servers."""
     root = object_store.new_root()
     return lambda storage: Store(root, storage=storage, local=tmp_path / "local")
 
 
 @pytest.fixture
 def store(open_at, between) -> Store:
-    """A store behind a proxy."""
+    """Returns a store behind a proxy."""
     return open_at(between.storage)
 
 
@@ -84,9 +84,10 @@ def test_whatever_answer_is_lost_the_act_is_done(store, between):
 
 @contextmanager
 def cut(between: Between, request: str, *, noticeably: bool = True) -> Iterator[None]:
-    """Has an answer within the block, which is to come, end in its middle.
+    """Cuts off an answer in its middle, which must come within the block.
 
-    Its client notices that by the length that is told, or the length is that of the half.
+    The client notices that from the declared length, unless `noticeably` is False: then the
+    declared length is that of the half.
     """
     left = [request]
 
@@ -125,7 +126,7 @@ def test_an_answer_that_ends_early_is_asked_for_again(store, between, open_at, o
 
 
 def test_a_server_whose_disk_is_full_is_told(store, between, monkeypatch):
-    """Whoever asks gets a hint to the disk that is full, and not to the network."""
+    """The hint points to the full disk, and not to the network."""
     monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
     full = b"<Error><Code>InsufficientStorage</Code><Message>It is full.</Message></Error>"
 
@@ -143,7 +144,7 @@ def test_a_server_whose_disk_is_full_is_told(store, between, monkeypatch):
 
 
 def test_a_put_that_breaks_off_stores_nothing(store, between, open_at, object_store):
-    """Of a put whose client ends in the middle there is no object, and the name is free."""
+    """If a client ends in the middle of a put, there is no object, and the name is free."""
     direct = open_at(object_store.storage)
     seen: list[bytes | None] = []
 
@@ -162,9 +163,10 @@ def test_a_put_that_breaks_off_stores_nothing(store, between, open_at, object_st
 
 
 def test_a_put_that_is_not_answered_in_time_is_sent_again(store, between, monkeypatch):
-    """A job whose commit a silent server had kept for half a minute ended, and lost a minute more.
+    """A put without a timely answer is sent again.
 
-    The first put is answered once another has come: nobody waits for that answer any more.
+    A job once ended because a silent server kept its commit for half a minute. The first put is
+    answered only after a second put, when nobody waits for that answer any more.
     """
     monkeypatch.setattr(bucket, "_patience", bucket.Patience(60, 1, 1))
     puts: list[str] = []
@@ -181,7 +183,10 @@ def test_a_put_that_is_not_answered_in_time_is_sent_again(store, between, monkey
 
 
 def test_fewer_bytes_than_were_asked_for_are_no_content_of_a_file(store, between, tmp_path):
-    """A server, or a proxy before it, may take what it has of an object for all of it."""
+    """Fewer bytes than requested are refused.
+
+    A server or a proxy may give a part of an object as if it were all of it.
+    """
     address = store.address("a")
     store.put("a", bytes(1_000))
     for read in (
@@ -233,7 +238,7 @@ def test_a_server_that_stays_away_is_named(tmp_path, monkeypatch, object_store):
 
 
 def test_a_server_that_stayed_away_is_waited_for_once(store, between, object_store, monkeypatch):
-    """A look at many objects would wait half a minute for each of them."""
+    """After one failed wait, a look at many objects does not wait for each of them."""
     monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
     store.put("a", b"one")
     object_store.kill()
@@ -252,13 +257,13 @@ def test_a_server_that_stayed_away_is_waited_for_once(store, between, object_sto
 
 @pytest.fixture
 def silent(object_store: ObjectStore) -> Iterator[StorageSettings]:
-    """A server that takes connections and answers nothing: it was stopped, or its disk hangs."""
+    """Yields a server that accepts connections but answers nothing, like a suspended server."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield StorageSettings(endpoint=f"http://127.0.0.1:{listening.getsockname()[1]}")
 
 
 def test_a_silent_server_is_given_up_by_the_client_of_tables_too(silent, tmp_path, monkeypatch):
-    """Left to itself it waits for three minutes."""
+    """The client of tables gives up a silent server, for which it would wait three minutes."""
     monkeypatch.setattr(bucket, "_patience", bucket.Patience(1, 1, 1))
     store = Store("s3://kappa-tests/x", storage=silent, local=tmp_path)
     began = time.monotonic()
@@ -287,7 +292,10 @@ def test_who_looks_at_a_silent_server_is_told_within_seconds(silent, tmp_path, c
 
 
 def test_http_gives_up_a_server_within_half_a_minute() -> None:
-    """The last attempt begins within the one time, and takes the other; then looks are short."""
+    """HTTP gives up a server within half a minute, and then looks only shortly.
+
+    The last attempt begins within `again` seconds, and takes at most `answer` seconds.
+    """
     assert bucket.ANSWERING.again + bucket.ANSWERING.answer + bucket.LOOKING.answer < 30
     assert bucket.LOOKING.answer < 5
     assert bucket.FOLDING.again > 30

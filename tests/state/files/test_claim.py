@@ -1,4 +1,4 @@
-"""Laws of the claim: of two control hosts one writes, and nothing of a stopped one is seen."""
+"""Laws of the claim: of two control hosts one writes, and no write of a stopped one is seen."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def newest_of(store: Store) -> tuple[int, int]:
 
 
 class Hosts:
-    """Hosts of one root, each with a folder of its own; the first one's requests pass a proxy."""
+    """Hosts of one root, each with its own folder; requests of the first host pass a proxy."""
 
     def __init__(self, object_store: ObjectStore, between: Between, folder: Path) -> None:
         self.url = object_store.new_root()
@@ -108,7 +108,7 @@ class Hosts:
         return store
 
     def stop_old_before(self, put: str, meanwhile: Callable[[], object]) -> None:
-        """Stops the old host between its look at the claim and its next such PUT."""
+        """Suspends the old host between its look at the claim and its next matching PUT."""
         forwarded, stopped = self.between.arrives, []
 
         def arrives(line: str) -> tuple[bool, bool]:
@@ -161,7 +161,7 @@ def test_of_hosts_that_claim_at_once_one_wins(hosts):
 
 
 class Heedless(BaseHTTPRequestHandler):
-    """An S3 server that keeps objects, and does not heed one of the two conditions of a put."""
+    """An S3 server that keeps objects, but ignores one of the two conditions of a put."""
 
     protocol_version = "HTTP/1.1"
     ignored = ""
@@ -234,9 +234,10 @@ def test_a_server_that_puts_whatever_the_condition_has_no_root(tmp_path, ignored
 
 
 def test_a_bucket_that_puts_no_deleted_name_again_has_no_root(tmp_path, monkeypatch, object_store):
-    """A job puts the commit again that it has taken back of a dead one.
+    """A bucket that refuses the names of deleted objects can hold no root.
 
-    That is so of versitygw 1.8.0, once a bucket has had versions.
+    A job must be able to put the commit again that it has taken back from a dead job. versitygw
+    1.8.0 refuses that once a bucket has had versions.
     """
     (tmp_path / "versions").mkdir()
     monkeypatch.setenv("VGW_VERSIONING_DIR", f"{tmp_path}/versions")
@@ -271,7 +272,7 @@ def test_the_same_host_goes_on_and_a_released_root_is_anybodys(hosts):
 
 
 def test_a_copied_folder_of_the_host_has_not_its_claim(hosts, tmp_path):
-    """As of a project that was copied to another machine with all that is in it."""
+    """A host folder that was copied to another machine with its project does not hold the claim."""
     hosts.old()
     shutil.copytree(tmp_path / "old", tmp_path / "copy")
 

@@ -1,4 +1,4 @@
-"""Laws of a root in a bucket of whose credentials the environment has none: the usual chain."""
+"""Laws of a root in a bucket without credentials in the environment: the usual chain is used."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ BOTH_WAYS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machi
 
 @pytest.fixture
 def own_store(tmp_path: Path, object_store: ObjectStore) -> Iterator[ObjectStore]:
-    """A server of the test's own, whose keys it may change; skipped as the common one is."""
+    """Yields a server for one test, whose keys the test may change.
+
+    The test is skipped if the common server is not available.
+    """
     with running_object_store(tmp_path / "s3") as running:
         yield running
 
@@ -59,7 +62,7 @@ def own_store(tmp_path: Path, object_store: ObjectStore) -> Iterator[ObjectStore
 def machine(
     tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Machine]:
-    """The machine that this process runs on; it has found nothing yet."""
+    """Yields the machine of this process, on which no credentials were found yet."""
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
     reader_module._idle.clear()
@@ -73,7 +76,7 @@ def machine(
 
 
 def with_token(machine: Machine, environment: pytest.MonkeyPatch, folder: Path) -> None:
-    """It is as it was made."""
+    """Changes nothing: the machine has its token from the beginning."""
 
 
 def with_token_file(machine: Machine, environment: pytest.MonkeyPatch, folder: Path) -> None:
@@ -94,7 +97,7 @@ SOURCES = pytest.mark.parametrize("source", [with_token, with_token_file, with_p
 
 
 def rotated(running: ObjectStore, machine: Machine, keys: tuple[str, str]) -> None:
-    """Lets the server take other keys alone, which the machine gives; the earlier ones end."""
+    """Makes the server accept only other keys, which the machine gives; the earlier keys end."""
     running.kill()
     machine.keys = keys
     running.environment = {**running.environment, **dict(zip(CREDENTIALS, keys, strict=True))}

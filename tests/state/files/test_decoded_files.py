@@ -1,4 +1,4 @@
-"""Decoded files on a disk and in a bucket alike: read and rewritten by their addresses."""
+"""Decoded files, the same on a disk and in a bucket: read and rewritten by address."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def decoded(store: Store, log: MemoryLog) -> DecodedFiles:
-    """Decodes the log's visits, a file per partition, as workers elsewhere do."""
+    """Decodes the log's visits, one file per partition, as workers elsewhere do."""
     folder, files = slice_scratch(store, "b", "job"), []
     for share in log.ranges(Slice(1, 0, Offsets(), log.end), VISITS.name):
         files.append(f"{folder}/decoded/0/{share.partition}.parquet")

@@ -1,7 +1,7 @@
-"""Laws of what is put into a bucket: an answer is lost at each door, and looks cost little.
+"""Laws of puts into a bucket: any answer may be lost, and looks cost little.
 
-What is put survives its answer's loss: nobody takes it for another's. An idle look at the root
-costs a few requests, however much the root has.
+What is put survives the loss of its answer, and nobody takes it for another process's. An idle look
+at the root costs a few requests, however large the root is.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ SERVED = Served(1, 1, {"p": "b"}, Receipt("p", "b", "v", AT, None, None, first=T
 
 @dataclass(frozen=True)
 class Door:
-    """An act that puts something, and what is there after it; whose answer to what is lost."""
+    """An act that puts something, what is there after it, and the request whose answer is lost."""
 
     act: Callable[[Store], object]
     found: Callable[[Store], object]
@@ -401,7 +401,7 @@ def test_a_file_whose_parts_are_joined_without_an_answer_is_there(store, between
 
 
 def _done(act: Callable[[], object]) -> None:
-    """Acts, and if that is an error acts again, as the next job or archiver does."""
+    """Acts, and repeats the act after an error, as the next job or archiver does."""
     try:
         act()
     except Broken:
@@ -503,7 +503,7 @@ class Clock:
 
 
 def test_an_idle_minute_of_watchers_costs_a_few_requests(store, between):
-    """The loops of supervisor, controller, courier and a job's tail, at their own paces."""
+    """An idle minute of supervisor, controller, courier and a job's tail costs few requests."""
     put_birth(store, BIRTH)
     assert Journal(store).append(1, SERVED)
     clock = Clock()

@@ -1,4 +1,4 @@
-"""Laws of files fetched from a bucket: bounded, each once, kept while they are read."""
+"""Laws of files fetched from a bucket: limited, each fetched once, kept while they are read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store(store: Store) -> Store:
 
 @pytest.fixture
 def fetched(store: Store) -> FileCache:
-    """Room for three files."""
+    """Returns a file cache with room for three files."""
     made = FileCache(store)
     made._most = 3 * SIZE
     return made
@@ -40,7 +40,7 @@ def ended() -> Iterator[ExitStack]:
 
 
 def read(fetched: FileCache, *numbers: int, ended: ExitStack | None = None) -> QueryFiles:
-    """Fetches files for a query, which is over at once unless it `ended`s later."""
+    """Fetches files for a query, which ends at once, or with `ended` if that is given."""
     lent = QueryFiles(fetched)
     try:
         urls = [f"{fetched.root}tables/t/{number}" for number in numbers]

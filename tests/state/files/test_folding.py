@@ -38,7 +38,7 @@ def local(spark: SparkSession) -> Iterator[LocalPipeline]:
 
 @pytest.fixture
 def built(store: Store, local: LocalPipeline) -> Iterator[Rehearsal]:
-    """A build whose log is random and that has folded nothing."""
+    """Yields a build with a random log that has folded nothing yet."""
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
 
     made = Rehearsal(store, local, random_log(MemoryLog(), 300), driver_rows=1_000_000)
@@ -48,7 +48,7 @@ def built(store: Store, local: LocalPipeline) -> Iterator[Rehearsal]:
 
 
 def served(built: Rehearsal) -> Callable[[str], list[tuple[Any, ...]]]:
-    """Serves a build, and returns a function that asks."""
+    """Makes a build serve, and returns a function that queries it."""
     receipt = Receipt(site.name, "b", "v", Offsets(), None, None, first=True)
     assert Journal(built.store).append(1, Served(1, 1, {site.name: "b"}, receipt))
     return lambda sql: list(answer_query(built.store, sql).rows)

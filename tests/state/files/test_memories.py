@@ -1,4 +1,4 @@
-"""Memories of identities on a disk and in a bucket alike, where Spark's workers find them."""
+"""Memories of identities, the same on a disk and in a bucket, where Spark workers find them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_memories_are_put_found_and_dropped(any_store: Store) -> None:
 def test_a_bit_that_changes_in_a_memory_is_noticed(
     tmp_path: Path, bit: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A duplicate would be taken for a new record, and a new record for a duplicate."""
+    """A changed memory would take duplicates for new records, and new records for duplicates."""
     put_memory(str(tmp_path), 0, 9, Memory(_HORIZON_MS, {b"a" * 16: 100}), 100)
     file = tmp_path / "0" / "9.parquet"
     content = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Laws of small tables of a bucket that their job commits to on its own disk first."""
+"""Laws of a bucket's small tables, which their job commits to its own disk first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOW = merge_for(BIRTH, quoted)
 
 @pytest.fixture(autouse=True)
 def linked(tmp_path: Path) -> None:
-    """Makes the host's folder a link: delta-rs names files by the folder that a link leads to."""
+    """Makes the host's folder a link, because delta-rs names files by the link's target."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "local").symlink_to(tmp_path / "disk")
 
@@ -56,7 +56,7 @@ def merge(table: StoredTable, number: int, *keys: str) -> None:
 
 
 def rows(table: StoredTable) -> dict[str, int]:
-    """Returns the rows that the bucket has."""
+    """Returns the rows of the table in the bucket."""
     found = open_newest(table.path).to_pyarrow_table().to_pylist()
     return {row["k"]: row["n"] for row in found}
 

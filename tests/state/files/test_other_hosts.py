@@ -1,4 +1,4 @@
-"""Schemas and places of sources outlive the host of a root in a bucket."""
+"""Schemas and source positions of a root in a bucket survive the loss of its host."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store(object_store: ObjectStore, tmp_path: Path) -> Store:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The ids that a registry is asked for."""
+    """Returns the ids for which a registry is asked."""
     ids: list[int] = []
 
     def schema(_client: RegistryClient, schema_id: int) -> RegisteredSchema:

@@ -92,7 +92,7 @@ def folding(store: Store, between: Between, tmp_path: Path) -> Callable[[], Fold
 
 
 class Folding:
-    """A process that folds, from the frontier on; it ends with the block."""
+    """A process that folds, starting at the frontier; it ends with the block."""
 
     def __init__(
         self, store: Store, between: Between, folder: Path, *, slices: int = SLICES
@@ -109,11 +109,11 @@ class Folding:
             )
 
     def kill(self, _path: str = "") -> None:
-        """Kills it, with its JVM and its workers."""
+        """Kills the process, with its JVM and its workers."""
         os.killpg(self.process.pid, signal.SIGKILL)
 
     def ended(self) -> int:
-        """Waits for its end; returns its exit code."""
+        """Waits until the process has ended; returns its exit code."""
         return self.process.wait(_PATIENCE_SECONDS)
 
     def said(self) -> str:
@@ -128,7 +128,10 @@ class Folding:
 
 
 class Outage:
-    """A time in which a server answers no request, or refuses each; it begins at some request."""
+    """A time in which a server answers no request, or refuses each one.
+
+    The outage begins at a given request.
+    """
 
     def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
         self._begin, self._end = begin, end
@@ -145,7 +148,7 @@ class Outage:
         self._begun.set()
 
     def end_in_time(self) -> None:
-        """Ends one that has begun."""
+        """Ends the outage after its time, if it has begun."""
         if self._begun.wait(0.1):
             time.sleep(AWAY_SECONDS)  # The time of an outage is what is tried.
             self.end()
@@ -199,9 +202,10 @@ def assert_folded_once(store: Store, *, slices: int) -> None:
 
 @pytest.mark.sweep
 def test_large_slices_are_what_the_log_says_whatever_is_killed_or_lost(store, folding, between):
-    """Rows are decoded and folded by Spark, and committed by it where they are many.
+    """Spark decodes and folds the rows, and commits them if there are many.
 
-    One job dies while it writes a table's rows, and one when it has sent a commit, which is made.
+    One job dies while it writes a table's rows, and one job after it has sent a commit, which
+    succeeds.
     """
     for method, name in [("PUT", ".parquet"), ("PUT", commit("totals", 2))]:
         with folding() as job:
@@ -220,9 +224,9 @@ def test_large_slices_are_what_the_log_says_whatever_is_killed_or_lost(store, fo
 @pytest.mark.sweep
 @pytest.mark.fault
 def test_a_server_that_is_away_as_spark_commits_costs_time_alone(store, folding, between, outage):
-    """It goes as a file is put, as a commit is put, and as one is put again that was made.
+    """The server goes away at the put of a file, of a commit, and of a commit that is repeated.
 
-    A job whose commit fails is followed by another.
+    A job whose commit fails is followed by another job.
     """
     again = commit("totals", 3)
     between.before("PUT", ".parquet", outage.begin)
@@ -256,7 +260,7 @@ def test_a_slow_server_slows_spark_alone(store, folding, between):
 
 @pytest.mark.sweep
 def test_a_large_slice_takes_a_bounded_number_of_requests(folding, between):
-    """Those of each slice, the beginning and the end of the job among them."""
+    """A large slice takes a limited number of requests, including the job's start and end."""
     with folding() as job:
         assert job.ended() == 0, job.said()
 
@@ -266,7 +270,7 @@ def test_a_large_slice_takes_a_bounded_number_of_requests(folding, between):
 
 
 def test_a_late_writer_never_wins_and_no_setting_has_credentials(store, between, tmp_path):
-    """Another writer makes each version between Spark's look and its commit."""
+    """If another writer commits a version first, Spark's commit of that version never wins."""
     other = json.dumps({"commitInfo": {"timestamp": 0, "operation": "another's"}}).encode()
     table, won = "builds/b/tables/t", []
 

@@ -1,4 +1,4 @@
-"""A server whose lists are behind its objects holds no root, and a late list loses nothing."""
+"""A server whose lists lag behind its objects holds no root, and a late list loses nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_server_whose_lists_lack_an_object_has_no_root(store: Store, lists: St
 
 
 def test_a_server_whose_lists_keep_an_object_has_no_root(store: Store, between: Between) -> None:
-    """As of a cache that is asked a second time."""
+    """A server whose lists still show a deleted object, as a cache does, can hold no root."""
     listed = dict[str, Answer]()
 
     def cached(request: str, answer: Answer) -> Answer:
@@ -100,7 +100,7 @@ def test_a_record_that_no_list_has_is_not_lost(
     newest: Callable[[Store], int],
     first: int,
 ) -> None:
-    """Its writer has noted its number: it is read by its name, and is no damage."""
+    """The writer has recorded the number, so the record is read by name, and is not damaged."""
     for number in range(1, first + 1):
         put(store, number)
     with lists.behind(store.url):
@@ -119,7 +119,7 @@ def test_a_record_that_no_list_has_is_not_lost(
 def test_a_reader_elsewhere_never_goes_back(
     object_store: ObjectStore, between: Between, lists: StaleLists, tmp_path: Path
 ) -> None:
-    """A reader of another host has no notes, and remembers what it has read."""
+    """A reader on another host never goes back, because it remembers what it has read."""
     url = object_store.new_root()
     holder = Store(url, storage=object_store.storage, local=tmp_path / "holder")
     reader = Store(url, storage=between.storage, local=tmp_path / "reader")
@@ -141,7 +141,7 @@ def test_a_reader_elsewhere_never_goes_back(
 
 
 def test_a_kept_frontier_that_no_list_has_is_kept(store: Store, lists: StaleLists) -> None:
-    """Its files would be deleted."""
+    """A kept frontier that no list shows is still kept, so its files are not deleted."""
 
     def kept(number: int, before: int | None) -> KeptFrontierRecord:
         at = f"2026-11-30T20:{number:02}:00+00:00"

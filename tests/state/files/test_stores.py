@@ -1,4 +1,4 @@
-"""Laws of a store, on a disk and in a bucket alike."""
+"""Laws of a store: the same on a disk and in a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of change: a state with changes added is that of all rows, and gives the view."""
+"""The law of change: a state with added changes equals that of all rows, and gives the view."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GROUPS = (("kind",), ("n % 2",), ("kind", "n"), ("upper(kind)", "p"))
 
 
 def a_query(draw: random.Random, table: str) -> tuple[str, tuple[str, ...]]:
-    """Returns a query that groups a table's rows, and its keys."""
+    """Returns a random query that groups a table's rows, and its keys."""
     groups = draw.choice(GROUPS)
     keys = tuple(f"k{number}" for number in range(len(groups)))
     known = [*AGGREGATES, *(ONLY_ADDED if table == "added" else ())]
@@ -104,7 +104,7 @@ def state(duck: Connection, name: str, sql: str) -> None:
 
 
 def shown(change: ByChange, sql: str, duck: Connection) -> str:
-    """Returns the query for the view's columns over the state."""
+    """Returns the query that computes the view's columns from the state."""
     return f"with _state as (from state) from ({change.outer}) select {names(duck, sql)}"
 
 

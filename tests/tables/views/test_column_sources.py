@@ -1,4 +1,4 @@
-"""The law of column sources: a view's column follows from its sources, and from no guess."""
+"""The law of column sources: a view's column depends only on its sources, none of them guessed."""
 
 from __future__ import annotations
 

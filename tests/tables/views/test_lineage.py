@@ -1,8 +1,8 @@
-"""The law of lineage: rows of certain keys depend on nothing but what it finds.
+"""The law of lineage: rows of certain keys depend only on the rows that lineage finds.
 
-Random queries over random tables, of which some rows change. Rows of keys that no change touches
-stay the same, and those of touched keys are computed alike from all rows and from only those that
-lineage finds.
+Random queries read random tables, some rows of which change. Rows of keys that no change touches
+stay the same. Rows of touched keys are the same whether they are computed from all rows, or only
+from the rows that lineage finds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BIRTHS = {name: TableBirth(name, columns) for name, columns in TABLES.items()}
 
 
 def _fill(duck: Connection, draw: random.Random) -> None:
-    """Makes each table as it is before and after: few values, nulls, and equal rows."""
+    """Makes the tables before and after the change, with few values, nulls, and equal rows."""
     for name, columns in TABLES.items():
 
         def some(
@@ -60,7 +60,7 @@ def _rows(duck: Connection, sql: str, relations: dict[str, str]) -> Counter[tupl
 
 
 def _reached(read: Read, way: Way, when: str) -> str:
-    """Returns the query for the keys that rows reach that come (after) or go (before)."""
+    """Returns the query for the keys that are reached by rows that come (after) or go (before)."""
     other = "before" if when == "after" else "after"
     relations = {each.name: f"from {each.table}_{when}" for each in way.reads}
     relations[read.name] += f" except all from {read.table}_{other}"

@@ -1,4 +1,4 @@
-"""As-of joins over nulls: the rows that SQL says, by each of DuckDB's plans."""
+"""As-of joins over nulls give the rows that SQL defines, with each of DuckDB's plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, int | None]
 
 
 def some_rows(draw: random.Random, keys: Sequence[str]) -> list[Row]:
-    """Returns rows of which no two have the same keys and time."""
+    """Returns rows, no two of which have the same keys and time."""
     rows = [
         {name: draw.choice([None, 1, 2, 3]) for name in (*KEYS, "t")}
         for _ in range(draw.choice([0, 1, 2, 5, 20]))
@@ -31,7 +31,7 @@ def some_rows(draw: random.Random, keys: Sequence[str]) -> list[Row]:
 
 
 def nearest(left: Row, right: Sequence[Row], keys: Sequence[str]) -> int | None:
-    """Returns the row of the right side that an as-of join finds, by a loop of Python."""
+    """Returns the id of the right row that an as-of join finds, by a loop in Python."""
     found = [
         (row["t"], row["id"])
         for row in right

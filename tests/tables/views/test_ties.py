@@ -1,4 +1,4 @@
-"""Orders of maintained views: one that may leave ties is refused, one that decides is not."""
+"""Orders of maintained views: an order that may leave ties is refused, a complete one is not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BIRTHS = {
 
 
 def cases() -> Iterator[tuple[str, str]]:
-    """Yields the queries of the file, each with the words of its refusal."""
+    """Yields the queries of the file, each with the text of its refusal, or ""."""
     decided, open_ones = Path(__file__).with_name("ties.sql").read_text().split("-- OPEN\n")
     for text in (decided, open_ones):
         for each in text.split(";\n"):
@@ -99,7 +99,7 @@ EITHER = """
 
 
 def shuffled(duck: Connection, sql: str, draw: random.Random) -> Iterator[Counter[object]]:
-    """Yields the rows of a query over the same rows of its tables in several orders."""
+    """Yields a query's rows several times, with the rows of its tables in different orders."""
     rows = dict[str, list[str]]()
     for name, columns in TABLES.items():
         some = [
@@ -130,7 +130,7 @@ def filled() -> Iterator[Connection]:
 @examples(150)
 @given(st.integers(0, 10_000_000), st.sampled_from(["plain", "ordered", "on", "any"]))
 def test_accepted_views_are_free_of_order(filled: Connection, seed: int, kind: str) -> None:
-    """They have the same rows in any order of those below."""
+    """Accepted views have the same rows for any order of the rows below."""
     grammar = Grammar(seed)
     sql, _ = grammar.query(2) if kind == "any" else grammar.select(1, kind)
     if tied(tree_of(filled, sql), GIVEN) is not None:
@@ -143,7 +143,7 @@ def test_accepted_views_are_free_of_order(filled: Connection, seed: int, kind: s
 
 
 def test_what_is_refused_has_other_rows_in_another_order(filled: Connection) -> None:
-    """The law above would find it: it looks at the rows of queries that are not refused."""
+    """A refused query really has other rows in another order, so the law above would detect it."""
     assert tied(tree_of(filled, EITHER), GIVEN) is not None
 
     found = [[*shuffled(filled, EITHER, random.Random(seed))] for seed in range(20)]

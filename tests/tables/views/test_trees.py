@@ -1,4 +1,4 @@
-"""A query that is written from its tree means what its text meant."""
+"""A query that is written from its tree has the same meaning as its original text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answer(duck: Connection, sql: str) -> tuple[list[str], list[str]]:
 
 
 def joined(drawn: random.Random, free: list[str], depth: int) -> tuple[str, list[str]]:
-    """Returns joins of some tables, nested in either way, and the tables that can be named."""
+    """Returns nested joins of some tables, and the tables that can be named in the query."""
     if depth == 0 or len(free) == 1 or drawn.random() < 0.3:
         name = free.pop()
         return name, [name]

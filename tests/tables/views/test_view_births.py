@@ -1,4 +1,4 @@
-"""Maintained views as tables: their columns, what they read, and what is refused."""
+"""Maintained views as tables: their columns, the relations that they read, and refusals."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def v(sql: str, *, key: str = "id") -> View:
 
 
 def grouped(value: str) -> View:
-    """A view with a value of each auction's bids."""
+    """Returns a view with a value for each auction's bids."""
     return v(f"select auction, {value} as p from bids group by 1", key="auction")
 
 

@@ -1,4 +1,4 @@
-"""Law of changes: stored rows with the changes folded in are the rows of the query."""
+"""Law of changes: if the changes are folded into the stored rows, these equal the query's rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BIRTHS = {birth.name: birth for birth in view_births(VIEWS, (ITEMS,))}
 
 
 def put(duck: Connection, draw: random.Random) -> None:
-    """Makes the items anew: few kinds, nulls and equal rows among them."""
+    """Replaces the items with new random ones: few kinds, nulls, and equal rows."""
     duck.execute("create or replace table base (id bigint, kind varchar, n bigint)")
     for number in range(draw.randrange(9)):
         row = (number, draw.choice(["a", "b", None]), draw.choice([1, 2, None]))

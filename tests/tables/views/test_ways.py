@@ -1,4 +1,4 @@
-"""The way of a view: what a plan says of it."""
+"""The way of a view, and the advice of a plan about it."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_plan_advises_no_by_that_would_not_help(keys: tuple[str, ...], sql: st
 
 
 def _told_ways(view: View, told: str) -> tuple[str, str]:
-    """Returns the way of a view in words, and that of the view with the arguments that it tells."""
+    """Returns the view's way, and its way with the arguments that the advice names, as texts."""
     given = dict(re.findall(r"(keys|by)=(\([^)]*\))", told))
     arguments = {name: ast.literal_eval(text) for name, text in given.items()}
     mended = View(view.name, view.sql, **{"keys": view.keys, **arguments})

@@ -1,4 +1,4 @@
-"""An A/B test: who was shown a variant, who bought within an hour, and how sure that is."""
+"""An A/B test: who saw which variant, who bought within an hour, and how certain the result is."""
 
 from pyspark.sql import DataFrame
 
@@ -69,7 +69,7 @@ CONVERSIONS = Topic(
     ],
 )
 def ab_test(exposures: DataFrame, conversions: DataFrame) -> dict[str, DataFrame]:
-    """Keeps the first variant that each person was shown, and all conversions."""
+    """Keeps the first variant that each person saw, and all conversions."""
     return {
         "exposed_people": exposures,
         "conversions": conversions.select("id", "person", "happened_at"),

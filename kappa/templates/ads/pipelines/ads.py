@@ -68,7 +68,7 @@ CLICKS = Topic(
     ],
 )
 def ads(impressions: DataFrame, ad_clicks: DataFrame) -> dict[str, DataFrame]:
-    """Keeps both histories; views join them, whichever of two events arrives first."""
+    """Keeps both histories. Views join them, so either of two events may arrive first."""
     return {
         "impressions": impressions.select("id", "campaign", "happened_at"),
         "ad_clicks": ad_clicks.select("id", "impression", "happened_at"),

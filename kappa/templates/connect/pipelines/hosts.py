@@ -36,7 +36,7 @@ METRICS = Topic("metrics", key="host", event=Path("schemas/metric.json"))
     ],
 )
 def hosts(metrics: DataFrame) -> dict[str, DataFrame]:
-    """Measures by the time at which a metric was measured."""
+    """Groups metrics by the five minutes in which they were measured."""
     return {
         "metrics_by_5_minutes": metrics.withColumn("since", tumble("measured_at", "5 minutes")),
         "host_metrics": metrics,

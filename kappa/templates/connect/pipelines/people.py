@@ -95,7 +95,7 @@ USES = Topic("uses", key="person", event=Path("schemas/use.json"))
 def people(
     sign_ups: DataFrame, connections: DataFrame, messages: DataFrame, uses: DataFrame
 ) -> dict[str, DataFrame]:
-    """Gives each event to the tables of the people in it."""
+    """Passes each event to the tables of the people that it names."""
     ends = F.explode(
         F.array(
             F.struct(F.col("person").alias("of"), F.col("other").alias("to")),

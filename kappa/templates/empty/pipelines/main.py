@@ -1,4 +1,4 @@
-"""The least pipeline: each event of a topic is a row of a table."""
+"""The smallest pipeline: each event of a topic becomes a row of a table."""
 
 from pyspark.sql import DataFrame
 

@@ -1,4 +1,4 @@
-"""Facts in two times: since when a fact is true, and since when it is known."""
+"""Facts with two times: since when a fact is true, and since when it is known."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""Fraud: a large transfer soon after a login that succeeds behind failed ones."""
+"""Fraud: a large transfer soon after a successful login that follows failed logins."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,12 +26,12 @@ TRANSFERS = Topic(
 
 
 def failed(login: Mapping[str, Any]) -> bool:
-    """Returns whether a login failed."""
+    """Returns True if a login failed."""
     return not login["ok"]
 
 
 def entered(login: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Keeps a login that succeeded."""
+    """Returns the fields to keep of a successful login, or None for a failed login."""
     return {"login": login["id"], "entered_at": login["happened_at"]} if login["ok"] else None
 
 
@@ -76,7 +76,7 @@ def entered(login: Mapping[str, Any]) -> dict[str, Any] | None:
     ],
 )
 def fraud(logins: DataFrame, transfers: DataFrame) -> dict[str, DataFrame]:
-    """Finds break-ins in the order of the log; views join transfers, whichever topic is ahead."""
+    """Finds break-ins in the order of the log. Views join transfers, even if these arrive first."""
     return {
         "watched_accounts": logins,
         "transfers": transfers.select("id", "account", "amount", "happened_at"),

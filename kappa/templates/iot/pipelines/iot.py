@@ -1,4 +1,4 @@
-"""Sensors: readings by five minutes, late ones too, and an alarm for a silent sensor."""
+"""Sensors: readings per five minutes, including late ones, and an alarm for a silent sensor."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -21,7 +21,7 @@ LATE_MINUTES = 5
 
 
 def watch(state: dict[str, Any], reading: Any) -> Iterator[dict[str, Any]]:
-    """Reports a sensor from which nothing has arrived for a while, and its return."""
+    """Emits an alarm when a sensor has sent nothing for a while, and another when it is back."""
     if reading is None:
         yield {"sensor": state["sensor"], "alarm": "silent", "raised_at": state["wake_at"]}
         state["wake_at"], state["is_silent"] = None, True
@@ -72,7 +72,7 @@ def watch(state: dict[str, Any], reading: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def iot(measurements: DataFrame) -> dict[str, DataFrame]:
-    """Measures by the time at which a reading was taken, and watches when it arrives."""
+    """Groups readings by the time when they were taken, and passes them to the step on arrival."""
     late = F.col("_timestamp") > F.col("happened_at") + F.expr(f"interval {LATE_MINUTES} minutes")
     return {
         "celsius_by_5_minutes": measurements.withColumn(

@@ -24,7 +24,7 @@ WEIGHTS = ("bias", "price_weight", "member_weight")
 
 
 def learn(state: dict[str, Any], offer: Any) -> Iterator[dict[str, Any]]:
-    """Predicts a purchase before it learns from it: logistic regression by gradient descent."""
+    """Predicts a purchase, and then learns from it: logistic regression by gradient descent."""
     inputs = (1.0, (offer["price"] - 50) / 50, float(offer["is_member"]))
     weights = [state[name] or 0.0 for name in WEIGHTS]
     chance = 1 / (1 + math.exp(-sum(w * x for w, x in zip(weights, inputs, strict=True))))
@@ -74,5 +74,5 @@ def learn(state: dict[str, Any], offer: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def learner(offers_shown: DataFrame) -> dict[str, DataFrame]:
-    """Gives each offer, with its hour, to the model of its shop."""
+    """Passes each offer, with its hour, to the model of its shop."""
     return {"models": offers_shown.withColumn("hour", F.date_trunc("hour", "happened_at"))}

@@ -11,5 +11,5 @@ HITS = Table("page_hits", keys=("page",), fold={"hits": count(), "last": max_("h
 
 @pipeline(reads={"visits": VISITS}, writes=[HITS])
 def web(visits: DataFrame) -> dict[str, DataFrame]:
-    """Counts each visit for its page."""
+    """Counts each visit as a hit of its page."""
     return {"page_hits": visits}

@@ -1,4 +1,4 @@
-"""The pipeline web: events in, rows out, and the same rows however the log is cut."""
+"""The pipeline web: events in, rows out, and the same rows for each cut of the log."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Recommendations: who viewed this item also viewed those, in one session."""
+"""Recommendations: other items that visitors viewed in the same session as an item."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -63,5 +63,5 @@ def browse(state: dict[str, Any], view: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def recommend(item_views: DataFrame) -> dict[str, DataFrame]:
-    """Gives each visitor's views to the step."""
+    """Passes the views of each visitor to the step."""
     return {"visitors": item_views}

@@ -1,4 +1,4 @@
-"""Standing queries: searches that wait for offers, with an alert for each that is found."""
+"""Standing queries: searches that wait for offers, with an alert for each offer found."""
 
 from pyspark.sql import DataFrame
 
@@ -43,5 +43,5 @@ OFFERS = Topic(
     ],
 )
 def searches(offers: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each offer; the view finds the offers that some search waits for."""
+    """Keeps each offer. The view finds the offers that match a search."""
     return {"offers": offers.select("id", "title", "category", "price", "happened_at")}

@@ -1,4 +1,4 @@
-"""Web page hits: by overlapping windows, by session of a visitor, and by landing page."""
+"""Hits of web pages: by overlapping windows, by a visitor's session, and by landing page."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ PAUSE = "30 minutes"
 
 
 def follow(state: dict[str, Any], hit: Any) -> Iterator[dict[str, Any]]:
-    """Emits a visitor's session once the first hit after a pause has ended it."""
+    """Emits a visitor's session when the first hit after a pause has ended the session."""
     ended = session(state, hit["happened_at"], PAUSE)
     if ended is not None:
         yield {
@@ -74,6 +74,6 @@ def follow(state: dict[str, Any], hit: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def sessions(page_hits: DataFrame) -> dict[str, DataFrame]:
-    """Puts a hit into each window of ten minutes that it is in, and into its visitor's session."""
+    """Adds a hit to each window of ten minutes that contains it, and to its visitor's session."""
     since = F.explode(hop("happened_at", "10 minutes", every="5 minutes"))
     return {"page_windows": page_hits.withColumn("since", since), "visitors": page_hits}

@@ -1,4 +1,4 @@
-"""A shop: revenue by a customer's country of now, and by category of product."""
+"""A shop: revenue by the present country of customers, and by the category of products."""
 
 from pyspark.sql import DataFrame
 
@@ -66,5 +66,5 @@ PRODUCTS = Topic(
     ],
 )
 def shop(orders: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each order; views join it with the customer and the product of now."""
+    """Keeps each order. Views join it with the present rows of its customer and its product."""
     return {"orders": orders.select("id", "customer", "product", "quantity", "happened_at")}

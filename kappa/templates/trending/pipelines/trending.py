@@ -1,4 +1,4 @@
-"""Trending words: words that are in more posts of an hour than of the hour before."""
+"""Trending words: words that occur in more posts of an hour than of the hour before."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -49,7 +49,10 @@ COMMON = ("a", "and", "is", "of", "on", "the", "to", "with")
     ],
 )
 def trending(posts: DataFrame) -> dict[str, DataFrame]:
-    """Counts the posts of an hour that contain a word, each once."""
+    """Counts, for each word and hour, the posts that contain the word.
+
+    A post counts once per word.
+    """
     words = F.array_distinct(F.split(F.lower("text"), "[^a-z]+"))
     return {
         "word_hours": posts.withColumn("hour", tumble("happened_at", "1 hour"))
