@@ -3,7 +3,7 @@
     python bench [--cell CELL] [--rounds N] [--events N] [--rivals A,B] [--again] [--report]
 
 `make bench` runs this program; docs/performance.md describes the method. The results are printed to
-stdout, the progress to stderr. Read the modules in this order: cells.py (tasks), rivals.py
+stdout, and the progress to stderr. Read the modules in this order: cells.py (tasks), rivals.py
 (programs), oracle.py (expected results).
 """
 
@@ -249,7 +249,10 @@ def _tell(
 
 
 def _run_own(cell: str, home: Path, given: argparse.Namespace) -> int:
-    """Measures a cell without rivals, and tells its report with the load before the cell."""
+    """Measures a cell without rivals, and writes its report with the load before the measurement.
+
+    Returns 0 if there is a report, otherwise 1.
+    """
     measure, option, number = _OWN[cell]
     load_before = os.getloadavg()[0]
     report = measure(home, getattr(given, option) or number)

@@ -1,8 +1,8 @@
 """The input: Nexmark's bids in a topic of a real broker, generated from a seed and kept.
 
-An event is a JSON object with seven fields, of some 205 bytes; its key is the bidder. Every value
+An event is a JSON object with seven fields and about 205 bytes; its key is the bidder. Every value
 is a hash of the event's number and a seed, so the same size always gives the same log. Bidders and
-prices are uniformly distributed. https://github.com/nexmark/nexmark
+prices are uniformly distributed. Source: https://github.com/nexmark/nexmark.
 """
 
 from __future__ import annotations

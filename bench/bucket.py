@@ -1,11 +1,11 @@
-"""A comparison of a root in a bucket with a root in a folder: replays, freshness of answers.
+"""A comparison of a root in a bucket with a root in a folder, in replays and freshness of answers.
 
     python bench --cell bucket
 
-The bucket is on a real S3 server on this machine. The replays of both roots are run in turns, and
-connect to the server directly. For freshness, a proxy delays each request by 2 ms, as in a data
-centre. The platform with a folder runs on the same broker; the two platforms run one after the
-other.
+The bucket is on a real S3 server on this machine. The replays of the two roots are run in turns,
+and connect to the server directly. For the freshness of answers, a proxy delays each request by 2
+ms, as in a data centre. The platform with a folder uses the same broker. The two platforms run one
+after the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The time that a person waits for a change, and the resources that idle parts use meanwhile.
+"""The time that a person waits for a change, and the resources that idle processes use meanwhile.
 
     python bench --cell change
 
@@ -112,7 +112,7 @@ def _round(folder: Path) -> Mapping[str, float] | None:
 
 
 def _kill(at: Project) -> float:
-    """Kills the only job. Returns the seconds until the next event is visible."""
+    """Kills the only job. Returns the seconds until the next event is visible to a query."""
     os.kill(_job(at), signal.SIGKILL)
     return at.seconds_until_seen("web")
 

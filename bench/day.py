@@ -1,11 +1,11 @@
-"""A day of live running in fast motion: what grows, and whether queries stay as fast.
+"""A long run on live events: what grows, and whether queries stay as fast.
 
     python bench --cell day
 
-The whole platform runs on live events for a number of slices or of minutes, whichever is reached
-first. At intervals, the cell counts files on the disk, measures the job's memory, and measures the
-time of a query. It reports the first and the last quarter, if the rows served at the end equal the
-oracle's.
+The whole platform runs until a number of slices or a number of minutes is reached. At intervals,
+the cell counts files on the disk, measures the job's memory, and measures the time of a query. If
+the rows that are served at the end equal the oracle's, the cell reports the first and the last
+quarter of the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ _ASKED = "select count(*), sum(bids)::bigint from totals"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The measurements at one moment: slices so far, files, sizes in bytes, seconds of a query."""
+    """The measurements at one moment.
+
+    They are the number of slices so far, numbers of files, sizes in bytes, and the seconds of a
+    query.
+    """
 
     slices: int
     table_files: int

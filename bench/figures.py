@@ -14,7 +14,7 @@ from cells import KAPPA
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """The events and seconds of a run after its first piece of work."""
+    """The events and seconds of a run, without its first piece of work."""
 
     events: int
     seconds: float
@@ -134,7 +134,7 @@ def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) ->
 
 
 def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
-    """Returns a rival's rounds with a figure. If any of its results was wrong, there are none."""
+    """Returns a rival's rounds that have a figure, or none if any result of the rival was wrong."""
     own = [each for each in rounds if each.rival == rival]
     return (
         [] if any(each.unequal for each in own) else [each for each in own if each.refused is None]
@@ -144,7 +144,7 @@ def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
 def comparable(
     cell: str, events: int, keys: int, found: Sequence[Figure], load: Spread | None
 ) -> str:
-    """Returns a line with the ratios, for comparisons with another day."""
+    """Returns a line with the ratios, for a comparison with the benchmark of another day."""
 
     def told(name: str, spread: Spread | None) -> str:
         return (

@@ -65,7 +65,7 @@ Row = Mapping[str, Any]
 
 
 class _Schemas:
-    """The schemas of the log's records, by id."""
+    """The schemas that the log's records refer to, by id."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         kind, file = {_AVRO_ID: ("AVRO", "bid.avsc"), _PROTOBUF_ID: ("PROTOBUF", "bid.proto")}[
@@ -76,7 +76,11 @@ class _Schemas:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The CPU microseconds per event of a format in each round, and the mean size of an event."""
+    """The cost of decoding one format.
+
+    `micros` has the CPU microseconds per event, with a value per round. `bytes` is the mean size of
+    an event.
+    """
 
     name: str
     micros: Sequence[float]

@@ -104,10 +104,10 @@ def stretch(
     *,
     query: str = ASKED,
 ) -> Stretch:
-    """Sends live events at a rate, and measures them while `meanwhile` runs, after a warm-up.
+    """Sends live events at a rate, and measures them after a warm-up, while `meanwhile` runs.
 
-    Without `meanwhile`, events are measured for a minute. The probe repeats the query `query`.
-    Raises KappaError if not all events were seen in an answer.
+    `beside` describes `meanwhile`. By default, events are measured for a minute. The probe repeats
+    the query `query`. Raises KappaError if not all events were seen in an answer.
     """
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"

@@ -149,7 +149,7 @@ def say(text: str) -> None:
 
 
 def under(load: float) -> str:
-    """Returns a text with the conditions of figures: machine, load average before, and time."""
+    """Returns a text with the conditions of figures: machine, load average before, and the time."""
     return fill(f"{machine()}; load average before it {load:.2f}; {now()}.", 100)
 
 

@@ -1,7 +1,8 @@
 """Kappa as a program of the bench: a project with one pipeline, a new build, and its catch-up.
 
 The catch-up leg runs as on the platform, and is measured from the start of its process to its end.
-A job that has caught up with a short log continues as a tail; scripts/fold_log.py ends it.
+If the log is short, a job that has caught up continues as a tail; scripts/fold_log.py ends this
+job.
 """
 
 from __future__ import annotations
@@ -252,10 +253,11 @@ def _output(attempt: Attempt) -> str:
 
 
 def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
-    """Sums the slices after the first large slice. Pure.
+    """Returns the offsets and seconds of the slices after the first large slice. Pure.
 
-    Each slice is a pair of its offsets and its offsets per second. A long catch-up begins with a
-    small slice. Returns None if no slice follows.
+    Each given slice is a pair of its offsets and its offsets per second. A long catch-up begins
+    with a small slice, which is not counted. Returns None if no slice follows the first large
+    slice.
     """
     found = list(slices)
     most = max((offsets for offsets, _ in found), default=0)

@@ -1,9 +1,9 @@
 """A whole live platform, for cells that measure Kappa as users run it.
 
-It runs `kappa up` and `kappa deploy`, and starts a producer with a steady rate (scripts/paced.py)
-and a probe that repeats a query (scripts/probe.py). The pipeline computes the bench's totals by
-key, or another task. All files are in one folder, and a mark in the environment identifies its
-processes.
+It is started by `kappa up` and `kappa deploy`. A producer sends events at a steady rate
+(scripts/paced.py), and a probe repeats a query (scripts/probe.py). The pipeline computes the
+bench's totals by key, or another task. All files are in one folder. The platform's processes are
+found by a mark in their environment.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ soak = "1s"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """CPU seconds and resident bytes. Shared pages are counted in each process."""
+    """The CPU seconds and resident bytes of some processes.
+
+    Pages that processes share are counted in each process.
+    """
 
     cpu: float
     resident: int
@@ -159,7 +162,10 @@ class Platform:
 
     @contextmanager
     def up(self) -> Iterator[None]:
-        """Runs the platform during the block, with the cell's events served. Ends all processes."""
+        """Runs the platform during the block, with the cell's events served.
+
+        All processes of the platform are ended after the block.
+        """
         try:
             self.kappa("up", "-d")
             self.kappa("topics", "create")
@@ -202,21 +208,22 @@ class Platform:
             time.sleep(1.0)
 
     def served(self, table: str) -> str:
-        """Returns the SQL for the rows of a table that are served now."""
+        """Returns SQL for the rows of a table that are served now."""
         birth = read_birth(self.store, self.live)
         return f"({tables_of(birth, self.frontier(), self.store)[table].sql})"
 
     def is_right(self) -> bool:
-        """Returns True if all that serves equals the oracle's rows; tells what differs."""
+        """Returns True if all served rows equal the oracle's. Otherwise prints the difference."""
         wrong = self.wrong()
         if wrong is not None:
             say(f"no figure: what serves is not the oracle's: {wrong}")
         return wrong is None
 
     def wrong(self, found: Rows | None = None) -> str | None:
-        """Returns how rows differ from the oracle's, or None if they are equal.
+        """Waits until all events are served, and compares rows with the oracle's rows.
 
-        Waits first until all events are served. The compared rows are the served rows, or `found`.
+        The rows are the served rows, or `found`. Returns a text with the difference, or None if the
+        rows are equal.
         """
         self.wait_for_all()
         log, topic, newest = self.log, self.cell.topic, self.frontier()
@@ -266,13 +273,17 @@ class Platform:
     def sent_events(
         self, rate: int, ledger: Path, *, producer: str = "paced"
     ) -> AbstractContextManager[object]:
-        """Sends events at a steady rate beside the block; leaves a ledger of them."""
+        """Sends events at a steady rate during the block.
+
+        `producer` names the script that sends. The script writes the sent events to the file
+        `ledger`.
+        """
         servers, cell = self.log.bootstrap_servers, self.cell
         where = (servers, cell.topic, str(PARTITIONS), str(cell.keys))
         return self.script(producer, *where, str(rate), str(ledger))
 
     def script(self, name: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """Runs a script beside the block, with the platform's environment."""
+        """Runs a script during the block, with the platform's environment."""
         return running_script(self.folder, self.environment, name, *arguments)
 
     def taken(self) -> Mapping[str, Taken]:

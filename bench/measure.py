@@ -1,11 +1,12 @@
-"""A program that runs a command and reports the time and memory that the command used.
+"""A program that runs a command, and reports the time and memory that the command used.
 
     python measure.py ANSWER.json OUTPUT.log SECONDS COMMAND...
 
-This process adopts orphans of the command (a JVM whose Python process has exited), so that the
-kernel adds up the CPU time of the whole tree. The kernel does not do this if a parent ignores the
-end of its children, as PySpark's daemon does. So this program also samples each process a few times
-a second, and reports the larger of the two sums. It imports the standard library only. Linux only.
+This process adopts orphans of the command (for example a JVM whose Python process has exited), so
+that the kernel adds up the CPU time of the whole tree of processes. The kernel does not do this if
+a parent ignores the exit of its children, as PySpark's daemon does. So this program also samples
+each process a few times a second, and reports the larger of the two sums. It imports only the
+standard library. It runs only on Linux.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
 def measure(command: Sequence[str], output: Path, seconds: float) -> dict[str, object]:
-    """Runs a command for at most `seconds`, and returns what all its processes used.
+    """Runs a command for at most `seconds`, and returns the resources that its processes used.
 
     `wall` is the time in seconds from the start to the end of the command itself. `cpu` is the user
-    and system time of all processes in seconds; if the kernel misses a process, up to its last
-    sample. `rss` is the peak of the resident bytes; shared pages are counted in each process.
-    Processes that the command has left running are killed.
+    and system time of all processes in seconds. If the kernel does not count a process, its time is
+    known only up to its last sample. `rss` is the peak of the resident bytes, with shared pages
+    counted in each process. Processes that the command has left running are killed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -120,7 +121,10 @@ class _Process(NamedTuple):
 
 
 def _descendants(root: int) -> Mapping[int, _Process]:
-    """Returns the descendants of a process by their ids. This process adopts their orphans."""
+    """Returns the descendants of a process, by process id.
+
+    Orphans of these descendants count, because this process adopts them.
+    """
     parents: dict[int, int] = {}
     found: dict[int, _Process] = {}
     for entry in os.scandir("/proc"):

@@ -73,7 +73,10 @@ class Oracle:
         }
 
     def differences(self, found: Rows) -> str | None:
-        """Returns how a result differs from the expected rows, or None if all tables are equal."""
+        """Returns a text with the differences of a result from the expected rows.
+
+        Returns None if all tables are equal.
+        """
         with duckdb.connect(":memory:") as connection:
             renew_access(connection)
             told = [
@@ -84,7 +87,10 @@ class Oracle:
         return "; ".join(told) or None
 
     def _kept(self, raw: Path, sql: str) -> Path:
-        """Returns a file with the rows of an SQL query over the log."""
+        """Returns a file with the rows of an SQL query over the log.
+
+        The rows are computed if no earlier run has kept the file.
+        """
         kept = self._folder / f"{hashlib.sha256(sql.encode()).hexdigest()[:16]}.parquet"
         if not kept.exists():
             written = kept.with_suffix(".new")

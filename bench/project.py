@@ -1,4 +1,4 @@
-"""A small project on a whole platform: commands, events, and the served rows."""
+"""A small project on a whole platform, with functions for commands, events and served rows."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Project:
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """Ends all processes of the project after the block."""
+        """Ends all processes of the project when the block ends."""
         try:
             yield
             self.kappa("down")
@@ -124,7 +124,7 @@ class Project:
         self.wait(lambda: any(spare_sockets(self.store.path(SPARES))), "a spare")
 
     def seconds_until_seen(self, *names: str) -> float:
-        """Sends an event to each pipeline. Returns the seconds until queries show all of them."""
+        """Sends an event to each pipeline. Returns the seconds until queries show all events."""
         before, begun = {name: self._visits(name) for name in names}, time.monotonic()
         for name in names:
             self.send(name, 1)
@@ -133,7 +133,10 @@ class Project:
         return time.monotonic() - begun
 
     def wrong(self, name: str) -> str | None:
-        """Returns how the served rows differ from DuckDB's result over the events, or None."""
+        """Compares the served rows with DuckDB's result over the events.
+
+        Returns a text with the difference, or None if the rows are equal.
+        """
         columns = f"select path, visits::bigint as visits, ms::bigint as ms from hits_{name}"
         served = sorted(answer_query(self.store, columns).rows)
         with duckdb.connect() as oracle:
@@ -184,7 +187,7 @@ def empty_session() -> float:
 
 
 def seconds_of(*command: str) -> float:
-    """Runs a program, which must succeed; returns its seconds."""
+    """Runs a program and returns its duration in seconds. The program must succeed."""
     begun = time.monotonic()
     subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     return time.monotonic() - begun

@@ -1,11 +1,11 @@
-"""The cost of a query compared with DuckDB itself, as ratios measured in turns.
+"""The cost of a query by Kappa compared with DuckDB itself, as ratios measured in turns.
 
     python bench --cell queries
 
-The figure *cold* is for `kappa query` from the start of its process to its end, compared with a
-Python process that only imports the two libraries that every query needs. The figure *warm* is for
-a group by over a table with a million rows, pinned and read like every query, compared with DuckDB
-on the same Parquet files. Both must give the same rows.
+The figure *cold* is for `kappa query`, from the start of its process to its end. It is compared
+with a Python process that only imports the two libraries that every query needs. The figure *warm*
+is for a group by over a table with a million rows, which is pinned and read like every query. It is
+compared with DuckDB on the same Parquet files. Both must give the same rows.
 """
 
 from __future__ import annotations

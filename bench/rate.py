@@ -175,7 +175,7 @@ class Tail(Rival, Protocol):
     """A rival that follows a topic until it is killed."""
 
     def seen(self) -> Answers:
-        """Returns when its table contained which offsets, as pairs in the order of time."""
+        """Returns pairs (time, offsets that the rival's table then contained), in order of time."""
 
     @contextmanager
     def watched(self, folder: Path) -> Iterator[None]:
@@ -270,7 +270,10 @@ class FlinkTail(FlinkSql):
 
 
 def _rivals(home: Path, ceiling: int) -> dict[tuple[str, str], tuple[Step, ...] | str]:
-    """Measures the rivals. If a rival has no figures, its value is the reason as a text."""
+    """Measures the rivals, and returns their steps by (rival, task).
+
+    If a rival has no figures for a task, the value is a text with the reason.
+    """
     found: dict[tuple[str, str], tuple[Step, ...] | str] = {}
     with ground(home) as here:
         for name, tail in (("spark", SparkTail()), ("flink", FlinkTail())):
@@ -340,7 +343,7 @@ def _step_of(
 def _wait_for_all(
     tail: Tail, folder: Path, here: Ground, topic: str, process: subprocess.Popen[bytes]
 ) -> Answers:
-    """Waits until a rival has all events that are in the topic now. Returns what was seen when.
+    """Waits until a rival has all events that are in the topic now. Returns the result of `seen`.
 
     Raises NotThereError if the rival exits, or takes too long.
     """

@@ -23,7 +23,11 @@ _MARGIN_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The cost of one replay: seconds from the start of its process to its end, and warm slices."""
+    """The cost of one replay.
+
+    `wall` is the time in seconds from the start of its process to its end. `warm` has the events
+    and seconds of its warm slices.
+    """
 
     wall: float
     warm: Warm | None

@@ -1,7 +1,7 @@
-"""The rivals: how each is set up and started, and where its result is.
+"""The rivals: the setup and start of each, and the place of its result.
 
-If a rival cannot be set up, the reason is recorded, and the other rivals run. Their programs are in
-scripts/, each written as its makers recommend. kappa_job.py runs Kappa.
+If a rival cannot be set up, the reason is recorded, and the other rivals run. The rivals' programs
+are in scripts/; each is written as the makers of the rival recommend. kappa_job.py runs Kappa.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NotThereError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a cell that is to be made, with its input and its own folder."""
+    """A run of a cell that is about to begin, with its input and its own folder."""
 
     cell: Cell
     given: Input
@@ -494,7 +494,7 @@ def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) 
 
 
 def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> None:
-    """Makes a folder by `make`, unless it is complete and was made from the same `of`."""
+    """Makes a folder by `make`, unless the folder is complete and was made from the same `of`."""
     stamp, made_of = folder / ".made-of", hashlib.sha256("\n".join(of).encode()).hexdigest()
     if not (stamp.exists() and stamp.read_text(encoding="utf-8") == made_of):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The output of a run: a table for the terminal or a page, with versions and machine."""
+"""The output of a run: a table for the terminal or for a page, with versions and machine."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _HEADINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a cell without rivals: one line, all that was measured, a section of a page.
+    """The result of a cell without rivals.
 
-    `python bench` writes what was measured as JSON, and adds the load before the cell.
+    `line` is a summary in one line, `measured` has all measurements, and `page` is the section of a
+    page. `python bench` writes the measurements as JSON, and adds the load before the cell.
     """
 
     line: str
@@ -50,7 +51,10 @@ class Report:
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, words: Collection[int] = (0,)
 ) -> str:
-    """Returns a table as Markdown; the columns at the places `words` have no numbers."""
+    """Returns a table as Markdown.
+
+    The columns at the positions `words` are aligned as text, and all other columns as numbers.
+    """
     lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
     marks = ("---" if place in words else "---:" for place in range(len(head)))
     return "\n".join((lines[0], f"|{'|'.join(marks)}|", *lines[1:]))
@@ -68,7 +72,7 @@ def told(run: Run, rivals: Sequence[str]) -> tuple[Figure, ...]:
 
 
 def title(run: Run) -> str:
-    """Returns the title, which describes what was measured."""
+    """Returns the title of a run, which describes the measured task."""
     return f"{run.cell}: {TASKS[run.task].what}; {run.events:,} events, {run.keys:,} keys"
 
 

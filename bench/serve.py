@@ -1,12 +1,13 @@
-"""Queries over HTTP and by Postgres clients in a closed loop, next to DuckDB and PostgreSQL.
+"""Queries over HTTP and by Postgres clients in a closed loop, compared with DuckDB and PostgreSQL.
 
     python bench --cell serve
 
 The whole platform runs as users run it. One pipeline folds 1,000 events a second during the whole
 measurement, so the frontier advances. The tables of another pipeline have 300,000 rows, a million
-rows, and as many rows as there are events. 1, 4 and 16 clients query the row of a random key, and a
-group by over the million rows. The same queries are run with DuckDB on the same files, and, if the
-machine has PostgreSQL, on a copy with an index. All must give the same rows.
+rows, and as many rows as there are events. 1, 4 and 16 clients run two queries: one reads the row
+of a random key, the other is a group by over the million rows. The same queries are run with DuckDB
+on the same files. If the machine has PostgreSQL, they are also run on a copy of the tables with an
+index. All must give the same rows.
 """
 
 from __future__ import annotations

@@ -75,7 +75,10 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 def _parts(folder: Path) -> Mapping[str, float]:
-    """Measures the steps. Spark's errors about the end in the middle of a stream are ignored."""
+    """Measures the time of each step of a job's start.
+
+    The program ends in the middle of a stream, so Spark reports errors. These errors are ignored.
+    """
     with (folder / "parts.log").open("wb") as said:
         done = subprocess.run(
             [sys.executable, str(SCRIPT), str(folder / "parts")],

@@ -1,4 +1,4 @@
-"""The cost that a maintained view adds to a slice, if it is computed by touched keys.
+"""The cost that a maintained view adds to a slice, if the view is computed by touched keys.
 
 This is a part of the cell `views`. Slices are committed as a job commits them, but without a log
 and without Spark: to a table of bids, to a table of their auctions, and to a view with the winning
@@ -179,7 +179,10 @@ class _Build:
         return time.monotonic() - begun, self._seconds_of_views(mark)
 
     def differences(self) -> int:
-        """Closes the view and tables. Returns the number of rows that only view or oracle has."""
+        """Closes the view and the tables. Returns the number of rows that differ.
+
+        A row differs if only the view or only the oracle has it.
+        """
         self._views.close()
         for writer in self._writers.values():
             writer.close()

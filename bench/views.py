@@ -41,9 +41,10 @@ _REPLAYED = ("auctions", "q4")
 class Added:
     """All measurements of the cell, in seconds.
 
-    `slices` contains the seconds that the view adds to a slice over tables of `rows` rows, by the
-    kind of auctions that get bids. `fresh` contains the medians of freshness, and `replays` the
-    durations of replays of `events` events; both are by task, with a value per round.
+    `slices` has the seconds that the view adds to a slice over tables of `rows` rows. The keys are
+    the kinds of auctions that get bids. `fresh` has the medians of freshness, and `replays` has the
+    durations of replays of `events` events. The keys of both are the tasks, and their values have
+    an element per round.
     """
 
     rows: int

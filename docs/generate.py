@@ -1,7 +1,7 @@
-"""The writer of the reference pages that the code owns: commands, declarations, and Python.
+"""A program that generates reference pages from the code: commands, declarations, and Python.
 
-It writes also the words that complete command lines. `make docs` runs it; tests/test_docs.py holds
-the files to it.
+It also generates the words for the completion of command lines. `make docs` runs the program.
+tests/test_docs.py fails if a generated file is out of date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEAD = (
 
 
 def pages() -> dict[str, str]:
-    """Returns the path below the tree, and the text, of each file."""
+    """Returns the content of each generated file, by its path in the repository."""
     return {
         "docs/reference/commands.md": _commands(),
         "docs/reference/declarations.md": _declarations(),
@@ -48,7 +48,7 @@ def pages() -> dict[str, str]:
 
 
 def _words() -> str:
-    """Returns the commands as kappa/commands/complete.py reads them, a command a line."""
+    """Returns the words for kappa/commands/complete.py as JSON, with one command per line."""
     from kappa.commands.app import app_of  # noqa: PLC0415  # only these words need the program
 
     words = _words_of(typer.main.get_command(app_of()))
@@ -79,7 +79,10 @@ def _words_of(command: Any) -> dict[str, Any]:
 
 
 def _parameter_words(parameter: Any) -> dict[str, Any]:
-    """Returns what completes a parameter: things by the words of the metavar, and choices."""
+    """Returns the words that complete a parameter: its kind of object, or its choices.
+
+    The metavar names the kind of object, such as PIPELINE.
+    """
     words = {"help": _first_line(getattr(parameter, "help", ""))}
     if getattr(parameter, "is_flag", False):
         return words
@@ -138,7 +141,7 @@ def _prose(text: str | None) -> str:
 
 
 def entries() -> dict[str, dict[str, Any]]:
-    """Returns what the page of declarations lists: for each title, names and what they name."""
+    """Returns the entries of the page of declarations: for each title, the objects by name."""
     first = ["Topic", "Table", "View", "pipeline", "ordered", "sequence", "follows", "absent"]
     first += ["Sink", "Alert"]
     windows = ["tumble", "hop", "sessions", "session"]
@@ -156,7 +159,7 @@ def entries() -> dict[str, dict[str, Any]]:
 
 
 def example_of(thing: Any) -> str:
-    """Returns the code of the `Example:` that ends a docstring; "" if there is none."""
+    """Returns the code in the `Example:` at the end of a docstring, or "" without an example."""
     return dedent((inspect.getdoc(thing) or "").partition(f"\n\n{_EXAMPLE}\n")[2])
 
 
@@ -169,7 +172,7 @@ def _declarations() -> str:
 
 
 def python_entries() -> dict[str, Any]:
-    """Returns what the page of `kappa.Project` lists, in the order in which the examples run."""
+    """Returns the entries of the page of `kappa.Project`, in the order of the examples."""
     methods = ("open", "deploy", "produce", "query", "pin", "changes", "exporter", "tables")
     methods += ("table", "status", "history", "rejects", "plan", "stage", "diff", "promote", "undo")
     return {

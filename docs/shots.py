@@ -1,7 +1,7 @@
-"""Takes the pictures of the page that the docs show, of a platform made by hand.
+"""A program that takes the screenshots for the docs, of pages with invented data.
 
-`make shots` writes docs/page-*.png. With a folder as argument the program writes pictures of all
-pages into that folder: light, dark and narrow. Needs Chromium.
+`make shots` writes docs/page-*.png. With a folder as argument, the program writes screenshots of
+all pages to that folder: light, dark and narrow. The program needs Chromium.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ SIZES = {
 
 
 def fingerprint(build: str) -> str:
-    """Returns a text that looks as a version does."""
+    """Returns a hash that looks like a version."""
     return hashlib.sha256(build.encode()).hexdigest()
 
 
 def shop(folder: Path) -> World:
-    """Makes a project of one pipeline with a candidate that waits, and much that happened."""
+    """Creates a project with one pipeline, a waiting candidate, and a long history."""
     world = World(folder, fingerprint)
     world.build("web-1", evil="cart", code=CODE.format(more=""))
     world.build("web-2", offset=LOG_END, evil="cart", code=CODE.format(more=""))
@@ -96,7 +96,7 @@ def shop(folder: Path) -> World:
 
 
 def many(folder: Path) -> World:
-    """Makes a project of 24 pipelines, which the overview lists."""
+    """Creates a project with 24 pipelines, for screenshots of long lists."""
     world = World(folder, fingerprint)
     for number in range(1, 25):
         name = "web" if number == 1 else f"pipeline-{number:02d}"
@@ -108,14 +108,14 @@ def many(folder: Path) -> World:
 
 @contextmanager
 def shown(world: World) -> Iterator[str]:
-    """Serves a project, and yields the address."""
+    """Serves the pages of a project during the block, and yields their address."""
     with serving(world) as server:
         server.state.place = ProjectPlace("shop", "/home/ada/shop/.kappa", "canary")
         yield f"http://127.0.0.1:{server.port}"
 
 
 def take(browser: Browser, origin: str, pages: dict[str, str], into: Path, *sizes: str) -> None:
-    """Takes a picture of each page in each size."""
+    """Takes a screenshot of each page in each of the given sizes."""
     for size in sizes:
         viewport, scheme = SIZES[size]
         context = browser.new_context(viewport=viewport, color_scheme=scheme)
@@ -134,7 +134,7 @@ def take(browser: Browser, origin: str, pages: dict[str, str], into: Path, *size
 
 
 def main(folder: str | None) -> None:
-    """Takes the pictures for the docs, or all pictures into a folder."""
+    """Takes the screenshots for the docs, or those of all pages if a folder is given."""
     into = HERE if folder is None else Path(folder)
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         browser = playwright.chromium.launch(

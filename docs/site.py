@@ -1,9 +1,10 @@
-"""The builder of the site: the pages of docs/ as they are, searchable, light and dark, offline.
+"""A program that builds the documentation site from the pages of docs/.
 
-`make site` runs it and writes site/. The order of the pages is that of docs/README.md. A link to a
-file beside docs/ becomes the name of that file, since the site has no such page. The builder is
-Zensical (requirements/site.lock). Diagrams need Mermaid, which npm fetches; without npm a diagram
-stays a text.
+The site has a search and a light and a dark theme, and works offline. `make site` runs the program,
+which writes site/. The pages have the order of docs/README.md. The site has only the pages of
+docs/, so a link to any other file is replaced by the name of the file. The site is built by
+Zensical (requirements/site.lock). Diagrams need Mermaid, which is fetched by npm; without npm,
+diagrams are shown as text.
 """
 
 from __future__ import annotations
@@ -113,10 +114,10 @@ def nav_of(readme: str) -> list[dict[str, object]]:
 
 
 def site_text(text: str, place: str) -> str:
-    """Returns a page's text for the site.
+    """Returns the text of a page, changed for the site.
 
-    A link to a file beside docs/ is a name, and a fence has its language alone. `place` is the path
-    of the page below docs/.
+    A link to a file outside docs/ is replaced by the file's name. Words after the language of a
+    code block are removed. `place` is the path of the page below docs/.
     """
 
     def link(found: re.Match[str]) -> str:
@@ -127,7 +128,7 @@ def site_text(text: str, place: str) -> str:
 
 
 def build_site(site: Path, *, diagrams: bool) -> list[str]:
-    """Builds the site into a folder, and returns the builder's complaints."""
+    """Builds the site in a folder, and returns the builder's warnings."""
     with tempfile.TemporaryDirectory(prefix="kappa-site-") as made:
         folder = Path(made)
         pages = folder / "docs"
@@ -160,7 +161,10 @@ def build_site(site: Path, *, diagrams: bool) -> list[str]:
 
 
 def put_mermaid(file: Path) -> bool:
-    """Puts Mermaid's script at a place. Returns False, and says why, if npm cannot fetch it."""
+    """Writes Mermaid's script to a file. Returns False if npm cannot fetch the script.
+
+    In this case the reason is printed.
+    """
     if shutil.which("npm") is None:
         print("diagrams stay texts: there is no npm")
         return False
@@ -188,7 +192,7 @@ def put_mermaid(file: Path) -> bool:
 
 
 def _toml(value: object) -> str:
-    """Writes lists, texts, and tables of texts and lists as TOML."""
+    """Returns a list, a text, or a table of texts and lists, as TOML."""
     match value:
         case list():
             return f"[{', '.join(map(_toml, value))}]"

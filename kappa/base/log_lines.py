@@ -1,8 +1,8 @@
-"""Lines in the logs of processes: each line has the time, a level and the name of its writer.
+"""Lines in the logs of processes. Each line has the time, a level and the name of its writer.
 
 The format is the same as that of Java's lines in the same logs
-(kappa/engine/spark/log4j2.properties). So `kappa logs --level` and the page recognize both:
-`2026-01-31T14:05:00.123Z WARN kappa: no answer`.
+(kappa/engine/spark/log4j2.properties). So `kappa logs --level` and the page recognize the levels of
+both. An example is `2026-01-31T14:05:00.123Z WARN kappa: no answer`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class Level(StrEnum):
 
 
 def log_line(text: str, level: Level) -> str:
-    """Returns a text as a line of a log, with the time, and without the line's end.
+    """Returns a text as a log line with the time, without a newline at the end.
 
-    Lines after the first are indented, so they belong to the first.
+    If the text has several lines, the later lines are indented, to show that they belong to the
+    first.
     """
     at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     shown = "\n  ".join(text.rstrip("\n").split("\n"))
@@ -37,21 +38,24 @@ def log_line(text: str, level: Level) -> str:
 
 
 def write_log_line(text: str, level: Level = Level.INFO) -> None:
-    """Writes a text to the log of this process; a full disk loses the text."""
+    """Writes a text to the log of this process. If the disk is full, the text is lost."""
     with suppress(OSError):
         print(log_line(text, level), file=sys.stderr, flush=True)
 
 
 def error_in(line: str) -> str:
-    """Returns the text of an error line that `write_log_line` wrote; "" for other lines. Pure."""
+    """Returns the text of an error line that `write_log_line` wrote. Pure.
+
+    Returns "" for any other line.
+    """
     found = _ERROR.fullmatch(line)
     return "" if found is None else found[1]
 
 
 def named_level(line: str) -> str | None:
-    """Returns the level after the time of a line: error, warning, or "" for a lower level. Pure.
+    """Returns the level that a line has after its time, or None if the line has no level. Pure.
 
-    Returns None if the line has no level.
+    The result is error, warning, or "" for a lower level.
     """
     found = _LEVEL.match(line)
     return None if found is None else "warning" if found[2] else "error" if found[3] else ""

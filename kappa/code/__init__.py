@@ -1,16 +1,16 @@
-"""The version of a pipeline's code: sources, reach, fingerprint and snapshot.
+"""The version of a pipeline's code: sources, reached code, fingerprint and snapshot.
 
-This package runs the user's files, but no Spark: a child process does that. The package reads no
-topic and no table. Read the files in this order:
+This package runs the user's files. It uses Spark only in a child process. It reads no topic and no
+table. Read the files in this order:
 
-- sources.py: which file of a project a module name means.
-- scan.py: takes a module apart into imports, and statements without parts that decide no row.
-- reach.py: walks from a pipeline's function through all code that decides the pipeline's rows.
-- importer.py: imports a project's modules from one folder, the working tree or a snapshot.
+- sources.py: the file of a project for the name of a module.
+- scan.py: takes a module apart into imports and statements, without the parts that decide no row.
+- reach.py: follows all code that decides a pipeline's rows, from the pipeline's function on.
+- importer.py: imports a project's modules from one folder: the working tree or a snapshot.
 - names.py: reads the names that a project's files declare, without running the files.
 - project.py: loads the pipelines that a project declares.
-- mistakes.py: all mistakes in the declarations of a file that cannot be imported.
-- misused.py: errors of Python in such a file, as errors that say what to write.
+- mistakes.py: finds all mistakes in the declarations of a file that cannot be imported.
+- misused.py: turns Python's errors in such a file into errors with a correction.
 - fingerprint.py: hashes the code and the declarations into a version, and a rows version.
 - code_snapshot.py: the code snapshot that a build runs from.
 - task.py: a task for a process that has Spark ready, and the way to find the process.

@@ -1,17 +1,18 @@
-"""The version of a pipeline: the fingerprint of all that decides the pipeline's rows. Pure.
+"""The version of a pipeline: a fingerprint of everything that decides the pipeline's rows. Pure.
 
-These parts count: the code that the function reaches (reach.py), the topics, tables, views, sinks
-and alerts, and the platform's semantics number. Comments, docstrings, layout and annotations don't
-count. A changed helper in another module does.
+The version is computed from the code that the function reaches (reach.py), the topics, tables,
+views, sinks and alerts, and the number of the platform's semantics. Comments, docstrings, layout
+and annotations do not count. A change of a helper in another module does count.
 
 The rows version is the part of a version that decides rows. Views are computed when they are read,
-unless they are maintained, and checks, sinks and alerts only look at rows. Versions that differ in
-nothing else have the same rows version, and can use the same tables. The rows version is computed
-from the contents of a birth certificate, so builds that are older than rows versions have one, too.
+unless they are maintained; checks, sinks and alerts only read rows. Versions that differ only in
+these have the same rows version, and can use the same tables. The rows version is computed from the
+contents of a birth certificate. So builds that are older than rows versions have one, too.
 
 All declarations that count are also written as comparable lines, so that every change of a version
-can be shown as a diff. A birth certificate keeps the lines, since values that code computes cannot
-be read from the code's source. A declaration's text for the hash and its lines stand together.
+can be shown as a diff. A birth certificate keeps the lines, because values that code computes
+cannot be read from the source of the code. For each kind of declaration, the function that writes
+the text to hash stands next to the function that writes the lines.
 """
 
 from __future__ import annotations
@@ -109,9 +110,9 @@ def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
 def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
     """Returns a pipeline with the error policy that its version had when the build was born.
 
-    The policy is for records on which the function fails. Under Kappa's earlier rules, a pipeline
-    without a declared policy stopped at such a record; under the present rules, the record is a
-    reject.
+    The policy decides what happens to a record on which the function fails. Under Kappa's earlier
+    rules, a pipeline without a declared policy stopped at such a record. Under the present rules,
+    the record is a reject.
     """
     if semantics >= _REJECTING or _ON_ERROR in parts:
         return pipeline
@@ -156,16 +157,19 @@ def _rows_version(
 
 
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists the parts in which two versions differ: code, declarations, then the platform's."""
+    """Lists the parts in which two versions differ.
+
+    The parts of the code come first, then the declarations, then the platform's part.
+    """
     return tuple(
         part for part in sorted({*old, *new}, key=_part_rank) if old.get(part) != new.get(part)
     )
 
 
 def version_differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists the differences of two versions, in sentences: `function f in pipelines/a.py changed`.
+    """Lists the differences of two versions as sentences, one for each part that differs.
 
-    There is one sentence for each part that differs.
+    An example is `function f in pipelines/a.py changed`.
     """
     sentences = []
     for part in changed_parts(old, new):
@@ -219,13 +223,16 @@ def _part_rank(part: str) -> tuple[int, str]:
 def has_identity(lines: str) -> bool:
     """Returns True if a topic's lines declare an identity.
 
-    If so, the records that are folded also depend on the identities that Kappa remembers.
+    If so, the folded records also depend on the identities that Kappa remembers.
     """
     return any(line.startswith(_IDENTITY) for line in lines.splitlines())
 
 
 def has_key_format(lines: str) -> bool:
-    """Returns True if a topic's lines declare a format of keys. A format of changes implies one."""
+    """Returns True if a topic's lines declare a format of the keys.
+
+    A format of changes implies a format of the keys.
+    """
     return any(line.startswith(("key format ", _CHANGES)) for line in lines.splitlines())
 
 

@@ -1,11 +1,12 @@
-"""The breaker: how many of its records a candidate may reject. Pure.
+"""The breaker: the limit on the records that a candidate may reject. Pure.
 
-`max_rejects` of a pipeline is a number of records, or a share of the records that are read. The
-limit is in the birth certificate and not in the version: another limit replays nothing, and counts
-from the next build on. A candidate is stopped as soon as it is certain to exceed the limit, and is
-not verified. A serving build continues, since stale tables help nobody, and `kappa status` warns.
-engine/job/bounded_legs.py and replay/rollout/verify/verify.py apply the limit. If no limit is
-declared, a function that fails on many more records than before is not verified.
+The `max_rejects` of a pipeline is a number of records, or a share of the records that are read. The
+limit is in the birth certificate and not in the version. So a change of the limit needs no replay,
+and applies from the next build on. A candidate is stopped as soon as it is certain to exceed the
+limit, and is not verified. A serving build continues, since stale tables help nobody, and `kappa
+status` warns. engine/job/bounded_legs.py and replay/rollout/verify/verify.py apply the limit. If no
+limit is declared, a candidate is not verified if its function fails on many more records than
+before.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _FAILING_SHARE = 0.01
 
 
 def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
-    """Raises DeclarationError unless `limit` is None, a number of records, or a share of them."""
+    """Raises DeclarationError if `limit` is not a valid limit.
+
+    A valid limit is None, a number of records, or a share of the records.
+    """
     whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
     if limit is None or whole or (isinstance(limit, float) and 0 <= limit <= 1):
         return
@@ -86,7 +90,7 @@ def fails_on_more(failing: int, before: int, records: int) -> str:
 
 
 def remedy_text(pipeline: str) -> str:
-    """Returns advice for the case that a candidate exceeds the limit."""
+    """Returns advice for the user whose candidate has exceeded the limit."""
     return (
         f"fix the producer, or the declaration of the events, and type kappa deploy {pipeline}; "
         "or allow more: @pipeline(..., max_rejects=...)"

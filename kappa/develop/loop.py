@@ -163,11 +163,12 @@ def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]
 
 
 class ProjectWatch:
-    """A watch of a project's files in threads of its own, until it is closed.
+    """A watch that reports saved files of a project, from its own threads, until it is closed.
 
-    Two watches are needed: of the project's folder itself, where folders come and go, and of the
-    folders in it, with all that is below. The root, environments and hidden folders are left out:
-    they have very many files, but no file that a pipeline reads.
+    There are two watches: one of the project's folder itself, in which folders are created and
+    deleted, and one of the folders in it with everything below them. The root, environments and
+    hidden folders are left out, because they have very many files, but no file that a pipeline
+    reads.
     """
 
     def __init__(self, project: Path, root: Path, on_saved: Callable[[list[str]], None]) -> None:

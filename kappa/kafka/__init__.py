@@ -1,23 +1,23 @@
-"""Kafka: the only door to confluent_kafka, and to a schema registry.
+"""Clients of Kafka and of a schema registry. Only this package uses confluent_kafka.
 
-This package knows offsets and bytes. No module may decode an event, or wait without a limit. Read
-the files in this order:
+This package handles offsets and bytes. Its modules decode no event, and never wait without a limit.
+Read the files in this order:
 
-- client: the log of a cluster, its topics, settings and offsets; all other packages use it
-- producer: records that are sent and acknowledged; live_producer: records of many senders at once
-- transactions: records and a position that are sent together, or not at all
-- reader: small ranges, record by record
-- bulk: large ranges, in columns; no message becomes an object
-- log_end: whether the log's end is still the end that was read
-- headers: the names and values beside a record
+- client: a cluster's topics, settings, offsets and records; all other packages use this client
+- producer: sends records and waits for acknowledgements; live_producer: for many senders at once
+- transactions: sends records together with a position, either all of them or none
+- reader: reads small ranges, record by record
+- bulk: reads large ranges in columns, without an object per message
+- log_end: checks that the log's end is still the end that was read
+- headers: the names and values of a record's headers
 - consumers: the settings and errors that both readers share
 - client_options: `[kafka.auth]` as librdkafka's options, with the content of files
-- java_options: the same for Kafka's Java client, with secrets in the JVM's environment alone
-- acl: the rules that a client needs, and the sentence for a missing rule
-- answers: the meaning of the broker's answers and errors; the nature of a listener that gives none
-- registry: the requests to a schema registry over HTTP, in Confluent's dialect
-- stored_schemas: the schemas of ids, asked once and kept in the root
-- broker/: the embedded broker, a child process
+- java_options: the same for Kafka's Java client; secrets are only in the JVM's environment
+- acl: the rules that a client needs, and the error for a missing rule
+- answers: the broker's answers and errors, and the reason why a listener does not answer
+- registry: the requests to a schema registry over HTTP, with Confluent's API
+- stored_schemas: schemas by id, which are requested once and kept in the root
+- broker/: the embedded broker, which runs in a child process
 """
 
 __all__ = [

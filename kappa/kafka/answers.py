@@ -1,7 +1,7 @@
-"""The answers of a broker: each wait has a limit, and errors are translated into Kappa's words.
+"""The answers of a broker: each wait has a limit, and errors become errors of Kappa.
 
 librdkafka's errors do not explain why a listener does not answer. So Kappa opens a connection of
-its own to the listener, and begins a TLS handshake.
+its own to the listener, and begins a TLS handshake to find the reason.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ NOT_YET = frozenset(
 
 
 class Answers:
-    """The answers of a cluster, or the errors that its refusals mean.
+    """The answers of a cluster, and the errors of Kappa for requests that the cluster refuses.
 
-    librdkafka tries again forever, whatever the reason. Only `error_option` gets the reason.
+    librdkafka itself tries again forever, whatever the reason. Only the callback of `error_option`
+    gets the reason.
     """
 
     def __init__(
@@ -107,8 +108,9 @@ class Answers:
     def admin(self) -> AdminClient:
         """Returns the admin client that sends the requests.
 
-        After an Unreachable error, a new client is created. If librdkafka was told that there is no
-        broker, the client may never look for a broker again, even when the brokers are back.
+        After an Unreachable error, a new client is created, because the old client may never find a
+        broker again, even if the brokers are back. This can happen if librdkafka was told that
+        there is no broker.
         """
         admin = self._admin
         if admin is None:
@@ -119,7 +121,7 @@ class Answers:
 
     @property
     def error_option(self) -> dict[str, Any]:
-        """Returns the client's option with the callback for errors that no answer contains."""
+        """Returns the client option with the callback for errors that are in no answer."""
         return {"error_cb": self._hear}
 
     def _hear(self, error: KafkaError) -> None:
@@ -161,7 +163,7 @@ class Answers:
     def result_unless(
         self, code: int, future: Future[_Answer], otherwise: str, *needed: Acl
     ) -> _Answer | None:
-        """Returns an answer as `result` does, or None for an error of this code."""
+        """Returns an answer as `result` does, or None if the answer is an error with this code."""
         try:
             return self.waited(future)
         except KafkaException as error:
@@ -190,12 +192,12 @@ class Answers:
                 time.sleep(_NAP_SECONDS)
 
     def bounded_call(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
-        """Makes a call that may never return if the broker was unreachable meanwhile.
+        """Calls `act`, which may never return if the broker was unreachable meanwhile.
 
-        In that case, librdkafka ignores the call's timeout, and also the broker's return. So `ask`
-        sends a request with another client. Returns False if that client gets an answer while the
-        call still runs, and True if the call returns. Raises the error of the call, or Unreachable
-        if neither returns in time.
+        In that case librdkafka ignores the timeout of the call, and does not notice that the broker
+        is back. So `ask` sends a request with another client. Returns True if the call returns, and
+        False if the other client gets an answer while the call still runs. Raises the error of the
+        call, or Unreachable if neither returns in time.
         """
         raised = list[Exception]()
 
@@ -279,7 +281,10 @@ class Answers:
             raise self._not_let_in(why)
 
     def _probed(self, within_seconds: float) -> str:
-        """Returns why the cluster refuses this client, by a check now or a few seconds ago."""
+        """Returns the reason why the cluster refuses this client.
+
+        The reason comes from a check now, or from a check a few seconds ago.
+        """
         at = time.monotonic()
         if at - self._probed_at >= _RECENT_SECONDS:
             self._why = why_not_in(self._bootstrap_servers, self._texts(), within_seconds)
@@ -322,7 +327,7 @@ def wait_until(
 
 
 def code_of(error: KafkaException) -> int:
-    """Returns the code of an error, one of KafkaError's constants."""
+    """Returns the code of an error. The code is one of KafkaError's constants."""
     return int(error.args[0].code())
 
 
@@ -345,10 +350,10 @@ _NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_IP = 9, 10, 62, 64
 
 
 def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> str:
-    """Returns why a listener refuses clients with these options.
+    """Returns the reason why a listener refuses clients with these options.
 
-    Returns an empty text if the reason cannot be found in time. Only the first server that accepts
-    a connection is checked.
+    Returns "" if the reason cannot be found in time. Only the first server that accepts a
+    connection is checked.
     """
     until = time.monotonic() + within_seconds
     wants_tls = "SSL" in options.get("security.protocol", "PLAINTEXT").upper()
@@ -401,7 +406,7 @@ def _has_tls(host: str, port: int, until: float) -> bool | None:
 def _why_distrusted(
     host: str, port: int, options: dict[str, str], server: str, until: float
 ) -> str:
-    """Returns why the listener's certificate, or the client's, is refused; "" if neither is."""
+    """Returns the reason why the listener's or the client's certificate is refused, or ""."""
     ca, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
     try:
         context = ssl.create_default_context(cafile=ca)

@@ -1,6 +1,6 @@
-"""The log of a Kafka cluster: topics and offsets, and the topics' records.
+"""A client of a Kafka cluster: the topics, their offsets, and their records.
 
-Nothing here waits forever: a broker that does not answer becomes Unreachable.
+No call waits without a limit. If the broker does not answer in time, a call raises Unreachable.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def ensure_not_kafkas_own(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """The broker's description of a topic. If a topic is created again, it gets another id.
+    """The broker's description of a topic. A topic that is created again gets another id.
 
-    `replicas` is the least number of brokers that store a partition of the topic, or 0 if it is not
-    known.
+    `replicas` is the least number of brokers that store a partition of the topic, or 0 if this
+    number is not known.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Log:
 
     @property
     def admin(self) -> AdminClient:
-        """Returns the admin client. After an Unreachable error it is a new client."""
+        """Returns the admin client. After an Unreachable error, this is a new client."""
         return self.answers.admin
 
     @property
@@ -209,7 +209,10 @@ class Log:
         wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
 
     def add_partitions(self, name: str, total: int) -> TopicFacts:
-        """Adds partitions to a topic until it has at least `total`. Kafka cannot remove any."""
+        """Adds partitions to a topic until it has at least `total`.
+
+        Kafka cannot remove partitions.
+        """
         ensure_not_kafkas_own(name)
         if self.must_have(name).partitions < total:
             self.answers.result(
@@ -242,14 +245,15 @@ class Log:
     def end(self, topics: Iterable[str]) -> Offsets:
         """Returns the current end of each partition for a reader of committed records.
 
-        This is the offset after the last record that no open transaction holds back.
+        The end is the offset after the last record that is not held back by an open transaction.
         """
         return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
 
     def at_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
-        """Returns each partition's first offset since a time, or its end if no record is that late.
+        """Returns, for each partition, the offset of the first record at or after a time.
 
-        The time is compared with the timestamps of the records.
+        The time is compared with the timestamps of the records. For a partition without such a
+        record, the result is the end of the partition.
         """
         names = tuple(topics)
         since, ends = (
@@ -382,7 +386,7 @@ class Log:
     def keys(self, topic: str, start: Offsets) -> Iterator[bytes]:
         """Yields the keys of a topic's committed records from `start` to the current end.
 
-        A key is yielded once for each record that has it.
+        If several records have the same key, the key is yielded once for each of these records.
         """
         # The log may have lost its beginning meanwhile.
         start = start.only({topic}).highest_with(self.beginning([topic]))
@@ -473,8 +477,8 @@ class Log:
     def _ensure_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Creates a topic if it does not exist.
 
-        In a cluster the topic gets replicas on three brokers, or on two if there are not three.
-        `config` may set another `min.insync.replicas`.
+        In a cluster, the topic gets replicas on three brokers, or on two if the cluster has only
+        two brokers. `config` may set another `min.insync.replicas`.
         """
 
         def is_made() -> bool:

@@ -1,20 +1,21 @@
-"""The status of a running build, which processes leave for one another.
+"""The status of a running build, in files by which the processes of a platform inform one another.
 
-- The beat is a file that a job touches each second, unless the job is stopped or dead. A process
-  that was stopped, or waits for a disk that does not answer, is not dead, so the process still
-  holds the lock. The supervisor sees that the beat has ended, and ends the process.
-- The progress of a job within one slice is the current step, and how many records were read. The
-  job puts the step; each task that reads puts a count beside the file that the task writes. All
-  this is for people, except that a slice whose counts grow makes progress (`engine.slice_seconds`).
-  A job that begins a slice again counts from zero.
-- A turn is asked of a build that rests: the build must fold up to the log's end now, once.
-- A job that stops for good puts the reason as the job ends: a law did not hold, or the user made a
-  mistake, so a restart would not help. Once a job has started well, the job deletes the reason. A
-  process that finds a reason does not start the job again by itself. The next `kappa up` does so,
-  once. A candidate that stopped has failed.
-- The progress of a verification is in words for people: no decision uses the progress.
-- The check of a serving build's maintained views leaves the findings.
-- A job leaves the cost of each maintained view in the last slice that computed the view.
+- The beat is a file that a job touches each second while it runs. If a process is stopped, or waits
+  for a disk that does not answer, the process is not dead and still holds the lock of the build.
+  The supervisor sees that the beat has ended, and ends the process.
+- The progress of a job within one slice is the current step, and the number of records read. The
+  job writes the step. Each task that reads records writes a count next to the file that the task
+  writes. The progress is only displayed, with one exception: a slice whose counts grow is not stuck
+  (`engine.slice_seconds`). A job that begins a slice again counts from zero.
+- A turn is requested for a build that rests: the build must fold up to the log's present end,
+  once.
+- A job that stops for good writes the reason before it exits. A law did not hold, or the user made
+  a mistake, so a restart would not help. As long as the reason exists, no process starts the job
+  again by itself; the next `kappa up` starts the job again, once. When a job has started well, it
+  deletes the reason. A candidate whose job has stopped for good has failed.
+- The progress of a verification is text for display. No decision uses it.
+- The check of a serving build's maintained views writes its findings.
+- A job writes the cost of each maintained view in the last slice that computed the view.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _TURNS = "run/turns"
 
 
 class Beat:
-    """The beat of a build's job. Within the block, a thread touches the beat's file each second."""
+    """The beat of a build's job. During the block, a thread touches the beat's file each second."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store.local
@@ -78,7 +79,10 @@ class Beat:
 
 
 def last_beat(store: Store, build: str) -> int | None:
-    """Returns the time of a job's last beat in nanoseconds since 1970, or None without a beat."""
+    """Returns the time of a job's last beat, or None if there is no beat.
+
+    The time is in nanoseconds since 1970.
+    """
     try:
         return Path(store.local.path(_beat_name(build))).stat().st_mtime_ns
     except OSError:
@@ -90,10 +94,11 @@ def _beat_name(build: str) -> str:
 
 
 class SliceProgress(Struct, frozen=True):
-    """The slice that a job is folding: number `slice`, from 0, of the `of` slices of a leg.
+    """The progress of a job in the slice that it is folding.
 
-    `read` is the number of records of the slice that have been read, of `offsets` records in total.
-    `step` is the job's present step.
+    The slice is number `slice`, counted from 0, of the `of` slices of a leg. `read` is the number
+    of the slice's records that have been read, of `offsets` in total. `step` is the present step of
+    the job.
     """
 
     leg: int
@@ -106,7 +111,7 @@ class SliceProgress(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The progress as a short text for display."""
+        """Returns the progress as a short text for display."""
         read = (
             f"{self.read:,} of {count_of(self.offsets, 'record')} read"
             if self.step == READING
@@ -184,20 +189,20 @@ def ask_turn(store: Store, build: str) -> None:
 
 
 def turns_asked(store: Store) -> frozenset[str]:
-    """Returns the builds of which a turn is requested."""
+    """Returns the builds for which a turn is requested."""
     return frozenset(name.rsplit("/", 1)[-1] for name in store.local.names(_TURNS))
 
 
 def end_turn(store: Store, build: str) -> None:
-    """Deletes the request for a build's turn. The turn has begun, or is not needed."""
+    """Deletes the request for a turn of a build, because the turn has begun or is not needed."""
     store.local.delete(f"{_TURNS}/{build}")
 
 
 class Stopped(Struct, frozen=True):
     """The error with which a job has stopped for good, and the time.
 
-    `cut` contains the topics whose logs have lost their ends: there, the build's offsets no longer
-    match the log.
+    `cut` contains the topics whose logs have lost their ends. In these topics, the build's offsets
+    no longer match the log.
     """
 
     message: str
@@ -208,7 +213,7 @@ class Stopped(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The error's message, with the user's next step."""
+        """Returns the error's message, with the next step for the user."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
@@ -218,7 +223,7 @@ _STOPPED = Documents(Stopped, derived=True)
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
     """Stores the error with which the job of a build has stopped for good.
 
-    It replaces the error of an earlier job.
+    The error replaces that of an earlier job.
     """
     failpoint("stopped.before_put")
     _STOPPED.put(store, _stopped_name(build), _stopped_record(error))
@@ -240,8 +245,8 @@ def ensure_not_stopped(store: Store, build: str) -> None:
 def comparable_now(store: Store, build: Birth, other: Birth) -> frozenset[str]:
     """Returns the topics whose offsets can be compared between two builds.
 
-    Both builds read these topics, with the same id. A topic whose log has lost its end is left out,
-    since it is no longer the log that a build has folded.
+    Both builds read these topics, with the same topic id. A topic whose log has lost its end is
+    left out, because it is no longer the log that a build has folded.
     """
     stopped = (read_stopped(store, each.folded_by) for each in (build, other))
     return comparable_topics(build, other) - {
@@ -343,7 +348,7 @@ class ViewCost(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The cost as a text for display."""
+        """Returns the cost as a text for display."""
         changed, records = count_of(self.rows, "row"), count_of(self.records, "record")
         touched = "" if self.touched is None else f"{count_of(self.touched, 'key')} computed, "
         return (
@@ -385,9 +390,9 @@ _SHOWN_STEPS = ("wait", "read", "function", "commit", "views", "publish")
 class StepTimes(Struct, frozen=True):
     """The mean seconds of each step of a slice, over a job's last slices.
 
-    The step `wait` is the time from the log time of a slice's newest record to the beginning of the
-    slice: in the broker, in the reader, and between slices. The mean covers the last `slices`
-    slices, up to the time `at`.
+    The step `wait` is the time from the log time of a slice's newest record until the slice begins.
+    The record spends this time in the broker, in the reader, and between slices. The mean covers
+    the last `slices` slices, up to the time `at`.
     """
 
     seconds: dict[str, float]
@@ -397,7 +402,7 @@ class StepTimes(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The times as a text for display: `wait 120 ms, read 4 ms, ...`."""
+        """Returns the times as a text for display: `wait 120 ms, read 4 ms, ...`."""
         return ", ".join(
             f"{name} {self.seconds[name] * 1000:,.0f} ms"
             for name in _SHOWN_STEPS

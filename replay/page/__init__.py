@@ -1,27 +1,27 @@
-"""The pages as values: each file makes the content of one page. Templates: serving/http/page.
+"""The content of all pages as values: each file makes the content of one page.
 
-Values are pure where possible. A page changes nothing: the scripts of a page ask the API. Read in
-this order:
+The templates are in serving/http/page. Values are pure where possible. A page changes nothing: the
+scripts of a page send requests to the API. Read in this order:
 
-    routes       the addresses of all pages, and a page as a response of HTTP
+    routes       the addresses of all pages, and a page as an HTTP response
     overview     pipelines with their builds and health
     rollout      one rollout: stages, lag, checks, and the actions that it allows
     code_changes  the code that changed between two builds
     samples      samples of the rows in which two builds differ
     timeline     generations, rollouts and proofs, newest first
-    table        one table or view, with its files, writer and readers for `kappa tables TABLE`
-    table_rows   a table's rows in pages: sorted, filtered, and counted up to a bound
-    topic        one topic's records: the newest, or by offset, time or key
+    table        one table or view, and its files, writer and readers for `kappa tables TABLE`
+    table_rows   a table's rows in pages: sorted, filtered, and counted up to a limit
+    topic        records of one topic: the newest, or from an offset or time, or with a key
     drawn_graph  the lineage as a picture: the places of nodes and edges
-    queries      a query of a person: the answer, its chart, and as CSV
-    build_rates  the offsets of a build over time: charts and rates
-    boards       dashboards of the project's own (kappa/declare/board.py), answered and drawn
+    queries      the query that a person types: its answer as rows, as a chart, and as CSV
+    build_rates  the offsets of a build over time, for charts and rates
+    boards       the project's own dashboards (kappa/declare/board.py), answered and drawn
 
-The API over HTTP has the documents of the commands' `-o json`, and the same intents. No decision is
-made here, and a request delays no rollout:
+The HTTP API returns the documents of the commands' `-o json`, and accepts the same intents. These
+modules make no decision, and a request delays no rollout:
 
     api      the addresses, and the response of each
-    intents  a client's intents for rollouts: explained, recorded, and done once for a key
+    intents  a client's intents for rollouts: explained, recorded, and done once per key
 """
 
 __all__ = ["api", "drawn_graph", "routes", "table"]

@@ -1,4 +1,4 @@
-"""The page of alerts as values: notices and alerts, what needs a person first. Pure."""
+"""The page of alerts as values: notices and alerts, those that need a person first. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ class NoticeRow:
 
     @property
     def health(self) -> Health:
-        """The state in a word."""
+        """Returns the state of the notice in one word: critical or warning, or resolved."""
         if not self.is_open:
             return Health("Resolved", "ok")
         return Health("Critical", "bad") if self.is_critical else Health("Warning", "warn")
 
 
 def notice_rows(found: Iterable[ShownNotice], status: Status, state: State) -> list[NoticeRow]:
-    """Returns notices with their states: open ones first, then by severity, newest first."""
+    """Returns the notices with their states.
+
+    Notices that still hold come first, critical ones before warnings. Within each group, the newest
+    comes first.
+    """
     rows = [
         NoticeRow(each, _is_open(each, status, state), each.kind not in _WARNINGS) for each in found
     ]
@@ -42,7 +46,7 @@ def notice_rows(found: Iterable[ShownNotice], status: Status, state: State) -> l
 
 
 def alert_health(alert: AlertStatus) -> Health:
-    """Returns the state of an alert in a word."""
+    """Returns the state of an alert in a few words, with a tone and a reason."""
     if alert.error:
         return Health(str(alert.state).capitalize(), "bad", alert.error)
     if alert.dead:

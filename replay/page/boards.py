@@ -1,6 +1,6 @@
-"""The charts of a board: its queries, their answers over a pinned snapshot, and drawings.
+"""The charts of a board: its queries, their answers from one pinned snapshot, and the drawings.
 
-The rows are those of a query's JSON answer: columns by name, with DuckDB's types.
+The rows of an answer are those of a query's JSON answer: columns by name, with DuckDB's types.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ _NUMBERS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DrawnNumber:
-    """One value. If the query returns two values, `beside` has the second, with its name."""
+    """A single value.
+
+    If the query returns two values, `beside` has the name and the value of the second.
+    """
 
     value: object
     beside: tuple[str, object] | None
@@ -73,7 +76,10 @@ class DrawnBar:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBars:
-    """Bars, with the names of both columns; `zero` is where zero is, in percent of the width."""
+    """A chart of bars. `columns` has the names of the label and of the value.
+
+    `zero` is the position of the value zero, in percent of the width of the chart.
+    """
 
     columns: tuple[str, ...]
     bars: tuple[DrawnBar, ...]
@@ -90,7 +96,10 @@ class DrawnRows:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLines:
-    """Lines in the form that the page's script draws (`chart`), and the last rows as a table."""
+    """A chart of lines. `chart` has the form that the page's script draws.
+
+    `last` has the last rows as a table.
+    """
 
     chart: Mapping[str, Any]
     last: DrawnRows
@@ -105,7 +114,10 @@ Read = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ChartAnswer:
-    """A chart with its drawing, or with its error (`trouble`). `note` says if rows are left out."""
+    """A chart with its drawing, or with the error `trouble` if the query failed.
+
+    `note` is a sentence if rows are left out, or "".
+    """
 
     chart: Chart
     drawn: Drawn | None
@@ -128,7 +140,7 @@ class BoardAnswer:
 
     @property
     def has_times(self) -> bool:
-        """Returns True if a chart is over times, so that a range of time can be chosen."""
+        """Returns True if a chart has times on its axis, so that a range of time can be chosen."""
         return any(
             isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"] for each in self.charts
         )
@@ -144,11 +156,12 @@ def answer_board(
     reader: Identity = THIS_MACHINE,
     since: datetime | None = None,
 ) -> BoardAnswer:
-    """Answers the queries of a board like queries over HTTP, all from one snapshot.
+    """Answers all queries of a board from one snapshot, in the same way as queries over HTTP.
 
     With `since`, lines over times begin at that time. If a query fails, or names a table that the
-    `reader` may not read, only its chart shows the error. Raises Conflict if no snapshot was kept
-    until the end, and ClientLeft if the `client` leaves before.
+    `reader` may not read, only the chart of that query shows the error. Raises Conflict if the
+    snapshot was not kept until the end in any attempt, and ClientLeft if the `client` disconnects
+    before the end.
     """
     attempt = 0
     while True:
@@ -168,7 +181,7 @@ def answer_board(
 
 
 def is_behind(store: Store, answer: BoardAnswer) -> bool:
-    """Returns True if readers see a newer frontier of a pipeline that the board reads."""
+    """Returns True if a pipeline that the board reads has published a newer frontier."""
     newest = (
         (frontier, Frontiers(store, frontier.build).newest())
         for frontier in answer.frontiers.values()
@@ -213,7 +226,10 @@ def _is_over_times(answer: Mapping[str, Any]) -> bool:
 
 
 def since_sql(sql: str, column: Mapping[str, str], since: datetime) -> str:
-    """Returns a query for the rows of another query from a time on, by its first column. Pure."""
+    """Returns SQL that selects the rows of another query from a time on. Pure.
+
+    The times are those of the query's first `column`.
+    """
     at = text(since.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"))
     value = (
         f"cast({at} || '+00' as timestamptz)"
@@ -227,7 +243,10 @@ def since_sql(sql: str, column: Mapping[str, str], since: datetime) -> str:
 
 
 def rows_since(answer: Mapping[str, Any], since: datetime) -> dict[str, Any]:
-    """Returns an answer without the rows before a time, by the first column. Pure."""
+    """Returns an answer without the rows before the time `since`. Pure.
+
+    The times are those of the answer's first column.
+    """
     name = answer["columns"][0]["name"]
     least = since.timestamp()
     rows = [row for row in answer["rows"] if (_unix_seconds(row[name]) or 0.0) >= least]
@@ -259,10 +278,10 @@ def _board_answer(
 
 
 def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
-    """Returns the drawing of an answer by the kind of the chart. Pure.
+    """Returns the drawing of an answer in the given kind of chart, and a note. Pure.
 
-    The second value is a note if rows are left out or out of sight, else "". Raises UsageError if
-    the chart cannot draw the query's columns or rows.
+    The note says if rows are left out or not visible without scrolling; otherwise it is "". Raises
+    UsageError if the chart cannot draw the query's columns or rows.
     """
     names, rows = (shown := typed_rows(answer)).columns, shown.rows
     types = tuple(column["type"] for column in answer["columns"])
@@ -283,7 +302,7 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]
 
 
 def typed_rows(answer: Mapping[str, Any]) -> DrawnRows:
-    """Returns the rows of an answer, with values of the columns' types. Pure."""
+    """Returns the rows of an answer. Each value has the type of its column. Pure."""
     columns = [(column["name"], column["type"]) for column in answer["columns"]]
     return DrawnRows(
         tuple(name for name, _ in columns),
@@ -371,7 +390,7 @@ def _draw_lines(
 
 
 def _typed_value(given: object, kind: str) -> object:
-    """Returns a value of JSON in the type of its column: decimals and times come as text."""
+    """Converts a JSON value to the type of its column: JSON has decimals and times as text."""
     if not isinstance(given, str):
         return given
     if _NUMBERS.fullmatch(kind):

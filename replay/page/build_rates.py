@@ -1,7 +1,8 @@
 """The offsets of a build over time, for charts and rates.
 
-Nothing is measured for this: a frontier records which offsets readers could see, and since when.
-The newest frontiers are used, and the kept frontiers of the last hour, which are one per minute.
+Nothing is measured for this. Each frontier records the offsets that readers could see, and the time
+since which they could see these offsets. The module uses the newest frontiers, and the kept
+frontiers of the last hour, of which there is one per minute.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _KEPT_EVERY = timedelta(seconds=90)
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """A point in a build's history: the sum of the build's offsets at a time."""
+    """A point in a build's history: a time, and the sum of the build's offsets at this time."""
 
     at: datetime
     offset: int
 
 
 class BuildHistories:
-    """The histories of builds. Each frontier is read once, because it never changes."""
+    """The histories of builds. Each frontier is read once, because a frontier never changes."""
 
     def __init__(self, store: Store, memory: ReadMemory | None = None) -> None:
         self._store = store
@@ -55,7 +56,10 @@ class BuildHistories:
         self._walked: dict[str, int] = {}
 
     def points_of(self, build: str, now: datetime) -> tuple[HistoryPoint, ...]:
-        """Returns the known points of the window and some time before, oldest first."""
+        """Returns the known points of a build in the last 20 minutes, oldest first.
+
+        This is twice the window of the charts and rates.
+        """
         with self._lock:
             known = self._known.setdefault(build, {})
             known |= {each.number: _history_point(each) for each in self._newly_kept(build)}
@@ -115,9 +119,10 @@ def joined_points(
 
 
 def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
-    """Returns offsets a second over the window, or since the first point. Pure.
+    """Returns the mean growth in offsets per second over the last ten minutes. Pure.
 
-    Returns None if too little is known.
+    If the history is shorter, the mean is taken since its first point. Returns None if the history
+    is empty, or shorter than a second.
     """
     if not steps:
         return None
@@ -132,10 +137,12 @@ def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
 
 
 def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[int], list[float]]:
-    """Returns times (seconds since 1970) and the rates (offsets a second) before each time. Pure.
+    """Returns times in seconds since 1970, and the rate before each time. Pure.
 
-    All pieces between two times are equally long. What came after the newest frontier is not known
-    before the next one, unless the build stands still.
+    A rate is in offsets per second. The times are evenly spaced. The last time is at most that of
+    the newest frontier, because the growth after it is unknown until the next frontier. If the
+    newest frontier is older than 90 seconds, the build is taken to stand still, and the times
+    continue until `now`.
     """
     if not steps:
         return [], []
@@ -153,9 +160,9 @@ def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[
 
 
 def _offsets_at(edges: Sequence[datetime], steps: Sequence[HistoryPoint]) -> Iterator[float]:
-    """Yields the offset of a build at each of these times, which must be ascending.
+    """Yields the sum of a build's offsets at each of the times `edges`, which must be ascending.
 
-    Only one past frontier per minute is kept, so the growth between two frontiers is assumed to be
+    Only one past frontier per minute is kept. So the growth between two frontiers is taken to be
     even.
     """
     place = 0

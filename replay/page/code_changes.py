@@ -1,6 +1,6 @@
-"""The code that changed between two builds, for the page, as the plan of a rollout shows it.
+"""The code that changed between two builds, shown on the page as in the plan of a rollout.
 
-Both sides come from the code snapshots of the builds, so nothing is imported or run.
+Both sides come from the code snapshots of the builds, so no code is imported or run.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class DiffLine:
 class ChangedPart:
     """A changed part of the code, with a readable name and the first lines of its diff.
 
-    `left_out` is the number of lines that are not shown. If there are no lines, the earlier code is
-    unknown.
+    `left_out` is the number of lines that are not shown. If the part has no lines, the earlier code
+    is unknown.
     """
 
     what: str

@@ -1,7 +1,7 @@
-"""The places of a lineage's nodes and edges in a picture: layers from left to right. Pure.
+"""The positions of a lineage's nodes and edges in a picture. Pure.
 
-A narrow window shows the nodes as an indented list instead, so each node has a depth and a text of
-what it reads.
+The nodes are in layers from left to right. In a narrow window, the page shows the nodes as an
+indented list instead. So each node has a depth, and a text with the nodes that it reads.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ _URGENT = frozenset({"bad", "warn"})
 
 @dataclass(frozen=True, slots=True)
 class DrawnNode:
-    """A node in a picture: its corner in pixels, its texts cut to fit, and its address.
+    """A node in a picture: its upper left corner in pixels, its texts, and the address of its page.
 
-    `note` is the state, or what a rollout does to the node, which is `touch` in full. `title` has
-    the whole texts. `depth` is the layer, as far as a list indents. `reads` names the sources, or
-    is "" if the source is the node above in a list, and no rate and lag are known.
+    `name`, `detail` and `note` are shortened to fit into the node. `note` is the state of the node,
+    or the effect of a rollout on the node. `touch` is this effect in full, and `title` has all
+    texts in full. `depth` is the layer, but at most the largest indentation of a list. `reads`
+    names the nodes that this node reads. It is "" if the only one is the node above it in a list,
+    and has no known rate or lag.
     """
 
     node: GraphNode
@@ -86,8 +88,8 @@ class DrawnNode:
 class DrawnEdge:
     """An edge in a picture: the data of an SVG path, and two labels.
 
-    `x` and `y` are near the end of the edge. The rate is written above this point, and the lag
-    below it. They are not at the beginning, because many edges may begin at one node.
+    The rate is written above the point (`x`, `y`), and the lag below this point. The point is near
+    the end of the edge, because many edges may begin at the same node.
     """
 
     path: str
@@ -100,9 +102,9 @@ class DrawnEdge:
 
 @dataclass(frozen=True, slots=True)
 class DrawnGraph:
-    """A picture of a lineage, with its size in pixels, and that of a node.
+    """A picture of a lineage. All sizes are in pixels.
 
-    Each node comes after a node that it reads, as in a tree.
+    `nodes` is in the order of a tree: each node comes after a node that it reads.
     """
 
     width: int
@@ -114,10 +116,10 @@ class DrawnGraph:
 
 
 def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) -> DrawnGraph:
-    """Places the nodes of a graph in layers: each node stands right of all nodes that it reads.
+    """Places the nodes of a graph in layers. Each node is to the right of all nodes that it reads.
 
-    The last edge of a circle leads back. Equal graphs have equal pictures. `states` has the states
-    of nodes, by id.
+    If nodes form a circle, the last edge of the circle leads back to the left. Equal graphs have
+    equal pictures. `states` has the states of nodes, by id.
     """
     nodes, known = {each.id: each for each in graph.nodes}, states or {}
     depths = _depths(graph)
@@ -188,7 +190,11 @@ def _drawn_node(
 
 
 def _source_texts(graph: ProjectGraph, nodes: Mapping[str, GraphNode]) -> dict[str, list[str]]:
-    """Returns what each node reads, with rate and lag; a list shows a single source by place."""
+    """Returns the names of the nodes that each node reads, with rate and lag, by id.
+
+    A node that reads a single node without rate and lag is left out, because a list shows it below
+    that node.
+    """
     found: dict[str, list[str]] = {}
     flows = set[str]()
     for edge in graph.edges:
@@ -202,7 +208,10 @@ def _source_texts(graph: ProjectGraph, nodes: Mapping[str, GraphNode]) -> dict[s
 def _tree_order(
     graph: ProjectGraph, depths: Mapping[str, int], tops: Mapping[str, float]
 ) -> list[GraphNode]:
-    """Returns the nodes so that each node follows the nearest node of the layer before it."""
+    """Returns the nodes in the order of a tree.
+
+    Each node comes after the nearest node that it reads in the layer before.
+    """
     nodes = {each.id: each for each in graph.nodes}
     nearest: dict[str, str] = {}
     for edge in graph.edges:
@@ -227,7 +236,7 @@ def _left(depth: int) -> int:
 
 
 def _depths(graph: ProjectGraph) -> dict[str, int]:
-    """Returns the layer of each node: one more than the last layer that it reads from."""
+    """Returns the layer of each node: one more than the highest layer from which the node reads."""
     before: dict[str, list[str]] = {each.id: [] for each in graph.nodes}
     for edge in graph.edges:
         before[edge.target].append(edge.source)
@@ -257,9 +266,9 @@ def _depths(graph: ProjectGraph) -> dict[str, int]:
 def _tops(
     layers: Sequence[list[str]], chains: Sequence[Sequence[str]], nodes: Mapping[str, object]
 ) -> dict[str, float]:
-    """Returns the upper end of each place, so that connected places are close to each other.
+    """Returns the upper end of each place in pixels, so that connected places are close together.
 
-    A place is a node, or the position of an edge in a layer that it passes.
+    A place is a node, or the point at which an edge passes through a layer.
     """
     sides: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     for chain in chains:
@@ -383,7 +392,7 @@ def _address(node: GraphNode) -> str:
 
 
 def _shortened(text: str, room: float) -> str:
-    """Shortens a text to fit into a width in pixels, by leaving out its middle."""
+    """Shortens a text to a width of `room` pixels by replacing its middle with an ellipsis."""
     signs = list(" ".join(printable_text(text).split()))
     widths = [_letter_width(each) for each in signs]
     if sum(widths) <= room:

@@ -1,4 +1,4 @@
-"""The states of a lineage's nodes: which tables are fresh, which late, and which stopped. Pure."""
+"""The states of a lineage's nodes, such as fresh tables, late tables and stopped builds. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ def graph_states(
     alerts: Iterable[AlertStatus],
     broken: Mapping[tuple[str, str], str],
 ) -> dict[str, Health]:
-    """Returns the states of nodes by id, as far as they are known.
+    """Returns the states of nodes by id. Nodes whose state is unknown are left out.
 
-    `live` has the serving build of each pipeline, and `health` tells how it is. A table is as its
-    pipeline is, unless it is in `broken`, by pipeline and name. `rates` has the topics of the
-    broker, and is empty if the broker does not answer.
+    `live` has the serving build of each pipeline, and `health` returns the health of a build. A
+    table has the state of its pipeline, unless the table is in `broken`, which has the reasons by
+    (pipeline, table). `rates` has the growth of each topic of the broker, and is empty if the
+    broker does not answer.
     """
     pipelines = {pipeline: health(build) for pipeline, build in live.items()}
     sent = {each.known.topic: _sink_state(each) for each in sinks}

@@ -1,8 +1,9 @@
 """Intents over HTTP: explained, recorded in the journal, and done once per key.
 
-A request with a key is done once, and has the same answer each time. A claim of the key is stored
-before the act, and the answer after the act. A crash in between leaves a claim without an answer.
-Then it is unknown if the request was done, so it is not repeated; the journal shows if it was done.
+A request with a key is done once, and gets the same answer each time. Before the act, a claim of
+the key is stored, and after the act the answer. If the process crashes in between, the claim has no
+answer. Then it is unknown whether the request was done, so the request is not repeated. The journal
+shows whether it was done.
 """
 
 from __future__ import annotations
@@ -325,7 +326,10 @@ def _forget_old_claims(store: Store, before: float) -> None:
 
 
 def _read_claim(store: Store, name: str) -> Mapping[str, Any] | None:
-    """Returns the claim of a key. An unreadable claim counts as an interrupted request."""
+    """Returns the claim of a key, or None without one.
+
+    If the claim cannot be read, the result is the claim of an interrupted request.
+    """
     found: Any
     try:
         found = store.get_json(name)

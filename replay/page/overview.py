@@ -43,9 +43,9 @@ _SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of a build, in a word. `tone` is ok, busy, warn, bad or unknown.
+    """The health of a build in a few words. `tone` is ok, busy, warn, bad or unknown.
 
-    Each tone has a different shape on the page. `why` is the reason.
+    The page shows a different shape for each tone. `why` is the reason.
     """
 
     word: str
@@ -57,8 +57,8 @@ class Health:
 class PipelineCard:
     """A pipeline with its builds.
 
-    `rate` is the number of offsets that served builds fold per second, and `chart` has the rates
-    over time, across promotes too: both over the same last `span_seconds`.
+    `rate` is the number of offsets per second that the serving builds have folded. `chart` has the
+    rates over time, across promotes. Both cover the last `span_seconds`.
     """
 
     pipeline: str
@@ -102,11 +102,11 @@ def pipeline_cards(
 
 @dataclass(frozen=True, slots=True)
 class PipelineList:
-    """The serving pipelines, as the overview lists them.
+    """The serving pipelines for the list of the overview.
 
     `dense` is True if the pipelines are shown as rows of a list instead of cards. `rows` are the
     pipelines whose names contain the text `search`, in the order `sort`. `total` is the number of
-    all.
+    all serving pipelines.
     """
 
     rows: tuple[PipelineCard, ...]
@@ -144,7 +144,7 @@ class StoppedBuild:
 
 
 def stopped_builds(cards: Sequence[PipelineCard]) -> tuple[StoppedBuild, ...]:
-    """Lists the builds whose job has stopped or is in trouble: builds that serve first. Pure."""
+    """Lists the builds whose job has stopped or is in trouble. Serving builds come first. Pure."""
     builds = [
         build
         for role in ("live", "candidate", "idle")
@@ -162,9 +162,9 @@ def stopped_builds(cards: Sequence[PipelineCard]) -> tuple[StoppedBuild, ...]:
 
 
 def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
-    """Lists the rollouts of a day that failed, and that no later one followed. Pure.
+    """Lists the last rollout of each pipeline that failed within the last day. Pure.
 
-    The newest comes first.
+    The newest comes first. A failed rollout is left out if a later rollout of its pipeline exists.
     """
     last = {each.pipeline: each for each in state.rollouts}
     found = sorted(last.values(), key=lambda each: -each.id)
@@ -255,9 +255,10 @@ def _served_spans(
     trails: Callable[[str], Sequence[HistoryPoint]],
     now: datetime,
 ) -> list[tuple[datetime, Sequence[HistoryPoint]]]:
-    """Returns since when each build of a pipeline served, with the history of the build.
+    """Returns the builds of a pipeline that served: (start of serving, history of the build).
 
-    Builds that served before the window, or before a retirement, are left out.
+    The oldest build comes first. Builds that stopped serving before the window, or before a
+    retirement, are left out.
     """
     begun: list[tuple[datetime, str]] = []
     for record in reversed(state.served):

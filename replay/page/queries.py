@@ -1,7 +1,7 @@
 """A query that a person types on the page: its answer as rows and a chart, or as CSV.
 
-The sandbox answers it like a query over the API. A chart is drawn if the rows are a series over
-times or numbers, or amounts by name.
+The sandbox answers the query in the same way as a query over the API. A chart is drawn if the rows
+are a series over times or numbers, or amounts by name.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class PersonsAnswer:
     """The answer to a query that a person has typed.
 
     `count` is the number of rows in the answer, and `more` is True if the query has more rows.
-    `shown` has the first of the rows. `drawn` has a line or bars, or is None if the rows are
-    neither.
+    `shown` has the first rows of the answer. `drawn` has lines or bars, or is None if neither can
+    be drawn from the rows.
     """
 
     count: int

@@ -1,4 +1,4 @@
-"""A rollout as values: its stages, its lag by partition, results, and possible actions. Pure."""
+"""A rollout as values: stages, lag by partition, results, and possible actions. Pure."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """The candidate's progress in one partition, from offset `begin` to `at`, of `end`.
+    """The candidate's progress in one partition: the job has read from offset `begin` to `at`.
 
-    `begin` is the offset at which the job began to read. `end` is None if the broker was not asked.
+    `end` is the end of the log, or None if the broker was not asked.
     """
 
     topic: str
@@ -326,7 +326,10 @@ def _partition_lags(build: BuildStatus, end: Offsets | None) -> tuple[PartitionL
 
 
 def _count_lines(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
-    """Yields all rejects in one line, with the reasons whose counts differ, then other counts."""
+    """Yields a line with all rejects, and then a line for each other count that differs.
+
+    The first line also has the reasons whose counts differ between the two builds.
+    """
     differing = differing_counts(counts)
     reasons = [each for each in differing if each.what.startswith(_REJECTED_AS)]
     if line := rejects_line(counts):

@@ -1,11 +1,11 @@
 """The addresses of all pages: overview, rollouts, history, data and boards.
 
-Each address makes one observation, computes the values of a page, and renders them. It makes no
-decision and changes nothing: for the actions that a page offers (promote, abandon, undo, a query),
-its scripts send requests to the API.
+A request to an address makes one observation, computes the values of a page, and renders the page.
+It makes no decision and changes nothing. A page offers actions (promote, abandon, undo, a query);
+for these, the scripts of the page send requests to the API.
 
-The file of a board is read at each request, so a reload of the page shows a change. All clients
-that watch a board share the answers of its queries.
+The file of a board is read at each request, so a reload of the page shows a change of the file. All
+clients that watch a board share the answers of its queries.
 """
 
 from __future__ import annotations
@@ -230,9 +230,10 @@ def render_page(
 
 
 def _open_counts(request: Request, desk: SharedLooks) -> Mapping[str, int]:
-    """Counts what is open on pages of the navigation: rejects, and alerts that cannot send.
+    """Returns the numbers that the navigation shows: open rejects, and alerts that cannot send.
 
-    Without a recent status nothing is counted: no page waits for a broker because of a number.
+    The numbers are by the address of the page. Without a recent status, the result is empty, so
+    that no page waits for a broker only because of a number.
     """
     status = desk.seen_status()
     if status is None or not may(asker(request), Act.LOOK):
@@ -320,7 +321,7 @@ def _code_changes_of(
 def show_samples(request: Request, number: int, *, long: bool = False) -> Response:
     """Shows samples of the rows in which a rollout's build and the live build differ.
 
-    A `long` page has up to a hundred rows of each kind, and not five.
+    A `long` page has up to a hundred rows of each kind, instead of five.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
@@ -353,7 +354,7 @@ def show_samples(request: Request, number: int, *, long: bool = False) -> Respon
 @router.get("/logs")
 @needs(Act.INSPECT)
 def show_logs(request: Request) -> Response:
-    """Redirects to the first log that exists: the supervisor's, if Kappa was ever up."""
+    """Redirects to the first existing log: the supervisor's log, if Kappa was ever up."""
     here = desk_of(request).here
     name = next(iter(log_files(here.store, here.state())), OWN_LOGS[0])
     return Response(status_code=303, headers={**HEADERS, "Location": f"/logs/{quote(name)}"})
@@ -362,10 +363,10 @@ def show_logs(request: Request) -> Response:
 @router.get("/logs/{name}")
 @needs(Act.INSPECT)
 def show_log(request: Request, name: str) -> Response:
-    """Shows a part of a log: of a process of the platform, or of the job of a build.
+    """Shows a part of a log. The log is that of a process of the platform, or of a build's job.
 
-    The part is the end of the log, the lines before or from a byte on, or the lines since a time.
-    With a `search` or a `level`, only lines that have it are shown.
+    The part is the end of the log, the lines before or after a byte offset, or the lines since a
+    time. With a `search` or a `level`, only lines with this text or at least this level are shown.
     """
     here, now = desk_of(request).here, datetime.now(UTC)
     state, path = here.state(), _log_path(request, name)
@@ -397,7 +398,7 @@ def show_log(request: Request, name: str) -> Response:
     is_end = start is None and before is None
 
     def address(**changes: str | int) -> str:
-        """Returns the address of the log with another part or filter."""
+        """Returns the address of the log page with the given changes of the part or the filters."""
         wanted = {key: text for key, text in {**asked, **changes}.items() if text != ""}
         return f"/logs/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
 
@@ -455,7 +456,7 @@ def _log_path(request: Request, name: str) -> Path:
 
 
 def _role_of(state: State, build: str) -> str:
-    """Returns the pipeline of a build with its role, as `web, live`."""
+    """Returns the pipeline of a build and the role of the build, as in `web, live`."""
     pipeline = state.pipelines.get(build, "")
     if state.serving.get(pipeline) == build:
         return f"{pipeline}, live"
@@ -571,9 +572,9 @@ def show_tables(request: Request, search: str = "") -> Response:
 @router.get("/tables/{pipeline}/{name}")
 @needs(Act.READ, tables_in_path)
 def show_table(request: Request, pipeline: str, name: str) -> Response:
-    """Shows a table: its rows in pages, sorted and filtered, columns, checks, and a box for SQL.
+    """Shows a table: rows in pages, sorted and filtered; columns, checks, and an input for SQL.
 
-    The address says which rows are wanted (replay/page/table_rows.py).
+    The request's query parameters select the rows (replay/page/table_rows.py).
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status, here = desk.here.state(), desk.status(), desk.here
@@ -639,7 +640,10 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
 def _rows_of(
     request: Request, desk: SharedLooks, state: State, view: TableView, wanted: RowsRequest
 ) -> tuple[RowsPage | None, KappaError | None]:
-    """Returns the wanted rows of a table, or why they cannot be shown."""
+    """Returns the requested rows of a table, or the error if the rows cannot be shown.
+
+    The other element of the pair is None.
+    """
     table, client = view.table, client_of(request.scope)
 
     def look() -> RowsPage | TooMuch:
@@ -665,7 +669,10 @@ def _rows_of(
 
 
 def _origins_in(desk: SharedLooks, birth: Birth) -> Mapping[str, Mapping[str, ColumnOrigin]]:
-    """Returns the origins of a build's columns, or nothing if they cannot be determined now."""
+    """Returns the origins of a build's columns, by table and column.
+
+    Returns an empty mapping if the origins cannot be determined now.
+    """
     with suppress(KappaError):
         return desk.shared_look(f"columns of {birth.build}", lambda: column_origins(birth))
     return {}
@@ -785,7 +792,7 @@ def show_topics(request: Request, search: str = "") -> Response:
 
 
 def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:
-    """Returns the tables whose rows this project's sinks send, by topic."""
+    """Returns, for each topic, the tables whose rows this project's sinks send to the topic."""
     found: dict[str, list[str]] = {}
     for each in sink_statuses(desk.here.store, time.time()):
         found.setdefault(each.known.topic, []).append(each.known.table)
@@ -846,7 +853,7 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
 def _states_in(
     desk: SharedLooks, graph: ProjectGraph, status: Status, rates: Mapping[str, float | None]
 ) -> Mapping[str, Health]:
-    """Returns the states of the nodes of a graph, by id."""
+    """Returns the states of a graph's nodes, by id. Nodes whose state is unknown are left out."""
     store, supervised = desk.here.store, desk.here.running is not None
     now, tables = datetime.now(UTC), tuple[ServedTable, ...]()
     with suppress(KappaError):
@@ -866,7 +873,7 @@ def _states_in(
 @router.get("/topics/{name}")
 @needs(Act.INSPECT)
 def show_topic(request: Request, name: str) -> Response:
-    """Shows the newest records of a topic, the records from a place on, or those with a text."""
+    """Shows records of a topic: the newest, those from a place on, or those that contain a text."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     trouble: KappaError | None = None
@@ -888,7 +895,7 @@ def show_topic(request: Request, name: str) -> Response:
     lags = {each.build: _lags_in(view, each) for each in builds}
 
     def address(**changes: str) -> str:
-        """Returns the address of the page with other places or filters."""
+        """Returns the address of the page with the given changes of the place or the filters."""
         wanted = {key: text for key, text in {**asked, **changes}.items() if text}
         return f"/topics/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
 
@@ -911,7 +918,7 @@ def show_topic(request: Request, name: str) -> Response:
 
 
 def _lags_in(view: TopicView, build: BuildStatus) -> Mapping[int, int]:
-    """Returns how many offsets of each partition of a topic a build has not folded."""
+    """Returns the number of offsets that a build has not folded, for each partition of a topic."""
     return {
         each.number: max(0, each.end - max(each.begin, build.offsets.at(view.name, each.number)))
         for each in view.partitions
@@ -1012,9 +1019,10 @@ def show_boards(request: Request) -> Response:
 @router.get("/boards/{name}")
 @needs(Act.READ)
 def show_board(request: Request, name: str, *, kiosk: bool = False, last: str = "") -> Response:
-    """Shows a board with all charts; `kiosk`: alone, in large letters, for a wall screen.
+    """Shows a board with all its charts.
 
-    With `last`, lines over times are those of a last hour, day, week or month.
+    With `kiosk`, the page has only the board, in large letters for a wall screen. With `last`,
+    lines over times show only the last hour, day, week or month.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here

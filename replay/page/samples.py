@@ -1,8 +1,8 @@
 """Samples of the rows in which two builds differ. Results are cached for a while.
 
-Only one comparison runs at a time, and a client that arrives meanwhile does not wait. If a
-comparison takes longer than `serve.compare_seconds`, it is stopped, and the page shows that it
-timed out.
+Only one comparison runs at a time. A client that arrives during a comparison does not wait. If a
+comparison takes longer than `serve.compare_seconds`, it is stopped, and the page shows that the
+time was exceeded.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class SampledRow:
-    """A row that differs; a cell is the value, or (before, after) of a changed value.
+    """A row that differs between two builds.
 
-    `times` is how many more equal rows that side has, of a table without keys.
+    A cell has one value, or two values (before, after) if the value has changed. In a table without
+    keys, several rows may be equal; `times` is how many more of these rows one side has than the
+    other.
     """
 
     kind: str
@@ -51,7 +53,7 @@ class SampledRow:
 
 @dataclass(frozen=True, slots=True)
 class KindCount:
-    """The number of rows of a kind: how many are shown, and how many there are."""
+    """The number of rows of one kind: `shown` on the page, and in `total`."""
 
     kind: str
     shown: int
@@ -62,8 +64,9 @@ class KindCount:
 class SampledTable:
     """The sampled rows of a table: changed rows, then added and removed rows.
 
-    `keys` come first, then the columns that have changed. `changes` counts the sampled rows in
-    which a column has changed. `counts` has each kind of which there are rows.
+    In `columns`, the `keys` come first, and then the columns that have changed. `changes` has, for
+    each changed column, the number of sampled rows in which it has changed. `counts` has an element
+    for each kind that has rows.
     """
 
     table: str
@@ -75,19 +78,18 @@ class SampledTable:
 
     @property
     def is_part(self) -> bool:
-        """Returns True if there are more rows that differ."""
+        """Returns True if the sample does not contain all rows that differ."""
         return any(each.shown < each.total for each in self.counts)
 
 
 def samples_of(
     desk: SharedLooks, before: str, after: str, *, is_long: bool = False
 ) -> Comparison | None:
-    """Compares two builds with samples, as `kappa diff` does; returns None during a comparison.
+    """Compares two builds as `kappa diff` does, with samples of the rows that differ.
 
-    A long comparison has up to a hundred rows of each kind, and not five.
-
-    Raises Conflict if the builds have no equal offsets that are kept, and TooMuch if the
-    comparison takes too long.
+    Returns None if another comparison is running. A long comparison has up to a hundred rows of
+    each kind, instead of five. Raises Conflict if the builds have no kept frontiers at equal
+    offsets, and TooMuch if the comparison takes too long.
     """
     here = desk.here
     most = _MOST if is_long else _SOME
@@ -110,7 +112,10 @@ def samples_of(
 def sampled_tables(
     found: Comparison, keys: Mapping[str, tuple[str, ...]]
 ) -> tuple[SampledTable, ...]:
-    """Lists the samples of a comparison by table; `keys` has the keys of each table. Pure."""
+    """Returns the sampled rows of a comparison, table by table. Pure.
+
+    `keys` has the names of each table's keys.
+    """
     differences = {each.table: each for each in found.differences}
     return tuple(
         _sampled_table(table, keys.get(table, ()), samples, differences[table])

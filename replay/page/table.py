@@ -1,4 +1,4 @@
-"""A table or view as values: columns, folds and readers; and files for `kappa tables`."""
+"""A table or view as values: columns, folds and readers. For `kappa tables`, also its files."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from kappa.state.store import Store
 class ShownColumn:
     """A column that readers see, with its DuckDB type and its role.
 
-    The role is key, a fold, the latest value, or none (""). `origin` has the columns and fields
-    from which the values are computed.
+    The role is "key", a fold, "latest of ..." in a table of latest values, or "". `origin` has the
+    columns and fields from which the values are computed.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReaderProcess:
-    """A process that has pinned the table's build now, with its number of leases."""
+    """A process that has pinned the table's build now, with the number of its leases."""
 
     by: str
     pid: int
@@ -55,8 +55,9 @@ class ReaderProcess:
 class TableView:
     """All values that the page of a table shows.
 
-    `sql` makes a view, maintained or not, as declared except for the indentation. `views` are the
-    views of the same pipeline that read the table, and a view is `made_of` tables and views.
+    `sql` is the declared query of a view, maintained or not, without the indentation. `views` are
+    the views of the same pipeline that read the table. For a view, `made_of` has the tables and
+    views that it reads.
     """
 
     table: ServedTable
@@ -72,7 +73,10 @@ class TableView:
 
     @property
     def why_no_origins(self) -> str:
-        """Returns why the origins of all columns are not known, if there is one reason for all."""
+        """Returns the reason why the origins of the columns are unknown.
+
+        Returns "" if the columns do not all have the same reason.
+        """
         reasons = {each.origin.why_not for each in self.columns}
         return reasons.pop() if len(reasons) == 1 else ""
 
@@ -150,8 +154,8 @@ def typed_name(table: ServedTable, whole: str) -> str:
 class TableChecks:
     """The declared checks of a table, and their last results.
 
-    `results` are of the last verification of the build that serves, in rollout `number`; there are
-    none if the build was never verified.
+    `results` are the results of the last verification of the serving build, in rollout `number`.
+    There are no results if this build was never verified.
     """
 
     conditions: tuple[str, ...]
@@ -178,9 +182,9 @@ def table_checks(view: TableView, state: State) -> TableChecks:
 
 
 def pending_change(state: State, table: ServedTable) -> tuple[Rollout, str] | None:
-    """Returns the active rollout of a table's pipeline, and what it changes of the table. Pure.
+    """Returns the active rollout of a table's pipeline, and how it would change the table. Pure.
 
-    Returns None if there is no such rollout, or if it leaves the table as it is.
+    Returns None if there is no such rollout, or if the rollout does not change the table.
     """
     rollout = state.active(table.pipeline)
     if rollout is None or rollout.build == table.build:
@@ -211,9 +215,9 @@ def _reader_processes(leases: Iterable[Lease], build: str) -> tuple[ReaderProces
 class DescribedTable:
     """A served table or view, with its files, its build's birth certificate, and its boards.
 
-    `boards` are the boards whose queries name the table. The readers that pin the build are the
-    present readers, even for a table of the past. `files` is None if rows and files were not
-    counted.
+    `boards` are the boards whose queries name the table. The readers that have pinned the build are
+    the present readers, even if the table is described as of the past. `files` is None if rows and
+    files were not counted.
     """
 
     view: TableView

@@ -1,7 +1,8 @@
-"""The rows of a table or view, page by page: in an order, and those that a filter finds.
+"""The rows of a table or view in pages, in a chosen order, and with a filter.
 
-The sandbox answers, within the limits of every query. Rows are counted and turned up to a bound: of
-a table of millions of rows, people sort, filter or ask a query, and do not turn pages.
+The sandbox runs the queries, within the limits of every query. Rows are counted, and pages are
+available, only up to a limit: in a table with millions of rows, people sort, filter or type a query
+instead of turning pages.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowsRequest:
-    """The rows that a person wants: the order, the filter and the number of the page.
+    """A request for rows: the order, the filter and the number of the page.
 
     `order` is a column, or "" for the order in which the rows are stored. The filter compares
-    `column` with the text `value`; there is no filter if either is "".
+    `column` with the text `value`. If either is "", there is no filter.
     """
 
     order: str = ""
@@ -53,7 +54,7 @@ class RowsRequest:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> RowsRequest:
-        """Reads a request of an address. What cannot be read has its default."""
+        """Parses the query parameters of an address. An invalid parameter gets its default."""
         page, match = given.get("page", ""), given.get("match", "")
         return cls(
             given.get("order", ""),
@@ -66,12 +67,12 @@ class RowsRequest:
 
     @property
     def has_filter(self) -> bool:
-        """Returns True if only some rows are wanted."""
+        """Returns True if the request has a filter."""
         return bool(self.column and self.value)
 
     @property
     def address(self) -> str:
-        """The address of these rows, relative to the page of the table."""
+        """Returns the address of these rows, relative to the page of the table."""
         given = {
             "order": self.order,
             "down": "1" if self.order and self.down else "",
@@ -86,7 +87,7 @@ class RowsRequest:
 
     @property
     def unfiltered(self) -> RowsRequest:
-        """The request for all rows, in the same order."""
+        """Returns the request for all rows, in the same order."""
         return replace(self, column="", value="", page=1)
 
     def turned(self, page: int) -> RowsRequest:
@@ -94,7 +95,11 @@ class RowsRequest:
         return replace(self, page=page)
 
     def sorted_by(self, column: str) -> RowsRequest:
-        """Returns the request after a click on a column: up, then down, then as stored."""
+        """Returns the request after a click on the head of a column.
+
+        The first click sorts ascending, the second descending, and the third restores the stored
+        order.
+        """
         if self.order != column:
             return replace(self, order=column, down=False, page=1)
         return (
@@ -106,10 +111,10 @@ class RowsRequest:
 
 @dataclass(frozen=True, slots=True)
 class RowsPage:
-    """A page of rows: its number, and `first`, the number of the first row; both from 1.
+    """A page of rows. The page's `number`, and the number `first` of its first row, begin with 1.
 
-    `count` counts all rows that are wanted, or is None if there are more than are counted. `query`
-    is the SQL for the same rows. `last` is the number of the last page that can be turned to.
+    `count` is the number of all requested rows, or None if there are more than the limit. `query`
+    is SQL for the same rows. `last` is the number of the last page that is available.
     """
 
     rows: DrawnRows
@@ -121,17 +126,17 @@ class RowsPage:
 
     @property
     def most(self) -> int:
-        """Returns how many rows can be reached by turning pages."""
+        """Returns the largest number of rows that are available in pages."""
         return _MOST
 
     @property
     def is_all(self) -> bool:
-        """Returns True if all rows can be reached by turning pages."""
+        """Returns True if all requested rows are available in pages."""
         return self.count is not None and self.count <= _MOST
 
     @property
     def place(self) -> str:
-        """Returns which rows the page has: `Rows 1 to 50 of 1,234`."""
+        """Returns a text with the position of the page's rows: `Rows 1 to 50 of 1,234`."""
         until = self.first + len(self.rows.rows) - 1
         whole = f"more than {_MOST:,}" if self.count is None else f"{self.count:,}"
         return f"Rows {self.first:,} to {until:,} of {whole}"
@@ -179,11 +184,11 @@ def ask_rows(
     known: int | None,
     client: Client,
 ) -> RowsPage:
-    """Asks for a page of the rows of a relation, whose quoted name is `whole`.
+    """Queries a page of the rows of a relation.
 
-    `typed` is the name that people type, and `known` the number of all rows, if known.
-
-    Raises UsageError for a wrong request, and the errors of the sandbox.
+    `whole` is the quoted name of the relation with its schema, and `typed` is the name that people
+    type. `known` is the number of all rows, or None if unknown. Raises UsageError if the request
+    names an unknown column, and the errors of the sandbox.
     """
 
     def ask(sql: str) -> DrawnRows:

@@ -36,11 +36,11 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An entry of the timeline. `number` is its number in the journal.
+    """An entry of the timeline. `number` is the number of its journal record.
 
     An entry that made a generation has `generation` and `switches`. Any other entry has a
-    `rollout`, a `proof`, or only a `detail` (such as a pause). `now` is True if the entry's effect
-    is still present.
+    `rollout`, a `proof`, or only a `detail` (such as a pause). `now` is True if the entry still has
+    an effect.
     """
 
     number: int
@@ -84,7 +84,7 @@ def timeline_moments(
 
 
 def undo_to(state: State, generation: int) -> Iterator[PossibleAction]:
-    """Yields an undo for each build of a generation that is kept and does not serve now."""
+    """Yields an undo for each build of a generation that is kept but does not serve now."""
     record = next(
         (
             each

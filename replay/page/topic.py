@@ -1,10 +1,11 @@
-"""A topic's records as values, and how fast the log grows.
+"""The records of a topic as values, and the rate at which the log grows.
 
-The records of all partitions are in one list, by time: the newest, or those from a place on. A
-search for a text in keys or values looks at a bounded number of records, and tells how far it came.
-If a serving build has rejected a record, the record has the reason.
+The records of all partitions are in one list, ordered by time: the newest records, or the records
+from a place on. A search for a text in keys or values reads a limited number of records, and
+reports how many it has read. If a serving build has rejected a record, the record has the reason.
 
-Only records of topics that a build reads are shown: other topics of the cluster may be private.
+Only records of topics that a build reads are shown, because other topics of the cluster may be
+private.
 """
 
 from __future__ import annotations
@@ -75,11 +76,12 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordSearch:
-    """The records that a person asks for.
+    """A search for records of a topic, as a person enters it.
 
-    From `start` on the log is read forwards, and from `before` on backwards: each is an offset, a
-    time in ISO 8601, or places as `0:120,1:80`. `key` and `value` are texts in the record. All are
-    "" for any. `order` is "newest" or "oldest" first, or "" for the order in which one reads.
+    With `start`, the log is read forwards from there; with `before`, backwards. Each is an offset,
+    a time in ISO 8601, or offsets by partition such as `0:120,1:80`. `key` and `value` are texts
+    that the record must contain. An empty field does not restrict the search. `order` is "newest"
+    or "oldest" for the record that is shown first, or "" for the order of reading.
     """
 
     partition: int | None = None
@@ -91,18 +93,18 @@ class RecordSearch:
 
     @property
     def is_forward(self) -> bool:
-        """True if the log is read forwards."""
+        """Returns True if the log is read forwards."""
         return bool(self.start) or (not self.before and self.order == "oldest")
 
     @property
     def has_oldest_first(self) -> bool:
-        """True if the oldest record is shown first."""
+        """Returns True if the oldest record is shown first."""
         return self.order == "oldest" if self.order in {"oldest", "newest"} else self.is_forward
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition: the begin and the end in the log."""
+    """A partition, with the first offset and the end of its log."""
 
     number: int
     begin: int
@@ -111,11 +113,12 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic with its partitions, and the records that are shown.
+    """A topic with its partitions, and the records that the page shows.
 
-    From partition `shown` on no records are shown. `looked_at` counts the records in which a text
-    was searched; `ended` is True if the search ended before the last of them. `older` and `newer`
-    are the places at which other records are, or "".
+    Records of the partitions from number `shown` on are not shown. `looked_at` is the number of
+    records in which a text was searched. `ended` is True if a limit ended the search before all
+    records were searched. `older` and `newer` are the places from which older and newer records can
+    be read, or "".
     """
 
     name: str
@@ -130,7 +133,7 @@ class TopicView:
 
 
 def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | None]:
-    """Returns the growth of each topic in offsets a second, or None if it is not known yet.
+    """Returns the growth of each topic in offsets per second, or None if it is not known yet.
 
     Raises Unreachable if the broker does not answer.
     """
@@ -145,9 +148,9 @@ def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | No
 class TopicUsage:
     """The builds that read a topic.
 
-    `roles` has the roles of each pipeline's builds, the live one first. `lag` is the largest lag of
-    a build that serves, and `folded_at` the time of the newest record that such a build has folded;
-    both are None if unknown.
+    `roles` has the roles of each pipeline's builds, the live build first. `lag` is the largest lag
+    of a serving build. `folded_at` is the time of the newest record that a serving build has
+    folded. Both are None if unknown.
     """
 
     roles: Mapping[str, tuple[str, ...]]
@@ -156,7 +159,7 @@ class TopicUsage:
 
 
 def topic_usage(name: str, status: Status) -> TopicUsage:
-    """Returns the builds that read a topic, by a status. Pure."""
+    """Returns the builds that read a topic, according to a status. Pure."""
     builds = [each for each in status.builds if name in each.topics]
     live = [each for each in builds if each.role == "live"]
     roles: dict[str, list[str]] = {}
@@ -255,9 +258,9 @@ def _found_records(desk: SharedLooks, log: Log, name: str, wanted: RecordSearch)
 
 
 class _PartitionReader:
-    """The records of a partition that are found so far, in the order in which one reads.
+    """A reader of one partition, with the records that it has found, in the order of reading.
 
-    `at` is the place up to which the partition was read, from `start` on: forwards or backwards.
+    The partition was read from `start` to `at`, forwards or backwards.
     """
 
     def __init__(self, number: int, begin: int, end: int, start: int) -> None:
@@ -270,7 +273,10 @@ class _PartitionReader:
         return self.at >= self.end if forward else self.at <= self.begin
 
     def reached_after(self, offsets: list[int], *, forward: bool) -> int:
-        """Returns the place at which one reads on, if of the found records these are shown."""
+        """Returns the offset at which the next page continues.
+
+        `offsets` are the offsets of the found records that the present page shows.
+        """
         if len(offsets) == len(self.found):
             return self.at
         if not offsets:
@@ -278,9 +284,10 @@ class _PartitionReader:
         return offsets[-1] + 1 if forward else offsets[-1]
 
     def add(self, found: Sequence[LogRecord], at: int, *, forward: bool) -> None:
-        """Adds the records that were found up to a place, in the order in which one reads.
+        """Adds the records that were found up to the offset `at`, in the order of reading.
 
-        A full list may lack records after its last one, so the place is beside that one.
+        If `found` has as many records as fit on a page, further records may follow before `at`. So
+        reading continues right after the last found record.
         """
         self.found += found
         is_full = len(found) >= _FOUND
@@ -290,7 +297,7 @@ class _PartitionReader:
 def _read_partitions(
     log: Log, name: str, readers: list[_PartitionReader], wanted: RecordSearch
 ) -> bool:
-    """Reads until the records of a page are known; returns True if a limit came first."""
+    """Reads until the records of a page are known. Returns True if a limit was reached first."""
     deadline = time.monotonic() + _SEARCH_SECONDS
     forward = wanted.is_forward
     chunk = max(_LEAST_CHUNK, -(-_FOUND // max(1, len(readers))))
@@ -321,7 +328,7 @@ def _read_chunk(
     chunk: int,
     deadline: float,
 ) -> bool:
-    """Reads some records more of each partition; returns False if the time is over."""
+    """Reads the next `chunk` offsets of each partition. Returns False after the `deadline`."""
     forward, by_number = wanted.is_forward, {each.number: each for each in readers}
     ranges = {
         each.number: (each.at, min(each.end, each.at + chunk))
@@ -353,9 +360,10 @@ def _read_chunk(
 def _merged_records(
     readers: Iterable[_PartitionReader], wanted: RecordSearch, *, is_whole: bool = False
 ) -> list[LogRecord]:
-    """Returns the found records by time, in the order in which one reads.
+    """Returns the found records of all partitions by time, in the order of reading.
 
-    A partition with more records than are read ends the list, unless the list `is_whole`.
+    The list ends where a partition may have further records that are not read yet. With `is_whole`,
+    all found records are merged, up to the number of a page.
     """
     forward = wanted.is_forward
     left = {each.number: deque(each.found) for each in readers}
@@ -375,7 +383,10 @@ def _merged_records(
 
 
 def _has_texts(record: Record, wanted: RecordSearch) -> bool:
-    """Returns True if key and value have the texts of a search, as text or as shown digits."""
+    """Returns True if key and value contain the texts of the search.
+
+    Bytes that are not text match if their displayed hexadecimal digits contain the text.
+    """
     return all(
         not needle
         or needle.encode(errors="surrogatepass") in (content or b"")
@@ -385,7 +396,10 @@ def _has_texts(record: Record, wanted: RecordSearch) -> bool:
 
 
 def _places(log: Log, name: str, begin: Offsets, asked: str) -> Offsets:
-    """Returns the offsets of a place in the log: one for all partitions, some places, or a time."""
+    """Returns the offsets for a place that a person has entered.
+
+    `asked` is one offset for all partitions, offsets by partition such as `0:120,1:80`, or a time.
+    """
     # Python reads no number of thousands of digits.
     if asked.strip().isdecimal() and len(asked) < 100:
         first = min(int(asked), _LARGEST_OFFSET)
@@ -404,9 +418,9 @@ def _places_text(places: Mapping[int, int]) -> str:
 def _rejected_places(
     desk: SharedLooks, name: str, found: Mapping[int, Iterable[int]]
 ) -> Mapping[tuple[int, int], str]:
-    """Returns the reasons why serving builds have rejected some of these records.
+    """Returns the reasons for which serving builds have rejected some of these records.
 
-    The reasons are by (partition, offset).
+    The result is by (partition, offset). `found` has the offsets of the records, by partition.
     """
     ranges = [
         f'("partition" = {number} and "offset" in ({", ".join(map(str, offsets))}))'
@@ -447,7 +461,7 @@ def _log_record(record: Record) -> LogRecord:
 
 
 def pretty_json(content: bytes | None) -> str:
-    """Formats a JSON object or array with one field per line, and numbers as they are written.
+    """Formats a JSON object or array with one field per line. Numbers stay as they are written.
 
     Returns "" for any other value, and for a value that is too long for a page.
     """
@@ -460,7 +474,10 @@ def pretty_json(content: bytes | None) -> str:
 
 
 def as_text(content: bytes | None) -> str | None:
-    """Returns the first 500 bytes for display: as text if they are UTF-8, otherwise hexadecimal."""
+    """Returns the first 500 bytes for display, or None for None.
+
+    Bytes that are not UTF-8 are shown in hexadecimal.
+    """
     if content is None:
         return None
     head = content[:_MOST_BYTES]

@@ -1,4 +1,4 @@
-"""The supervisor's messages to the operator: lines with time and level, errors in a sentence."""
+"""The supervisor's messages to the operator: lines with time and level, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ if TYPE_CHECKING:
 
 
 class LeveledText(str):
-    """A text with a level, for whatever takes a text; a text without one is of the level INFO."""
+    """A text with a log level, for functions that accept any text.
+
+    Such a function gives the level INFO to a plain text.
+    """
 
     __slots__ = ("level",)
     level: Level
 
     def __new__(cls, text: str, level: Level) -> Self:
-        """Makes a text of a level."""
+        """Creates a text with a level."""
         made = super().__new__(cls, text)
         made.level = level
         return made
 
 
 def warning(text: str) -> LeveledText:
-    """Returns a text about what the platform mends by itself."""
+    """Returns a text of the level WARN, for a problem that the platform resolves by itself."""
     return LeveledText(text, Level.WARN)
 
 
 def failure(text: str) -> LeveledText:
-    """Returns a text about what a person must mend."""
+    """Returns a text of the level ERROR, for a problem that a person must resolve."""
     return LeveledText(text, Level.ERROR)
 
 
@@ -54,9 +57,10 @@ def message_printer(*files: TextIO) -> Callable[[str], None]:
 
 
 class ErrorReport:
-    """A reporter of errors that the next tick may resolve. Each error is reported once.
+    """A reporter of errors that the next tick of the supervisor may resolve.
 
-    Jobs continue meanwhile. Examples are a full disk, a failed fork, and a broker that is down.
+    An error that stays the same is reported only once. Jobs continue meanwhile. Examples are a full
+    disk, a failed fork, and a broker that is down.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -65,9 +69,9 @@ class ErrorReport:
 
     @contextlib.contextmanager
     def reported_once(self) -> Iterator[None]:
-        """Reports an error of the block, unless it was the last one to be reported.
+        """Catches and reports an error of the block, unless it equals the last reported error.
 
-        Raises Broken and Superseded, because no later tick can resolve them.
+        Broken and Superseded are raised instead, because no later tick can resolve them.
         """
         try:
             yield
@@ -83,7 +87,7 @@ class ErrorReport:
 
 @contextlib.contextmanager
 def named_errors() -> Iterator[None]:
-    """Turns an OSError of the block into a KappaError.
+    """Converts an OSError of the block to a KappaError.
 
     For example, the disk is full, or a folder belongs to another user.
     """

@@ -96,7 +96,10 @@ def ensure_detached(
 
 
 def last_line(path: Path, begins_at: int) -> str | None:
-    """Returns the last whole line of a log after a position, without time and level."""
+    """Returns the last complete line of a log, without time and level.
+
+    Only lines after the position `begins_at` count. Returns None if there is no complete line.
+    """
     with path.open("rb") as log:
         log.seek(begins_at)
         whole, ended, _ = log.read().rpartition(b"\n")

@@ -1,4 +1,4 @@
-"""The way of one build from a plan to serving, or to an end without serving.
+"""The rollout of a build: from a plan to serving, or to an end without serving.
 
 The journal decides everything: the state of all rollouts is a fold of the journal's records. This
 package runs no job. It reads no records of topics, except the samples of a plan. Read in this
@@ -6,7 +6,7 @@ order:
 
  rollout              a rollout, its phases, and the only table of legal transitions
  state                all builds and rollouts after one record of the journal
- move                 one move of one rollout, and moves that one yes approves together
+ move                 one move of one rollout, and moves of rollouts that are approved together
  fold                 from records to the state; `current`: the current state of a root
  step                 the facts that the controller sees at one tick, and the chosen step
  promote              the promote: hold, acknowledge, reach, serve
@@ -16,7 +16,7 @@ order:
  libraries            packages of this environment, and their changes since a birth
  supervisor_report    the supervisor's report: waits, rates and deaths
 
-From a plan that got a yes to the builds that it creates:
+From an approved plan to the builds that the plan creates:
 
  plan/                the actions of a deploy, their reasons and costs, and refusals
  law                  the law of slices, tested on a sample before a replay
@@ -29,7 +29,7 @@ Requests of an operator, each of which appends one record or raises an error wit
  operator_requests    undo, promote, verify again, abandon, pause, resume
  pipeline_retirement  retire a pipeline: the tables that leave, their readers, and the request
 
-Builds that nothing needs any more are deleted by file list, never by age. Files that a reader has
+Builds that are no longer needed are deleted by file list, never by age. Files that a reader has
 pinned are never deleted (law 11):
 
  garbage              finds garbage and deletes it, for the controller and `kappa gc`

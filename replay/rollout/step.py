@@ -1,8 +1,8 @@
 """A step of a rollout, and the observations that decide the step. Pure values.
 
 next_step.py and promote.py choose steps from a `Sight`, and controller.py takes the steps. Taking a
-step twice has the same effect as taking the step once. So after a crash at any point the controller
-looks and chooses again.
+step twice has the same effect as taking the step once. So after a crash at any point, the
+controller can simply observe and choose again.
 """
 
 from __future__ import annotations

@@ -49,9 +49,10 @@ class AlertState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlertStatus:
-    """An alert in relation to the table and the receiver. Times are text for people.
+    """The status of an alert, with its table, its address and the numbers of its messages.
 
-    `where` is the condition for rows, if any, and `on` lists the changes that are sent.
+    Times are text for display. `where` is the condition for rows, if any, and `on` lists the kinds
+    of changes that are sent.
     """
 
     name: str

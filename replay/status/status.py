@@ -108,25 +108,26 @@ class FailingOutlet:
 
 @dataclass(frozen=True, slots=True)
 class BuildStatus:
-    """A wanted build, with the role live, idle or candidate; a candidate has a `rollout`.
+    """A wanted build, with the role live, idle or candidate. A candidate has a `rollout`.
 
-    `lag` counts offsets up to the log's end; None means that the broker was not asked. `held_back`
-    counts the offsets of the lag that an open transaction keeps from every reader. `fresh_at` is
-    the time at which readers last had all records, `record_times` the log time of the newest record
-    of each topic that was folded. `folded` counts offsets since the origin; of a branch,
-    `begun_with` of these offsets were in the tables when the branch began. `rejected` counts
-    records (`late` are some of these records), as does `duplicate`. `beyond` is set if the build
-    has rejected more records than the pipeline allows a candidate. `kept_until` is the end of the
-    soak of an idle build. `waits_for`, `rate` (offsets a second) and `trouble` are the supervisor's
-    words. `libraries` are the libraries that are installed in another version than at the birth.
-    The build reads `topics` from `reads_from` on. `base` is a branch's base, and `tables_of` is the
-    build whose tables an overlay serves. `slice` is the progress of the job in the next slice,
-    during a replay. `broken` has a sentence for each table and view of the live build that cannot
-    be read, and for each view that fails over its rows; `overflows` are the folded values that do
-    not fit now. `view_costs` are the last costs of the maintained views, by view. `rests` is True
-    if the job rests. `pause` and `retirement` are of the pipeline. `drifts` are the ways in which
-    events are no longer as declared. `step_times` are the times of the job's last slices by step,
-    of a build that follows the log.
+    `lag` is the number of offsets up to the log's end, or None if the broker was not asked.
+    `held_back` is the part of the lag that an open transaction hides from every reader. `fresh_at`
+    is the time at which readers last had all records. `record_times` has, for each topic, the log
+    time of the newest record that was folded. `folded` is the number of offsets since the origin.
+    For a branch, `begun_with` of these offsets were in the tables when the branch began. `rejected`
+    and `duplicate` count records; `late` counts some of the rejected records. `beyond` is a message
+    if the build has rejected more records than the pipeline allows a candidate, otherwise "".
+    `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets per second)
+    and `trouble` come from the supervisor's report. `libraries` are the libraries whose installed
+    version is not that of the birth. The build reads `topics`, from the offsets `reads_from` on.
+    `base` is the base of a branch. `tables_of` is the build whose tables an overlay serves. `slice`
+    is the progress of the job in the next slice, during a replay. `broken` has a sentence for each
+    table and view of the live build that cannot be read, and for each view that fails over its
+    rows. `overflows` are the folded values that do not fit their type now. `view_costs` has the
+    last cost of each maintained view, by view. `rests` is True if the job rests. `pause` and
+    `retirement` are those of the pipeline. `drifts` are the ways in which events no longer match
+    their declaration. `step_times` has the times of the job's last slices by step, if the build
+    follows the log.
     """
 
     pipeline: str
@@ -167,7 +168,7 @@ class BuildStatus:
 
     @property
     def last_record_at(self) -> datetime | None:
-        """The log time of the newest record that was folded."""
+        """Returns the log time of the newest record that was folded, or None if it is unknown."""
         return max(self.record_times.values(), default=None)
 
     @property
@@ -194,7 +195,7 @@ class BuildStatus:
 
     @property
     def eta_seconds(self) -> float | None:
-        """Returns the seconds for which a candidate still reads at the current rate.
+        """Returns the seconds until a candidate has read all records, at the current rate.
 
         Returns None if this is unknown, or if all records have been read.
         """

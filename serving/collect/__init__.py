@@ -1,24 +1,24 @@
-"""The collector: a process that takes events of programs without a Kafka client.
+"""The collector: a process that accepts events from programs without a Kafka client.
 
-The topic's declaration validates an event, and the answer follows once the broker has acknowledged
-the event. The collector runs no user's code but declarations, and reaches Kafka by kappa/kafka
-alone. In reading order:
+An event is validated by the topic's declaration. The answer follows once the broker has
+acknowledged the event. Of the user's code, the collector runs only declarations. It uses Kafka only
+through kappa/kafka. Read in this order:
 
 - collector.py: the program: its address, its lock, its end
-- app.py: the addresses, and the way of one request, or of events by a websocket
+- app.py: the addresses, and the handling of one request, or of events from a websocket
 - callers.py: the programs and pages that may send, by token and rate
 - declared.py: the topics as declared now
 - lines.py: the events of a request, the outcome of each, and the answer
-- remembered.py: answers that are given again by Idempotency-Key, or asked for by an id
+- remembered.py: answers that are given again by Idempotency-Key, or requested by an id
 - intake.py: the bounded queue to the broker
-- until_acknowledged.py: events that are sent until the broker has them
+- until_acknowledged.py: events that are sent until the broker has acknowledged them
 - counts.py: the counts for metrics
-- single.py: single events that arrive whole, without a task each
+- single.py: requests with a single event, handled without a task for each
 - spool.py: events on the disk, in order
-- one_way.py: events whose sender gets no answer, through the spool
+- one_way.py: events whose sender gets no answer, sent through the spool
 - datagrams.py: events by UDP
-- stand.py: the objects that all ways in share
-- pulled/: sources whose events the collector fetches itself
+- stand.py: the objects that all ways of receiving events share
+- pulled/: sources from which the collector fetches events itself
 """
 
 __all__ = ["collector", "declared"]

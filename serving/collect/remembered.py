@@ -1,11 +1,12 @@
-"""The answers that are kept: to repeats, and to requests that did not wait for theirs.
+"""Remembered requests: answers for repeated requests, and for requests that did not wait.
 
-A repeat of a request with an `Idempotency-Key` is answered alike.
+If a request is repeated with the same `Idempotency-Key`, the repeat gets the same answer. A repeat
+that arrives while the first request is in progress waits for the end of the first request. If a
+request was acknowledged only in part, a repeat sends only the other events.
 
-A repeat that arrives while the first request is on its way waits with that request. After a request
-that was acknowledged in part, a repeat sends only the rest. The memory of answers is bounded, and
-ends with the process; for later repeats each record has its key as a header, and a topic's
-`identity` leaves repeats out of the topic's tables.
+The number of remembered answers is limited, and they are lost when the process exits. For later
+repeats, each record has its key as a header, and the `identity` of a topic keeps repeated records
+out of the topic's tables.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PLACED = frozenset({200, 207})
 
 @dataclass(slots=True)
 class _Entry:
-    """A request: the digest of its body, the task that processes it, and its events at the end."""
+    """A request: the digest of its body, the task that processes it, and finally its events."""
 
     digest: bytes
     lines: Lines | None
@@ -39,7 +40,7 @@ class _Entry:
 
 
 class Remembered:
-    """The latest requests by source, topic and key, limited by their number of events."""
+    """The latest requests, by source, topic and key. The number of their events is limited."""
 
     def __init__(self, most_events: int) -> None:
         self._most = most_events
@@ -52,11 +53,11 @@ class Remembered:
         body: bytes,
         work: Callable[[Lines | None], Awaitable[Lines]],
     ) -> Lines:
-        """Processes a request unless it was already settled, and returns its events.
+        """Processes a request unless its events are settled already, and returns its events.
 
-        `name` is the source, the topic and the key. `work` processes the request, and gets the
-        events of an earlier attempt that was acknowledged only in part. Raises HttpError if the key
-        was used with another body.
+        `name` is the source, the topic and the key. `work` processes the request. It gets the
+        events of an earlier attempt that was acknowledged only in part, or None. Raises HttpError
+        if the key was used with another body.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
         entry = self._entries.get(name)
@@ -81,9 +82,10 @@ class Remembered:
         entry: _Entry,
         work: Callable[[Lines | None], Awaitable[Lines]],
     ) -> Lines:
-        """Works on a request, and keeps the events before the work counts as ended.
+        """Processes a request, and stores its events before the task of the request ends.
 
-        So no repeat comes between the two, and a sender that leaves takes nothing away.
+        So a repeat cannot arrive between the end of the task and the storing. If the sender
+        disconnects, the events are stored all the same.
         """
         try:
             lines = await work(entry.lines)
@@ -133,7 +135,7 @@ def key_of(header: str | None) -> str:
 
 
 def go_on(lines: Lines, before: Lines | None) -> None:
-    """Takes over the outcomes of the events that an earlier attempt has placed in the log.
+    """Copies the outcomes of the events that an earlier attempt has written to the log.
 
     These events are not sent again. `before` has the events of the earlier attempt, or is None.
     """
@@ -145,10 +147,10 @@ def go_on(lines: Lines, before: Lines | None) -> None:
 
 
 class LaterRequests:
-    """The latest requests that are answered 202 at once, each with its reply once there is one.
+    """The latest requests that were answered with 202 at once, each with its final reply, if any.
 
-    The ids end with the process: the request of an unknown id may have been acknowledged or not, so
-    the client sends the request again, with its Idempotency-Key.
+    When the process exits, the ids become unknown. A request with an unknown id may have been
+    acknowledged or not. So the client must send the request again, with its Idempotency-Key.
     """
 
     def __init__(self, most: int) -> None:
@@ -158,7 +160,7 @@ class LaterRequests:
     def begin(
         self, work: Coroutine[None, None, HttpReply], at_end: Callable[[], None]
     ) -> HttpReply:
-        """Starts to process a request, and returns the immediate answer.
+        """Starts to process a request, and returns the immediate answer with the id of the request.
 
         `at_end` is called when the request has ended. Raises HttpError if too many requests wait.
         """

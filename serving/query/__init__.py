@@ -1,15 +1,14 @@
-"""Answers over exactly the files of a pinned snapshot.
+"""Queries over exactly the files of a pinned snapshot, and their answers.
 
-This package writes no file but the files of answers. Read in this order:
+The only files that this package writes are files of answers. Read in this order:
 
-- pin/: the choice of the builds and frontiers that a reader reads, pinned by a lease
+- pin/: chooses the builds and frontiers that a reader reads, and pins them by a lease
 - reader/: a DuckDB in memory over the files of some builds, and the SQL that DuckDB runs
-- query.py: one question to one snapshot, and its answer as values or as a file; two builds side by
-  side
-- statements.py: the statements of a text
+- query.py: a query over a snapshot, and its answer as values or as a file; two builds side by side
+- statements.py: the statements of an SQL text
 - session.py: many queries of one person over a snapshot that stays pinned
-- render.py: the text of values, in a table, JSON or CSV
-- overflows.py: the rows whose folded values do not fit
+- render.py: values as text, in a table, JSON or CSV
+- overflows.py: the rows whose folded values do not fit their type
 - tables.py: the catalogue of the served tables and views
 - rejects.py: the rejects of the live builds, or of a single build
 - redrive.py: the export of rejects as lines, and the plan that produces fixed lines again

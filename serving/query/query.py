@@ -1,10 +1,10 @@
 """Queries: SQL over exactly the files of a pinned snapshot.
 
-Two builds are opened side by side, too. The tables of the first build are in schema `before`, those
-of the second in schema `after`. The reader has exactly the served rows of both builds, at the
-versions of two pinned frontiers. The reader also has the hidden columns with the error ranges of
-approximate values, and no views. Keys that a comparison sets aside are stored beside the tables
-(law 5).
+This module also opens two builds side by side for a comparison. The tables of the first build are
+in schema `before`, those of the second build in schema `after`. The reader has exactly the served
+rows of both builds, at the versions of two pinned frontiers. It also has the hidden columns with
+the error ranges of approximate values, and no views. Keys that are left out of a comparison are
+stored next to the tables (law 5).
 """
 
 from __future__ import annotations

@@ -189,9 +189,9 @@ class World:
     ) -> str:
         """Makes a build with its tables, and an hour of frontiers.
 
-        The table has so many `rows`. `code` is the file of its pipeline. Of the rejects, those at
-        the offsets `redriven` are mended. The table of another pipeline than `web` has another
-        name, and no view.
+        `rows` is the number of rows of its table, and `code` is the content of its pipeline's file.
+        The rejects at the offsets `redriven` have been corrected. For a pipeline other than `web`,
+        the table has another name, and there is no view.
         """
         table = HITS if pipeline == "web" else replace(HITS, name=f"hits_{name}")
         view = {"by_page": by_page or BY_PAGE} if pipeline == "web" else {}

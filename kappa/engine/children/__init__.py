@@ -4,11 +4,11 @@ The processes touch no serving build, take no lock, and write their answers to f
 Read the modules in this order:
 
 - describe.py: a program that finds and checks the columns that a pipeline's function returns
-- watch.py: the calls that a function may not make
-- rehearsal.py: a build that is folded in this process from a log in memory, and the rows that
-  readers would see
+- watch.py: records a function's calls, and refuses calls that a function may not make
+- rehearsal.py: folds a build in this process from a log in memory, and shows the rows that readers
+  would see
 - some_events.py: events for a pipeline's topics, written by hand or generated at random
-- slicings.py: the laws of slices and of views, tested on a log; the comparison of two foldings
+- slicings.py: tests the laws of slices and of views on a log, by comparing two foldings
 - fold_sample.py: a program that folds a sample, for `kappa dev`
 - law.py: a program that tests the law of slices on pipelines before a replay
 - refold.py: a program that folds the log of a build once more, for a proof

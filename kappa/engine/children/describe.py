@@ -1,10 +1,10 @@
-"""A spare's program that finds the columns of functions, and judges functions.
+"""A spare's program that finds the columns that functions return, and checks the functions.
 
-The argument is a folder that has request.json (rollout/plan/declared_pipelines.py writes it) and
-gets answer.json: for each pipeline the columns of the tables, or a sentence that refuses the
-pipeline. The function is run on empty frames in a real Spark session. No row is read and no row is
-computed: calls that would look at rows are refused (watch.py). engine/spark/function_plan.py judges
-the plan.
+The argument is a folder with the file request.json, which rollout/plan/declared_pipelines.py
+writes. The program writes answer.json to this folder. The answer has, for each pipeline, the
+columns of the tables, or a sentence that refuses the pipeline. The function is run on empty frames
+in a real Spark session. No row is read and no row is computed: calls that would look at rows are
+refused (watch.py). engine/spark/function_plan.py checks the plan.
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@ a release of its own hold. Read in this order:
 
 - job.py: the program, with few imports
 - legs.py: a leg, its planned slices, and the records of a build's legs
-- splits.py: the record that cuts a slice into pieces after two jobs died in the slice
-- legwork.py: a leg, from the build's code to the last slice; the parts that legs share
+- splits.py: the record that cuts a slice into pieces, after two jobs died in the slice
+- legwork.py: the work on a leg, from loading the build's code to the last slice
 - bounded_legs.py: the catch-up, and the alignment with a frontier of the live build
 - tail.py: the unbounded leg
-- slice_limit.py: the time and memory that a slice may take
-- ordered_steps.py: the user's steps on a slice
-- next_mark.py: the mark that each table's commit of the slice records
-- drift_watch.py: fields, rejects and shares of rejects that are new
-- topic_guard.py: checks that topics are the same, and that nothing was missed
-- rejected.py: a build's rejects, and the limit of a candidate
+- slice_limit.py: the limits on the time and memory of a slice
+- ordered_steps.py: runs the user's ordered steps on a slice
+- next_mark.py: the mark that a slice records in the commit of each table
+- drift_watch.py: finds new fields, new reasons for rejects, and jumps in the share of rejects
+- topic_guard.py: checks that the topics are still the same, and that no record was missed
+- rejected.py: a build's rejects, and the limit on the rejects of a candidate
 """
 
 __all__ = ["legs", "rejected"]

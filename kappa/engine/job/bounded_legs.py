@@ -1,16 +1,16 @@
-"""The catch-up: bounded legs of large slices, until the rest is small.
+"""The bounded legs of a build: the catch-up, the base of a branch, and the alignment.
 
-The rest then fits a single batch. If the pipeline has a live build, no slice goes past the
-published frontier of the live build. The rest is for the tail's process: the catch-up's process has
-a low priority and cannot take a higher priority. The tail's process first folds the alignment,
-which ends exactly at a frontier of the live build, and then writes the tail down. A candidate that
-tails already is aligned again by the same legs. If little is left from the start, no JVM is started
-here at all.
+The catch-up folds large slices until few offsets remain, which fit in a single batch. If the
+pipeline has a live build, no slice goes past the published frontier of the live build. The tail's
+process folds the remaining offsets, because the catch-up's process has a low priority and cannot
+raise it. The tail's process first folds the alignment, which ends exactly at a frontier of the live
+build, and then records the tail as a leg. A candidate whose tail was recorded before is aligned
+again by the same legs. If few offsets remain from the start, no JVM is started here at all.
 
-An alignment is with a frontier of the live build. The frontier is pinned by a lease first. The
-slices that lead to the frontier are written down as a leg and folded, and the result is put as an
-alignment (kappa/state/alignment.py). The live job is not touched, and continues. A candidate that
-is past the live build in a partition waits until the live build has caught up. If the lease has
+An alignment begins with a lease that pins a frontier of the live build. The slices up to this
+frontier are recorded as a leg and folded. Then the result is recorded as an alignment
+(kappa/state/alignment.py). The live job is not touched, and continues. If the candidate is past the
+live build in a partition, the candidate waits until the live build has caught up. If the lease has
 ended by then, a newer frontier becomes the aim.
 """
 
@@ -161,8 +161,8 @@ class Aligner:
     def put_alignment(self, aim: Aim, candidate: Frontier) -> bool:
         """Records the alignment of a candidate that has reached the aim.
 
-        The lease then pins the candidate's frontier too. Returns False if the lease on the aim has
-        ended: a new aim must be taken.
+        The lease then also pins the candidate's frontier. Returns False if the lease on the aim has
+        ended; then a new aim must be taken.
         """
         lease = read_lease(self._store, aim.lease)
         if lease is None or self._clock() >= lease.expires_at:
@@ -223,11 +223,12 @@ class CatchUp:
     ) -> None:
         """Folds until few offsets remain, or until the job is asked to stop.
 
-        If nothing was folded here yet, at most `engine.tail_records` offsets count as few: for so
-        few offsets it is not worth starting a JVM. If the JVM runs already, it continues until
-        fewer offsets remain, since the JVM is warm and more offsets arrive while the tail's process
-        starts. `at_hand` returns the session for tiny slices. `is_warm` means that this session is
-        warm and is not the leg's own session; then a first, small slice costs nothing.
+        If nothing was folded here yet, at most `engine.tail_records` offsets count as few, because
+        starting a JVM is not worth it for so few offsets. Once the JVM runs, the catch-up continues
+        until even fewer offsets remain, because the JVM is warm, and more offsets arrive while the
+        tail's process starts. `at_hand` returns the session for tiny slices. `is_warm` means that
+        this session is warm and is not the leg's own session; then a small first slice costs
+        nothing.
         """
         engine = self._job.engine
         tiny = min(engine.driver_rows // 2, engine.tail_records)
@@ -265,9 +266,9 @@ class CatchUp:
     def align(self, *, again: bool) -> Leg | None:
         """Aligns the build with the live build, if there is a live build.
 
-        Returns the build's tail, which is written down. With `again`, the tail was written down
-        before, and the build is aligned once more before the tail continues. Returns None if the
-        job was asked to stop.
+        Returns the recorded leg of the build's tail. With `again`, the tail was recorded before,
+        and the build is aligned once more before the tail continues. Returns None if the job was
+        asked to stop.
         """
         while not self._job.stop.is_set():
             begun = None if again and self._legs.has_tail() else self._begun()
@@ -299,9 +300,9 @@ class CatchUp:
             job.maintenance.run_if_due()
 
     def _begun(self) -> Leg | None:
-        """Returns the last leg if the build has not reached its end yet, otherwise None.
+        """Returns the last leg if the build has not reached the leg's end yet, otherwise None.
 
-        A tail has no end.
+        A tail has no end, so a tail is always returned.
         """
         last = self._legs.last()
         done = self._job.publisher.newest.offsets
@@ -312,9 +313,9 @@ class CatchUp:
         )
 
     def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
-        """Returns the furthest end that bounded slices may have now.
+        """Returns the offsets up to which bounded slices may go now.
 
-        The end is the log's end. In the topics `comparable`, the end is not past `live`, the
+        These are the end of the log. In the topics `comparable`, they are not past `live`, the
         offsets that the live build has published.
         """
         done = self._job.publisher.newest.offsets
@@ -329,11 +330,11 @@ class CatchUp:
         return 1 if last is None else last.number + 1
 
     def _catch_up_leg(self, *, small: int, first: int = 0, is_warm: bool = False) -> Leg | None:
-        """Writes the next leg of large slices down.
+        """Records the next leg of large slices, and returns the leg.
 
-        Returns None if at most `small` offsets remain. If the leg is long, the build's very first
-        slice has about `first` offsets. In a JVM that is not warm, this slice takes as long as a
-        million offsets, so the leg must be longer then.
+        Returns None if at most `small` offsets remain. If the leg is long, the very first slice of
+        the build has about `first` offsets. In a JVM that is not warm, this slice takes as long as
+        a million offsets, so the leg must be longer then.
         """
         done = self._job.publisher.newest.offsets
         found = self._aligner.live_frontier()
@@ -363,7 +364,10 @@ class CatchUp:
         )
 
     def _slice_size(self, end: Offsets, distance: int) -> int:
-        """Returns the most offsets per slice, for a leg of `distance` offsets up to `end`."""
+        """Returns the maximum number of offsets per slice.
+
+        `distance` is the number of offsets of the leg, and `end` is its end.
+        """
         engine = self._job.engine
         at_most = slice_size(distance, engine.slice_records)
         return (
@@ -371,7 +375,7 @@ class CatchUp:
         )
 
     def _next_leg(self) -> Leg | None:
-        """Writes the next leg down and returns it.
+        """Records the next leg, and returns the leg.
 
         Returns None if the job was asked to stop meanwhile.
         """

@@ -1,25 +1,25 @@
-"""Spark sessions: how a JVM is started, and what Spark's plans show of a function.
+"""Spark sessions: the start of a JVM, and the checks of a function by Spark's plans.
 
-This package knows no slice and no table. Read in this order:
+This package does not depend on slices and tables. Read in this order:
 
-- `session.py`: the session of this process and the session's JVM. The only door to SparkSession.
-- `running.py`: orders to a running session, beside the session's work.
+- `session.py`: the session of this process and its JVM. No other module creates a SparkSession.
+- `running.py`: calls to a running session from outside its own work.
 - `leg_session.py`: the session of a leg of a job, which starts while the job does other things.
 - `jvm.py`, `spark_settings.py`: the JVM's command line, and Spark's settings.
 - `workers.py`: the start of Spark's Python workers, and the modules that workers import.
-- `cds.py`: the class archives of a quick start; `recording.py` lists the archived classes.
-- `function_plan.py`: the parts of a plan that look beyond a row, or change from run to run, and the
-  fields from which a plan computes each column.
-- `compiled.py`: Java sources of ours, compiled in a session's JVM.
-- `s3a.py`: Spark's name for a file of a bucket, settings for buckets, and the store of Delta's
+- `cds.py`: the class archives for a quick start; `recording.py` lists the archived classes.
+- `function_plan.py`: finds the parts of a plan that look beyond a row, or change from run to run,
+  and the fields from which a plan computes each column.
+- `compiled.py`: Kappa's own Java sources, compiled in the JVM of a session.
+- `s3a.py`: Spark's names of files in a bucket, settings for buckets, and the store of Delta's
   logs.
 
-On a cluster the driver is still the job, and only the driver commits; tasks elsewhere write files
-that nothing refers to yet:
+On a cluster, the driver is still the job, and only the driver commits. Tasks on other machines
+write files, which nothing refers to before the commit:
 
-- `cluster.py`: a cluster and Spark's settings for a session on a cluster, also on Hadoop's YARN;
-  the checks that the master answers, and that the cluster gives an executor
-- `shipped.py`: the files of this machine that workers need: the build's code, compiled loops
+- `cluster.py`: a cluster, and Spark's settings for a session on a cluster, also on Hadoop's YARN;
+  checks that the master answers, and that the cluster provides an executor
+- `shipped.py`: the files of this machine that workers need: the build's code, and compiled loops
 """
 
 __all__ = ["cds", "cluster", "session"]

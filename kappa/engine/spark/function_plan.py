@@ -1,13 +1,16 @@
-"""The operations that a pipeline's function may not use, each with Kappa's own way.
+"""Checks of Spark's plan of a pipeline's function, and the sources of the function's columns. Pure.
 
-This module is pure: it reads Spark's plan as JSON. A function must give each row's contribution
-from that row alone. Otherwise a replay in large slices would give other rows than the tail in small
-slices (the law of slices). The analysed plan shows the operations of a function, however the
-function is written; operators that are unknown here are refused too.
+This module reads the analysed plan as JSON (TreeNode.toJSON). The plan has its nodes in order, each
+node before its children; the expressions of a node have the same order.
 
-The module also finds the fields of a function's inputs from which each column of a frame is
-computed, in plans without such operations. The plan (TreeNode.toJSON) has its nodes in order, each
-before its children, and the expressions of a node likewise.
+A function must compute the contribution of each row from that row alone. Otherwise a replay in
+large slices would give other rows than the tail in small slices (the law of slices). The plan shows
+the operations of a function, however the function is written. For each operation that a function
+may not use, this module has a hint with Kappa's own way. Operators that are unknown here are
+refused, too.
+
+In plans without such operations, the module also finds the fields of the function's inputs from
+which each column of a frame is computed.
 """
 
 from __future__ import annotations
@@ -195,7 +198,7 @@ def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
 
 
 def changing(plan: list[Any]) -> tuple[str, ...]:
-    """Returns Spark's names of the expressions in a plan whose values change from run to run."""
+    """Returns the expressions in a plan whose values change from run to run, by Spark's names."""
     return tuple(
         sorted(
             {
@@ -219,7 +222,7 @@ def _in_expression(node: Any) -> NotRowLocal | None:
 
 @dataclass(frozen=True, slots=True)
 class _OutputColumn:
-    """A column of a node's output, with the number that Spark gives the column."""
+    """A column of a node's output. `number` is Spark's id of the column."""
 
     number: int
     name: str
@@ -247,7 +250,7 @@ class _PlanOutputs:
         self._leaves = 0
 
     def outputs(self) -> list[_OutputColumn]:
-        """Returns the output columns of the next node. The children of a node follow it."""
+        """Returns the output columns of the next node of the plan, after reading its children."""
         node = next(self._nodes)
         if node["num-children"] == 0:
             leaf, self._leaves = self._leaves, self._leaves + 1
@@ -288,7 +291,7 @@ class _PlanOutputs:
 
 
 def _heads(expressions: Sequence[Any]) -> Iterator[Any]:
-    """Yields the outermost part of each expression."""
+    """Yields the outermost node of each expression."""
     return (each[0] if isinstance(each, list) else each for each in expressions)
 
 
@@ -317,7 +320,7 @@ def _united(columns: Sequence[_OutputColumn]) -> frozenset[Field]:
 
 
 def nested(value: Any) -> Iterator[Any]:
-    """Yields the expressions and plans inside a node's fields."""
+    """Yields the expressions and plans in the fields of a node, at any depth."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for each in inner:
         if isinstance(each, dict) and "class" in each:

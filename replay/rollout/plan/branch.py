@@ -1,8 +1,8 @@
-"""The beginning of a branch: new code on the state of the serving build. Pure.
+"""The beginning of a branch: new code that continues from the state of the serving build. Pure.
 
 Use a branch for changes that concern only the future. The branch begins with copies of the serving
 build's tables at the nearest kept frontier. The serving build's own code then brings the copies to
-the requested offsets (law 15). So the new code must be able to continue from this state: its
+the requested offsets (law 15). The new code must be able to continue from this state. So its
 topics, tables, keys, folds and columns must be the same. kappa/tables/branch.py begins a branch.
 """
 

@@ -94,9 +94,9 @@ def _part_lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
 
 
 def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
-    """Rewrites a line about the rows of a file in readable words.
+    """Rewrites a line of declarations that describes the rows of a file, in readable words.
 
-    Any other line stays as it is, and so does a line about a file that the side does not have.
+    Any other line stays as it is. A line about a file that this side does not have stays, too.
     """
     found = _SEED.match(line)
     if found is None:

@@ -192,7 +192,7 @@ def _born_tables(
 
 
 def _raise_all(mistakes: Iterable[DeclarationError]) -> None:
-    """Raises one error with all mistakes, if there are any."""
+    """Raises a single error with all mistakes. Does nothing if there are none."""
     error = joined_error(mistakes)
     if error is not None:
         raise error

@@ -1,10 +1,10 @@
-"""The determinism lint: code that may give other rows in a replay, by file and line. Pure.
+"""The determinism lint: finds code that may give other rows in a replay, by file and line. Pure.
 
 A pipeline's rows must follow from its records alone. The lint looks at all code that the function
 reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs at the import of modules, and
 SQL in strings. Spark finds more in the plan of the function (kappa/engine/spark/function_plan.py);
-a finding of Spark is named with the function's line. The lint knows names, and does not follow
-values. The lint ignores views and checks: each read computes them again, and no row of a table
+such a finding is reported with the line of the function. The lint looks at names, and does not
+follow values. Views and checks are not linted: each read computes them again, and no row of a table
 follows from them.
 """
 
@@ -324,7 +324,10 @@ def spark_findings(
 
 
 def _as_spark(found: Finding) -> str:
-    """Returns Spark's lower-case name of the Spark function in a finding, or "" without one."""
+    """Returns Spark's lower-case name of the Spark function in a finding.
+
+    Returns "" if the finding is not about a Spark function.
+    """
     # Only the middle of the message names the function; Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
     if not (what.startswith(f"{SPARK}.") or what.endswith(_AS_SQL)):

@@ -1,7 +1,7 @@
 """The facts on which a plan is based: project, journal, log, disk and earlier replays. Pure.
 
-A fact that could not be obtained is absent, and the plan reports it as unknown. observe.py gathers
-all facts.
+If a fact could not be obtained, it is missing, and the plan reports it as unknown. observe.py
+gathers all facts.
 """
 
 from __future__ import annotations

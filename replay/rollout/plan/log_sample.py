@@ -130,7 +130,7 @@ class TopicSample:
 
     @property
     def text(self) -> str:
-        """Describes the sample in one line: its size, and how many of its records can be read."""
+        """Returns a line with the size of the sample, and how many of its records can be read."""
         read, rejected = sum(self.read.values()), sum(self.rejected.values())
         where = (
             "1 partition"

@@ -1,4 +1,4 @@
-"""The making of a plan: declared pipelines are compared with the builds that serve. Pure.
+"""The making of a plan: the declared pipelines are compared with the serving builds. Pure.
 
 observe.py gathers the facts; preflight.py finds reasons to refuse a step.
 """
@@ -154,7 +154,7 @@ def _unreplayed_step(
 ) -> PlanStep:
     """Returns a step without a replay.
 
-    The build `after` will serve, or an overlay on its tables.
+    The build `after` will serve, or an overlay will serve the tables of this build.
     """
     return PlanStep(
         born.pipeline,

@@ -1,9 +1,7 @@
 """The gathering of a plan's facts from project, journal, log and disk.
 
-It changes only caches.
-
-A fact that cannot be obtained is left empty. An unreachable broker is an error, because no plan can
-be made without the log.
+Only caches are changed. If a fact cannot be obtained, it is left empty. An unreachable broker is an
+error, because no plan can be made without the log.
 """
 
 from __future__ import annotations
@@ -294,10 +292,10 @@ def _build_origin(store: Store, build: str) -> Offsets | None:
 def pinned_subjects(
     settings: RegistrySettings, pipelines: Iterable[Pipeline]
 ) -> Mapping[str, tuple[int, int | None]]:
-    """Returns the pinned and the newest version of each subject that the pipelines read with.
+    """Returns the pinned and the newest version of each subject that the pipelines use.
 
-    The newest version is None if the registry does not answer. Returns nothing if the project has
-    no registry.
+    The newest version is None if the registry does not answer. Returns an empty mapping if the
+    project has no registry.
     """
     pins = {
         pin.subject: pin.version

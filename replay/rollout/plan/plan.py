@@ -1,4 +1,4 @@
-"""A plan: what a deploy does for each pipeline, and the refusals. Only values. Pure.
+"""A plan: the actions of a deploy for each pipeline, and the refusals. Only values. Pure.
 
 make_plan.py makes plans. `kappa plan` prints the steps, and stage.py takes the same steps.
 """

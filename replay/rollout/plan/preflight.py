@@ -114,7 +114,11 @@ def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[
 
 
 def _is_redeclared(topic: str, born: Birth, declared: Declared) -> bool:
-    """Returns True if a topic's records may be accepted or rejected otherwise than by a build."""
+    """Returns True if records of a topic may be accepted or rejected differently than in a build.
+
+    This is so if the declaration of the topic, or Kappa's own rules, have changed since the birth
+    `born` of the build.
+    """
     return (
         f"topic {topic}" in changed_parts(born.parts, declared.parts) or born.semantics != SEMANTICS
     )
@@ -253,7 +257,7 @@ def preflight_findings(
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
     """Returns True if an archive has nearly all records of each partition.
 
-    Then the archive will have the records that the topic's retention deletes next.
+    Such an archive will have each record before the topic's retention deletes the record.
     """
     parts = (
         (end, log.beginning.at(topic, partition), mark.end.get(partition, 0))

@@ -1,9 +1,10 @@
 """A plan in a file: saved by `kappa plan --out`, applied by `kappa deploy --plan`.
 
-The file has the plan as in `-o json`, and the plan's ground: the state of code, journal and topics
-on which the plan was made. A deploy plans again and compares the ground then with the ground now.
-If they differ, the plan is stale: the deploy is refused, and the error names all differences. A log
-that has only grown is not a difference. If nothing differs, the deploy asks no question.
+The file has the plan in the form of `-o json`. It also has the plan's ground: the state of code,
+journal and topics on which the plan was made. A deploy makes the plan again, and compares the
+ground of the file with the present ground. If they differ, the plan is stale: the deploy is
+refused, and the error names all differences. A log that has only grown is not a difference. If
+nothing differs, the deploy asks no question.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ def ground_of(plan: Plan, observed: Observed) -> Ground:
 def ground_changes(then: Ground, now_: Ground) -> Iterator[str]:
     """Yields a sentence for each difference between two grounds.
 
-    Without a sentence, a plan that was made on the earlier ground is still valid on the later one.
+    If there is no difference, a plan that was made on the earlier ground is still valid.
     """
     for name in sorted({*then.pipelines, *now_.pipelines}):
         yield from _pipeline_moved(

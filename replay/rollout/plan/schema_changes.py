@@ -1,9 +1,10 @@
-"""Changes between two versions: of tables, as readers see them, and of topics' events. Pure.
+"""Changes between two versions: in the tables that readers see, and in the events of topics. Pure.
 
-Tables, columns, types, keys and views are compared. A change breaks readers if a query that ran may
-fail or mean something else. A type that holds all values of the type before (type widening of Delta
-and Spark) breaks no reader. Fields of events may be renamed, widened, narrowed, new or gone; the
-declaration before is known from the lines in a birth certificate (kappa/code/fingerprint.py).
+Tables, columns, types, keys and views are compared. A change breaks readers if a query that worked
+before may fail or mean something else. A new type that can hold all values of the old type (type
+widening of Delta and Spark) breaks no reader. Fields of events may be renamed, widened, narrowed,
+new or gone. The earlier declaration is known from the lines in a birth certificate
+(kappa/code/fingerprint.py).
 """
 
 from __future__ import annotations
@@ -259,7 +260,7 @@ def event_changes(topic: Topic, before: str) -> Iterator[str]:
 
 
 def _format_lines(lines: list[str]) -> list[str]:
-    """Returns the lines that describe the format. They are directly before those of the columns."""
+    """Returns the lines that describe the format, which are directly before the columns."""
     first = next((n for n, line in enumerate(lines) if line.startswith("column ")), len(lines))
     return [
         line for line in lines[:first] if line.split(" ")[0] not in {"kind", "partitions", "key"}

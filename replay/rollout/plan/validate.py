@@ -94,7 +94,8 @@ def validate_boards(
 ) -> tuple[ValidationResult, ...]:
     """Validates a project's boards over the tables of `describe_declared_pipelines`.
 
-    A query over a table that no valid pipeline has is not checked while any pipeline is refused.
+    If a query reads a table that no valid pipeline has, the query is not checked as long as any
+    pipeline is refused, because the table may belong to the refused pipeline.
     """
     boards = boards_in(project)
     if not boards:

@@ -1,12 +1,12 @@
-"""The verification of a candidate: its checks, and its rows compared with the rows that serve.
+"""The verification of a candidate: its checks, and a comparison of its rows with the served rows.
 
 Only rows at equal offsets are compared. A verification changes only the journal. A candidate passes
-only if the verification reached that verdict. Read in this order:
+only if the verification ends with that verdict. Read in this order:
 
     verify                 the verification of one rollout, a process of its own, and its verdict
     pairs                  two builds at equal offsets, pinned
     diff                   the differences of two builds, table by table
-    unsettled_keys         keys of compacted topics that are set aside
+    unsettled_keys         keys of compacted topics that are left out of a comparison
     diff_listing           a comparison for people and machines
     view_texts             maintained views compared with their queries
     view_check             the same for a serving build, once after a deploy; a process of its own

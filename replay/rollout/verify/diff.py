@@ -1,11 +1,11 @@
-"""The diff: how the served rows of two builds differ at equal offsets, computed by DuckDB.
+"""The diff: the differences of two builds' served rows at equal offsets, computed by DuckDB.
 
-Each table is a query over the files of both sides: a full join by key, or, without keys, the rows
-themselves, grouped and counted. Both queries spill, so settings bound the memory, and not the size
-of tables. Keys match null-safely. A null, a NaN and both zeros equal themselves; the fold decides
-which other values count as equal (kappa/declare/table.py). serving/query/query.py opens both sides,
-and unsettled_keys.py finds keys to set aside. A proof compares by the same queries
-(replay/rollout/prove/prove.py).
+Each table is compared by a query over the files of both sides. For a table with keys, the query is
+a full join by key. For a table without keys, it groups and counts equal rows. Both queries spill to
+disk, so settings limit the memory, and tables may be of any size. Null keys match null keys. A
+null, a NaN and both zeros equal themselves; the fold decides which other values count as equal
+(kappa/declare/table.py). serving/query/query.py opens both sides, and unsettled_keys.py finds keys
+to leave out. A proof compares by the same queries (replay/rollout/prove/prove.py).
 """
 
 from __future__ import annotations

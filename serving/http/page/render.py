@@ -74,10 +74,10 @@ def page_html(
     counts: Mapping[str, int] | None = None,
     **values: object,
 ) -> str:
-    """Renders the template of a name with values, as of the time `now`.
+    """Renders the template `name` with values, as of the time `now`.
 
-    Each page names the project of `place`, and offers what `asker` may do: nothing if nobody is
-    known to ask. `counts` says how much is open on pages of the navigation, by address.
+    Each page names the project of `place`. It offers only actions that `asker` may do, and none
+    without an asker. `counts` has the numbers that the navigation shows, by the address of a page.
     """
 
     def may_do(act: str) -> bool:
