@@ -52,7 +52,7 @@ site: $(VENV)/.run $(VENV)/.dev $(VENV)/.site  ## builds docs/ into site/, which
 	$(BIN)/python docs/site.py
 
 classes: setup  ## lists anew which classes Spark and Kafka load, after a change of jars: for a quick start of their JVMs
-	$(BIN)/python -m kappa.engine.spark.recording
+	$(BIN)/python -m kappa.engine.spark.class_list_run
 
 setup: $(VENV)/.run  ## own venv with pinned packages, Java found, jars fetched, class archives of Spark and Kafka made
 	$(BIN)/python -m kappa.setup

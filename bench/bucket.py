@@ -31,8 +31,8 @@ from object_store import CREDENTIALS, ObjectStore, running_object_store
 
 from demo.cluster.answering import answers
 from kappa.base.process import start_tied
-from kappa.kafka.answers import wait_until
 from kappa.kafka.broker.broker import HOST, free_ports
+from kappa.kafka.broker_requests import wait_until
 
 _ROUNDS = 3
 _LIVE_EVENTS = 500_000

@@ -33,11 +33,11 @@ from kappa import Avro, Csv, Json, Protobuf, Topic
 from kappa.declare.formats.protobuf_schema import message_named, message_types
 from kappa.declare.formats.registry_schemas import RegisteredSchema, frame_message, open_schemas
 from kappa.records.decode.decoder import loading_plain_readers
-from kappa.records.decode.raw import raw_table
-from kappa.records.decode.to_files import Remembering, decode_to_file
+from kappa.records.decode.parquet_decoder import Remembering, decode_to_file
+from kappa.records.decode.raw_records import raw_table
 
 EVENTS = 500_000
-# As the reader of a long range has them (kappa/kafka/bulk.py).
+# As the reader of a long range has them (kappa/kafka/bulk_reader.py).
 _BATCH = 50_000
 _DATA = Path(__file__).parents[1] / "tests" / "data"
 _AVRO_ID, _PROTOBUF_ID, _JSON_ID = 1, 2, 3

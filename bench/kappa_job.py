@@ -36,7 +36,7 @@ from kappa.code.sources import Sources
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import parse_type
 from kappa.engine.archive.archive_writer import ArchiveWriter
-from kappa.engine.read.archived import Archives, archive_fingerprint
+from kappa.engine.read.archive_reader import Archives, archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.kafka.client import Log
 from kappa.serving.query.reader.relations import tables_of
@@ -46,7 +46,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
 from kappa.tables.archive import FOLDER
 from kappa.tables.versions import files
-from kappa.tables.views.births import build_tables
+from kappa.tables.views.view_tables import build_tables
 
 BUILD = "bench"
 _FILE = "pipelines/bench.py"

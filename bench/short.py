@@ -23,7 +23,7 @@ from project import Project
 from screen import Report, spread_of, table
 
 from kappa.kafka.producer import ProducedRecord
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.serving.query.query import answer_query
 from kappa.state.build import folder_of_build
 

@@ -27,7 +27,7 @@ from kappa.base.clock import Stopwatch
 from kappa.base.sections import EngineSettings
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
-from kappa.engine.views.maintained import MaintainedViews
+from kappa.engine.views.view_maintenance import MaintainedViews
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.serving.query.reader.relations import tables_of
 from kappa.state.build import Birth
@@ -38,7 +38,7 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.delta import Guard
 from kappa.tables.merge import contribution_columns
-from kappa.tables.views.births import view_births
+from kappa.tables.views.view_tables import view_births
 
 KEYS = 300
 # Auctions that get bids lately, and how many open in a slice: Nexmark has 46 bids for three.

@@ -13,7 +13,7 @@ from demo.edit import PIPELINE
 from demo.judgement.reckoning import seen_fresh
 from demo.processes.watch import Watch
 from demo.screen import Screen
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.state.store import Store
 
 

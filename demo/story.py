@@ -26,7 +26,7 @@ from demo.screen import Screen
 from demo.witnesses import Witnesses, folded
 from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.status.run_records import running, served_at
 from kappa.serving.query.query import answer_query
 from kappa.state.offsets import Offsets

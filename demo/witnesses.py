@@ -16,7 +16,7 @@ from demo.producer.feed import Progress, offsets_of
 from demo.project import Project
 from demo.screen import Screen
 from kappa.base.errors import KappaError
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -21,7 +21,7 @@ import kappa
 from kappa import Project
 from kappa.commands.examples import EXAMPLES
 from kappa.project.answers import PinnedTables, QueryResult
-from kappa.project.planned import ProjectPlan
+from kappa.project.project_plan import ProjectPlan
 from kappa.testing import Event, law_of_slices, law_of_views, read_events, some_events, tables_of
 
 ROOT = Path(__file__).parent.parent

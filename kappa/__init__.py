@@ -25,9 +25,9 @@ links to them here.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kappa.declare.public import *  # noqa: F403  # the names are listed there
+    from kappa.declare.public_names import *  # noqa: F403  # the names are listed there
     from kappa.project.project import Project as Project  # for users' type checks
-    from kappa.project.remote import connect as connect  # likewise
+    from kappa.project.remote_project import connect as connect  # likewise
 else:
 
     def __getattr__(name: str) -> Any:
@@ -37,11 +37,11 @@ else:
 
             return Project
         if name == "connect":
-            from kappa.project.remote import connect  # noqa: PLC0415  # as said above
+            from kappa.project.remote_project import connect  # noqa: PLC0415  # as said above
 
             return connect
-        from kappa.declare import public  # noqa: PLC0415  # as said above
+        from kappa.declare import public_names  # noqa: PLC0415  # as said above
 
-        if name == "__all__" or name in public.__all__:
-            return getattr(public, name)
+        if name == "__all__" or name in public_names.__all__:
+            return getattr(public_names, name)
         raise AttributeError(f"module 'kappa' has no attribute {name!r}")

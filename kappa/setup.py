@@ -47,7 +47,7 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
     # (kappa/base/loops.py).
     with _waiting(console, "compiling the loops that read records (once, some seconds)"):
         for module in (
-            "kappa.kafka.bulk",
+            "kappa.kafka.bulk_reader",
             "kappa.records.decode.find_loops",
             "kappa.records.decode.plain_avro",
             "kappa.records.decode.plain_protobuf",

@@ -26,9 +26,7 @@ from kappa.base.errors import Broken, UsageError
 from kappa.declare.options import describe_value
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.reason import FOLDED_REASONS
-from kappa.engine.children.rehearsal import MemoryLog, local_pipeline, rows_of_log
-from kappa.engine.children.slicings import LawBroken, hold_to_law, hold_views_to_law
-from kappa.engine.children.some_events import (
+from kappa.engine.children.event_generator import (
     Event,
     encoded,
     event_of,
@@ -36,6 +34,8 @@ from kappa.engine.children.some_events import (
     sent,
     some_events,
 )
+from kappa.engine.children.law_check import LawBroken, hold_to_law, hold_views_to_law
+from kappa.engine.children.rehearsal import MemoryLog, local_pipeline, rows_of_log
 from kappa.tables.views.changes import SEVERAL_ROWS
 
 __all__ = [

@@ -363,10 +363,10 @@ def test_who_reads_files_of_tables_by_duckdb_reads_them_in_a_bucket_too() -> Non
         "kappa/records/decode/plain_events.py",
         "kappa/state/files/duckdb_access.py",
         "kappa/tables/views/exact_rows.py",
-        "kappa/tables/views/trees.py",
+        "kappa/tables/views/syntax_tree.py",
         # A checkpoint of a bucket is fetched before.
         "kappa/tables/file_list.py",
-        "kappa/tables/views/births.py",
+        "kappa/tables/views/view_tables.py",
         "kappa/tables/views/ways.py",
         # Asyncio's.
         "serving/collect/pulled/kinds.py",

@@ -15,7 +15,7 @@ begun = time.monotonic()
 
 import deltalake  # noqa: E402, F401  # as a job does
 
-import kappa.engine.job.legwork  # noqa: E402, F401
+import kappa.engine.job.job_run  # noqa: E402, F401
 from kappa.base.java.jars import ensure_jars  # noqa: E402
 from kappa.base.java.java import find_java  # noqa: E402
 from kappa.engine.spark.jvm import Profile  # noqa: E402

@@ -21,8 +21,8 @@ from kappa.base.errors import KappaError
 from kappa.base.java.jars import ensure_jars
 from kappa.base.java.java import find_java
 from kappa.base.process import start_tied
-from kappa.base.scratch import user_cache
 from kappa.base.sections import StorageSettings
+from kappa.base.temporary_folders import user_cache
 from kappa.kafka.broker.broker import HOST, free_ports
 
 VERSION = "1.8.0"

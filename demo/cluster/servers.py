@@ -16,7 +16,7 @@ from demo.cluster.spark import RunningSpark, why_not_isolated
 from kappa.base.errors import KappaError
 from kappa.base.java.jars import ensure_jars
 from kappa.base.java.java import find_java
-from kappa.base.scratch import user_cache
+from kappa.base.temporary_folders import user_cache
 from kappa.kafka.broker.broker import HOST
 from kappa.kafka.client import Log
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from demo.processes.family import members
 from kappa.base.errors import KappaError
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

@@ -11,7 +11,7 @@ from pathlib import Path
 from kappa import Table, Topic, count, max_, pipeline
 from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline, served_rows
 from kappa.records.decode.decode import decode_table
-from kappa.records.decode.fate import Fate
+from kappa.records.decode.outcome import Fate
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.tables.versions import files

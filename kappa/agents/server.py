@@ -1,8 +1,8 @@
 """The tools of agents as an MCP server, on stdio and over HTTP.
 
 The SDK `mcp` is an extra (`pip install 'kappa[mcp]'`). Only this module imports it, when a server
-is created. Each tool is a few lines that call desk.py. If a tool fails with a KappaError, the agent
-gets its message and hint; the text of any other error stays in the server.
+is created. Each tool is a few lines that call tools.py. If a tool fails with a KappaError, the
+agent gets its message and hint; the text of any other error stays in the server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from kappa.agents.acts import AgentCaller
-from kappa.agents.desk import AgentDesk
+from kappa.agents.tools import AgentDesk
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sections import AgentAct, Role
 from kappa.replay.status.context import ProjectContext

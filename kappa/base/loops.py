@@ -19,7 +19,7 @@ import numba
 from llvmlite.binding import get_host_cpu_name
 from numba.core import config
 
-from kappa.base.scratch import user_cache
+from kappa.base.temporary_folders import user_cache
 
 Loop = Callable[..., Any]
 

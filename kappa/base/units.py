@@ -1,6 +1,6 @@
 """Times and sizes as text for display, and as values of settings and declarations. Pure.
 
-The page uses shorter forms of times and numbers (serving/http/page/marks.py).
+The page uses shorter forms of times and numbers (serving/http/page/formatting.py).
 """
 
 from __future__ import annotations

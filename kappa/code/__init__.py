@@ -10,7 +10,7 @@ table. Read the files in this order:
 - names.py: reads the names that a project's files declare, without running the files.
 - project.py: loads the pipelines that a project declares.
 - mistakes.py: finds all mistakes in the declarations of a file that cannot be imported.
-- misused.py: turns Python's errors in such a file into errors with a correction.
+- misuse_errors.py: turns Python's errors in such a file into errors with a correction.
 - fingerprint.py: hashes the code and the declarations into a version, and a rows version.
 - code_snapshot.py: the code snapshot that a build runs from.
 - task.py: a task for a process that has Spark ready, and the way to find the process.

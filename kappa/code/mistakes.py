@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kappa.base.errors import DeclarationError
-from kappa.code.misused import explained_misuse
+from kappa.code.misuse_errors import explained_misuse
 
 _DECLARATIONS = frozenset({"Topic", "Table", "View", "Sink", "Alert"})
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import ModuleType
 
 from kappa.base.errors import DeclarationError, joined_error
-from kappa.base.forked import try_each
+from kappa.base.fork_call import try_each
 from kappa.code.importer import open_sources
 from kappa.code.mistakes import mistakes_in
-from kappa.code.misused import explained_misuse, no_name_in
+from kappa.code.misuse_errors import explained_misuse, no_name_in
 from kappa.code.sources import PIPELINES, Sources
 from kappa.declare.alert import Alert
 from kappa.declare.pipeline import Pipeline

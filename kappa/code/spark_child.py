@@ -5,7 +5,7 @@ could do anything to the process. If the platform runs, it lends a spare, which 
 Otherwise the child is started here (kappa/engine/children/). The request, the answer and all
 temporary files of the child are in a folder that is deleted with the child. The child ends with
 this process. The programs that a child runs are in engine/children/, such as describe.py and
-law.py.
+law_program.py.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from kappa.base.errors import KappaError
-from kappa.base.forked import limit_memory
+from kappa.base.fork_call import limit_memory
 from kappa.base.process import tied
 from kappa.base.program import command_of, project_options
-from kappa.base.scratch import CHILD, make_folder
 from kappa.base.settings import Settings
+from kappa.base.temporary_folders import CHILD, make_folder
 from kappa.code.task import ENDED, SPARES, Task, socket_name, spare_sockets
 from kappa.state.store import open_store
 

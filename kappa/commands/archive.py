@@ -8,9 +8,9 @@ import typer
 
 from kappa.base.units import count_of
 from kappa.commands.terminal.help import Commands
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, Quiet, here_of
 from kappa.commands.terminal.output import print_listing
+from kappa.commands.terminal.progress import moving
 from kappa.serving.query.render import Form
 
 app = Commands(

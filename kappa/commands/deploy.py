@@ -17,7 +17,6 @@ from kappa.commands.terminal.follow import (
     follow_until_approved,
     rollouts_printed,
 )
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
     AcceptGap,
     Allow,
@@ -40,13 +39,14 @@ from kappa.commands.terminal.output import (
     say,
     typed,
 )
+from kappa.commands.terminal.progress import moving
 from kappa.project.project import Project
 from kappa.serving.query.render import Form, render_listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kappa.project.planned import ProjectPlan
+    from kappa.project.project_plan import ProjectPlan
     from kappa.replay.rollout.plan.finding import Allowances
     from kappa.replay.rollout.plan.validate import ValidationResult
     from kappa.replay.status.context import ProjectContext
@@ -79,7 +79,7 @@ def validate(
         validated_text,
         with_mistakes_of_files,
     )
-    from kappa.serving.collect.declared import (
+    from kappa.serving.collect.declared_topics import (
         ensure_collectable,
         ensure_no_sink,
         ensure_topic_fields,

@@ -65,7 +65,7 @@ def dev(context: typer.Context) -> None:
     The pipelines run on a sample of the topics, or on the events in events/ where there is no
     broker or no topic. Nothing is deployed. Keys: r runs again, d shows the diff in full, q quits.
     """
-    from kappa.commands.terminal.moving import moving
+    from kappa.commands.terminal.progress import moving
     from kappa.develop.child import scratch_child
 
     here = here_of(context)
@@ -87,7 +87,7 @@ def test(
     The events in events/ must give the rows in tests/rows/, and the events in tests/NAME/events/
     must give the rows in tests/NAME/rows/. Then pytest runs tests/. All tests use one Spark.
     """
-    from kappa.commands.terminal.moving import moving
+    from kappa.commands.terminal.progress import moving
     from kappa.engine.spark.session import booting_session
 
     settings = here_of(context).settings

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa.base.errors import Copied, Damaged, ExitCode, KappaError, UsageError
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, Quiet, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, print_listing, say
+from kappa.commands.terminal.progress import moving
 from kappa.replay.status.context import ProjectContext
 from kappa.serving.query.render import Form, Listing
 

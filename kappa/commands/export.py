@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import Quiet, here_of
 from kappa.commands.terminal.output import say
+from kappa.commands.terminal.progress import moving
 
 if TYPE_CHECKING:
     from kappa.replay.status.context import ProjectContext

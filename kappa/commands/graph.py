@@ -63,7 +63,7 @@ def graph(
     from kappa.replay.status.status import observe_status
     from kappa.replay.status.topics.topic_growth import begin_rates
     from kappa.serving.query.reader.views import tables_named
-    from kappa.state.read_memory import ReadMemory
+    from kappa.state.record_cache import ReadMemory
 
     here = here_of(context)
     if column is not None:
@@ -140,7 +140,7 @@ def _print_graph(here: ProjectContext, found: ProjectGraph, output: GraphForm) -
         case GraphForm.JSON:
             sys.stdout.write(f"{json.dumps(graph_document(found), indent=2)}\n")
         case GraphForm.SVG:
-            from kappa.replay.page.drawn_graph import draw_graph
+            from kappa.replay.page.graph_layout import draw_graph
             from kappa.serving.http.page.render import graph_svg
 
             sys.stdout.write(graph_svg(draw_graph(found), here.settings.project.name))

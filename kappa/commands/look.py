@@ -10,7 +10,6 @@ import typer
 
 from kappa.base.errors import ExitCode, UsageError
 from kappa.commands.terminal.colour import has_colour, paint_rows
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, Quiet, here_of
 from kappa.commands.terminal.output import (
     LinePrefixes,
@@ -20,6 +19,7 @@ from kappa.commands.terminal.output import (
     rendered,
     write_bytes,
 )
+from kappa.commands.terminal.progress import moving
 from kappa.serving.query.render import Form
 
 if TYPE_CHECKING:
@@ -200,9 +200,9 @@ def prove(
     Exit code 1 if nothing can be proved.
     """
     from kappa.base.errors import VerificationFailed
-    from kappa.replay.rollout.prove.cutting import parse_cutting
     from kappa.replay.rollout.prove.proof_text import proof_document, proof_listing, proof_text
     from kappa.replay.rollout.prove.prove import prove_pipeline as compare_again
+    from kappa.replay.rollout.prove.slice_cuts import parse_cutting
 
     here = here_of(context)
     how = parse_cutting(slices, seed)

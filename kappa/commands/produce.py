@@ -12,9 +12,9 @@ import typer
 from kappa.base.errors import UsageError
 from kappa.commands.terminal.lines import open_lines
 from kappa.commands.terminal.moment import ensure_some_reads, ensure_written_shown
-from kappa.commands.terminal.moving import bar
 from kappa.commands.terminal.options import As, Quiet, WaitSeconds, here_of
 from kappa.commands.terminal.output import print_listing, say
+from kappa.commands.terminal.progress import bar
 from kappa.records.lines.form import Given
 from kappa.serving.query.render import Form, Listing
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kappa.declare.topic import Topic
-    from kappa.records.lines.given import Placed
+    from kappa.records.lines.input_events import Placed
 
 
 def produce(
@@ -129,7 +129,7 @@ def _lines(file: str) -> Iterator[tuple[_Events, Iterable[bytes]]]:
 @contextlib.contextmanager
 def _envelopes(file: str) -> Iterator[_Events]:
     from kappa.records.lines.envelope import envelope_record
-    from kappa.records.lines.given import placed_lines
+    from kappa.records.lines.input_events import placed_lines
 
     with _lines(file) as (events, lines):
         events.placed = placed_lines(lines, envelope_record, _named(file))
@@ -140,7 +140,7 @@ def _envelopes(file: str) -> Iterator[_Events]:
 def _events(
     file: str, topic: str, declared: Topic | None, given: Given | None
 ) -> Iterator[_Events]:
-    from kappa.records.lines import given as made
+    from kappa.records.lines import input_events as made
     from kappa.records.lines.produce import line_records, placed_events
 
     form = made.given_as(file, declared) if given is None else given

@@ -11,7 +11,6 @@ import typer
 from kappa.base.errors import UsageError
 from kappa.base.units import count_of
 from kappa.commands.terminal.moment import ensure_shown, moment_text, read_time
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import (
     After,
     As,
@@ -24,6 +23,7 @@ from kappa.commands.terminal.options import (
     here_of,
 )
 from kappa.commands.terminal.output import print_listing, print_report, say
+from kappa.commands.terminal.progress import moving
 from kappa.serving.query.render import Form
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import typer
 
 from kappa.base.units import count_of
 from kappa.commands.terminal.lines import open_lines, open_new_file
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, Quiet, here_of
 from kappa.commands.terminal.output import print_listing, say
+from kappa.commands.terminal.progress import moving
 from kappa.serving.query.render import Form, Listing
 
 if TYPE_CHECKING:

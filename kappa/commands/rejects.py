@@ -10,9 +10,9 @@ import typer
 from kappa.base.errors import UsageError
 from kappa.commands.terminal.help import Commands, GroupHelp
 from kappa.commands.terminal.lines import open_lines, open_new_file
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import As, OfBuild, OnePipeline, Quiet, Yes, here_of
 from kappa.commands.terminal.output import ask_consent, print_listing, print_report, say
+from kappa.commands.terminal.progress import moving
 from kappa.serving.query.render import Form, Listing
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from kappa.commands.terminal.help import Commands
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.options import Quiet, here_of
 from kappa.commands.terminal.output import say
+from kappa.commands.terminal.progress import moving
 
 app = Commands(text="Copy the root, which has all data of a project, or adopt a copy.")
 

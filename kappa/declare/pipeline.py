@@ -18,11 +18,11 @@ from typing import Any
 from kappa.base.errors import DeclarationError, did_you_mean, near_or_all
 from kappa.base.source import Source
 from kappa.declare.alert import Alert
-from kappa.declare.breaker import MaxRejects, check_max_rejects
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.formats.debezium_events import check_operation
 from kappa.declare.formats.topic_formats import changes_of
 from kappa.declare.options import REJECTS, describe_value, option_text
+from kappa.declare.reject_limit import MaxRejects, check_max_rejects
 from kappa.declare.sink import Sink
 from kappa.declare.table import Table, check_emitted
 from kappa.declare.topic import Topic
@@ -55,7 +55,7 @@ class Pipeline:
 
     A parameter receives one topic, or all topics that have joined one of the `patterns`.
     `max_rejects` is the number or share of records that a candidate may reject
-    (kappa/declare/breaker.py); it is not part of the version.
+    (kappa/declare/reject_limit.py); it is not part of the version.
     """
 
     name: str

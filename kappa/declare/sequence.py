@@ -22,7 +22,7 @@ from kappa.base.errors import Broken, DeclarationError
 from kappa.base.source import Source
 from kappa.base.units import exact_duration, parse_duration
 from kappa.declare.options import describe_value, option_text
-from kappa.declare.ordered import Ordered, Over, plain_columns
+from kappa.declare.ordered_fold import Ordered, Over, plain_columns
 from kappa.declare.values.columns import PLAIN_NAME, Column, Scalar, parse_type
 
 # Gets a row, and the values that the run has kept if the function takes two arguments.

@@ -29,7 +29,7 @@ from kappa.declare.options import (
     thresholds_of,
     words_of,
 )
-from kappa.declare.ordered import Ordered, plain_columns
+from kappa.declare.ordered_fold import Ordered, plain_columns
 from kappa.declare.seed import SeedFile, seed_file
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import Column, Scalar

@@ -12,11 +12,11 @@ from kappa.base.source import Source
 from kappa.base.units import parse_duration
 from kappa.declare.folds.count import Count
 from kappa.declare.folds.extremes import Max, Min
+from kappa.declare.folds.first_latest import First, Latest
 from kappa.declare.folds.fold import Fold
-from kappa.declare.folds.picked import First, Latest
 from kappa.declare.folds.sum import Sum
 from kappa.declare.options import describe_value
-from kappa.declare.ordered import LAST, SINCE, Ordered, Over, Sessions
+from kappa.declare.ordered_fold import LAST, SINCE, Ordered, Over, Sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -17,7 +17,7 @@ from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import Pipeline
 from kappa.develop.row_changes import Row, TableChange, table_change
 from kappa.develop.sample import FOLDER, event_files, read_events
-from kappa.records.decode.raw import RawRecord
+from kappa.records.decode.raw_records import RawRecord
 from kappa.serving.query.render import object_line
 
 TESTS = "tests"

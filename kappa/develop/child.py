@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from kappa.base.scratch import DEV, make_folder
 from kappa.base.settings import Settings
+from kappa.base.temporary_folders import DEV, make_folder
 from kappa.code.spark_child import one_child
 
 

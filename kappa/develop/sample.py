@@ -20,12 +20,12 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.base.units import count_of
 from kappa.declare.formats.topic_formats import changes_of
 from kappa.declare.topic import Topic
-from kappa.engine.children.some_events import Event, partition_of
+from kappa.engine.children.event_generator import Event, partition_of
 from kappa.kafka.producer import ProducedRecord
-from kappa.records.decode.raw import RawRecord
+from kappa.records.decode.raw_records import RawRecord
 from kappa.records.lines.envelope import envelope_record
 from kappa.records.lines.form import Given
-from kappa.records.lines.given import given_as, parquet_events, placed_lines
+from kappa.records.lines.input_events import given_as, parquet_events, placed_lines
 from kappa.records.lines.produce import placed_events
 from kappa.replay.rollout.plan.log_sample import SampledLog
 from kappa.state.offsets import Offsets

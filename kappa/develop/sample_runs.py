@@ -24,7 +24,7 @@ from kappa.declare.options import REJECTS
 from kappa.develop.child import has_root, settings_below
 from kappa.develop.row_changes import Row, TableChange, table_change
 from kappa.develop.sample import Sample, Samples
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.plan.declared_pipelines import describe_declared_pipelines
 from kappa.replay.rollout.plan.facts import Declared, has_its_rows
 from kappa.replay.rollout.plan.finding import Allowances

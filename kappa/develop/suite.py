@@ -33,12 +33,12 @@ from kappa.develop.cases import (
 )
 from kappa.develop.row_changes import Row
 from kappa.develop.run_text import Line, Style, change_lines
+from kappa.engine.children.law_check import hold_to_law
 from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, local_pipeline, rows_of_log
-from kappa.engine.children.slicings import hold_to_law
 from kappa.kafka.stored_schemas import open_registry
-from kappa.records.decode.raw import RawRecord
+from kappa.records.decode.raw_records import RawRecord
 from kappa.state.store import open_store
-from kappa.tables.views.births import build_tables
+from kappa.tables.views.view_tables import build_tables
 
 # As many slices as a deploy tries. Files of tests can try more.
 _SLICES, _LAW_RECORDS = 4, 200

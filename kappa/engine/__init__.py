@@ -4,8 +4,8 @@ Read slice.py first. A slice takes seven steps:
 
 - slice.py: the steps in their order: read, decode, judge, apply, combine, commit, publish
 - slice_rows.py: the rows of a slice; only these classes know where the rows are
-- slice_here.py: the rows of a small slice, in this process
-- slice_at_spark.py: the rows of a large slice, in Spark
+- slice_in_process.py: the rows of a small slice, in this process
+- slice_in_spark.py: the rows of a large slice, in Spark
 
 The folders for the steps:
 

@@ -37,7 +37,7 @@ from kappa.declare.options import REJECTS
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.engine.fold.latest import latest_rows, refuse_truncations
 from kappa.engine.fold.step_loop import FailedStep
-from kappa.engine.function.culprits import (
+from kappa.engine.function.failing_records import (
     MOST_FAILING,
     Culprit,
     TooManyFail,
@@ -45,27 +45,27 @@ from kappa.engine.function.culprits import (
 )
 from kappa.engine.function.failure import REPLAY, Failure
 from kappa.engine.function.function_rows import FunctionRows
-from kappa.engine.function.redriven import settle_redriven
-from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.engine.function.redriven_records import settle_redriven
+from kappa.engine.function.spark_errors import SPARK_ERRORS, translated
 from kappa.engine.job.drift_watch import DriftWatch
 from kappa.engine.job.next_mark import next_mark
 from kappa.engine.job.ordered_steps import OrderedSteps, StepFails, noted_rejects
 from kappa.engine.job.slice_limit import SliceLimit
 from kappa.engine.job.splits import Splits
 from kappa.engine.job.topic_guard import TopicGuard
-from kappa.engine.read.archived import Archives
+from kappa.engine.read.archive_reader import Archives
 from kappa.engine.read.identities import Identities
 from kappa.engine.read.source import LogSource
-from kappa.engine.slice_at_spark import SliceAtSpark
-from kappa.engine.slice_here import decode_here
+from kappa.engine.slice_in_process import decode_here
+from kappa.engine.slice_in_spark import SliceAtSpark
 from kappa.engine.slice_rows import ContributedRows, SliceRows, TableRows
-from kappa.engine.spark.running import progress_of_tasks
-from kappa.engine.views.maintained import MaintainedViews, open_tables
+from kappa.engine.spark.session_control import progress_of_tasks
+from kappa.engine.views.view_maintenance import MaintainedViews, open_tables
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.client import Log
 from kappa.records.decode.decode import TooManyBytesError
-from kappa.records.decode.to_files import Remembering
+from kappa.records.decode.parquet_decoder import Remembering
 from kappa.state.build import Birth, folder_of_build, slice_scratch
 from kappa.state.build_status import DECODED, put_view_costs, read_view_costs, records_read
 from kappa.state.frontier import Frontier
@@ -74,7 +74,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.delta import progress_of_acts
-from kappa.tables.lasting import take_back_to_frontier
+from kappa.tables.durable_versions import take_back_to_frontier
 from kappa.tables.stored_table import strangers
 from kappa.tables.versions import files
 

@@ -1,12 +1,12 @@
 """The rows of a slice, in this process or in Spark.
 
-A small slice is decoded in the job, into Arrow tables (slice_here.py). A large slice is decoded on
-Spark workers, into files that exist while the slice is folded (slice_at_spark.py). Both classes
-give the same rows.
+A small slice is decoded in the job, into Arrow tables (slice_in_process.py). A large slice is
+decoded on Spark workers, into files that exist while the slice is folded (slice_in_spark.py). Both
+classes give the same rows.
 
 The steps of a slice (slice.py) call the methods of `SliceRows` and `TableRows`, and do not depend
 on where the rows are. Each topic is decoded once. No method returns redriven records that turn out
-to be duplicates (redriven.py).
+to be duplicates (redriven_records.py).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kappa.engine.spark.s3a import spark_address
 
 if TYPE_CHECKING:
     from kappa.declare.topic import Topic
-    from kappa.engine.fold.ordered import Stepped
+    from kappa.engine.fold.ordered_fold import Stepped
     from kappa.engine.function.function_rows import FunctionRows
-    from kappa.engine.function.refused import Refused
+    from kappa.engine.function.refused_records import Refused
     from kappa.engine.job.ordered_steps import TableSteps
     from kappa.engine.write.commit import TableWriter
-    from kappa.records.decode.fate import Counts
+    from kappa.records.decode.outcome import Counts
     from kappa.records.redrive import Attempt, Position, Settled
     from kappa.state.mark import Mark
     from kappa.state.table import TableBirth

@@ -22,7 +22,7 @@ Read the files in this order:
 
 __all__ = [
     "acl",
-    "answers",
+    "broker_requests",
     "client",
     "client_options",
     "headers",

@@ -36,7 +36,7 @@ from kappa.base.units import count_of
 from kappa.declare.topic import KAFKAS_OWN, Topic, declared_config
 from kappa.declare.topic_options import BROKERS_TIME, SET_BROKERS_TIME, TIMESTAMP_TYPE
 from kappa.kafka.acl import topic as acl
-from kappa.kafka.answers import NOT_YET, Answers, Options, code_of, making, wait_until
+from kappa.kafka.broker_requests import NOT_YET, Answers, Options, code_of, making, wait_until
 from kappa.kafka.log_end import last_before, lost_ends
 from kappa.kafka.producer import Acknowledged, ProducedRecord, Producer
 from kappa.kafka.reader import LogReader, Record
@@ -45,7 +45,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.witness import LostEnd, Witness, Witnesses
 
 if TYPE_CHECKING:
-    from kappa.kafka.bulk import Columns
+    from kappa.kafka.bulk_reader import Columns
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
@@ -336,7 +336,7 @@ class Log:
         """
         # Imported late: the module loads a compiler, which takes a second, and most callers never
         # read so many records.
-        from kappa.kafka.bulk import BulkReader  # noqa: PLC0415
+        from kappa.kafka.bulk_reader import BulkReader  # noqa: PLC0415
 
         with making("a consumer"):
             reader = BulkReader(self._options, self.answers.refuse, topic, partition, start)

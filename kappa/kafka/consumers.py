@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kappa.base.errors import Broken, Unreachable
 from kappa.kafka.acl import READERS, topic
-from kappa.kafka.answers import PATIENCE_SECONDS
+from kappa.kafka.broker_requests import PATIENCE_SECONDS
 from kappa.state.offsets import Offsets
 
 # Raises the error that a broker's error means; the text names the failed action, and the rules are

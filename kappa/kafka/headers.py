@@ -5,7 +5,7 @@ such a name never equals the name of a header that Kappa uses. Otherwise the rec
 headers are handled as usual.
 
 confluent_kafka cannot decode a name that is not UTF-8. So records with such a name are read a
-second time, by librdkafka itself (bulk.py).
+second time, by librdkafka itself (bulk_reader.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import methodcaller
 from typing import Any
 
 from kappa.base.errors import Broken
-from kappa.kafka.answers import Options
+from kappa.kafka.broker_requests import Options
 from kappa.kafka.consumers import Refuse
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -87,7 +87,7 @@ class HeadersAgain:
     def _read(self, start: int) -> Generator[tuple[int, Headers]]:
         # Imported late: the module loads a compiler, which takes a second, and is hardly ever
         # needed.
-        from kappa.kafka.bulk import BulkReader  # noqa: PLC0415
+        from kappa.kafka.bulk_reader import BulkReader  # noqa: PLC0415
 
         with BulkReader(self._options, self._refuse, *self._place, start) as reader:
             for columns in reader.read(self._end):

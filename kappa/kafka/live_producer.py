@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from kappa.kafka.acl import missing_of
 from kappa.kafka.acl import topic as acl
-from kappa.kafka.answers import AWAY, NOT_YET, Options, making
+from kappa.kafka.broker_requests import AWAY, NOT_YET, Options, making
 from kappa.kafka.producer import EXACT, ProducedRecord
 
 _POLL_SECONDS = 0.1

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from kappa.kafka.answers import PATIENCE_SECONDS, Options
+from kappa.kafka.broker_requests import PATIENCE_SECONDS, Options
 from kappa.kafka.consumers import EXACT, Part, Refuse, check_error, unreachable
 from kappa.kafka.reader import LogReader, Record
 from kappa.state.offsets import Offsets

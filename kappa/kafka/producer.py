@@ -14,7 +14,7 @@ from msgspec import Struct
 from kappa.base.errors import KappaError, Unreachable
 from kappa.kafka.acl import missing_of
 from kappa.kafka.acl import topic as acl
-from kappa.kafka.answers import AWAY, UP, Answers, making
+from kappa.kafka.broker_requests import AWAY, UP, Answers, making
 from kappa.kafka.headers import Headers
 from kappa.state.offsets import Offsets
 

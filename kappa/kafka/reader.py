@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, TopicPartition
 
-from kappa.kafka.answers import PATIENCE_SECONDS, Options
+from kappa.kafka.broker_requests import PATIENCE_SECONDS, Options
 from kappa.kafka.consumers import BOUNDED, EXACT, Part, Refuse, check_error, unreachable
 from kappa.kafka.headers import Headers, HeadersAgain, decoded_headers
 from kappa.state.offsets import Offsets

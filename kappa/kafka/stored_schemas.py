@@ -23,8 +23,8 @@ from pathlib import Path
 import msgspec
 
 from kappa.base.disk import put_file
+from kappa.base.document_seal import sealed, unsealed
 from kappa.base.errors import Superseded, Unreachable
-from kappa.base.sealed import sealed, unsealed
 from kappa.base.sections import RegistrySettings
 from kappa.base.settings import Settings
 from kappa.declare.formats.registry_schemas import RegisteredSchema, open_schemas

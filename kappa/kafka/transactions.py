@@ -18,7 +18,7 @@ from kappa.base.errors import Conflict, KappaError
 from kappa.base.failpoint import failpoint
 from kappa.kafka.acl import Acl, AclKind, missing_of, sink_id, writer_id
 from kappa.kafka.acl import topic as acl
-from kappa.kafka.answers import (
+from kappa.kafka.broker_requests import (
     AWAY,
     NOT_YET,
     PATIENCE_SECONDS,

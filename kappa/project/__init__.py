@@ -11,4 +11,4 @@ package imports neither Spark nor DuckDB. Read the modules in this order:
     remote      a project over HTTP, with the same methods, for asyncio
 """
 
-__all__ = ["answers", "planned", "project", "remote", "report"]
+__all__ = ["answers", "project", "project_plan", "remote_project", "report"]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from kappa.project.planned import (
+from kappa.project.project_plan import (
     ProjectPlan,
     Showing,
     follow_to_end,
@@ -515,7 +515,7 @@ class Project:
     def _look_at_status(self) -> Report:
         from kappa.base.errors import Damaged
         from kappa.project.report import Report
-        from kappa.replay.rollout.current import readable_state
+        from kappa.replay.rollout.current_state import readable_state
         from kappa.replay.rollout.supervisor_report import read_supervisor_report
         from kappa.replay.status.outgoing_changes import waiting_text
         from kappa.replay.status.run_records import restart_text, settings_since_start
@@ -671,7 +671,7 @@ class Project:
             project.query("select * from page_hits", after=written.token)
         """
         from kappa.base.errors import UsageError
-        from kappa.records.lines.given import placed_rows
+        from kappa.records.lines.input_events import placed_rows
 
         # The declarations of now: a program may have changed files since it opened the project.
         fresh = ProjectContext(self.folder, self._here.root_flag)

@@ -5,7 +5,7 @@ timestamp. It must name an earlier record of the same partition. The original is
 once. If the original is a reject under a build, the first valid redriven record is folded instead
 of the original. Otherwise every redriven record is a duplicate (law 7). In a compacted topic the
 header has no meaning, because a record there is the current value of its key.
-engine/function/redriven.py settles the redriven records of a slice.
+engine/function/redriven_records.py settles the redriven records of a slice.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ __all__ = [
     "mark",
     "names",
     "offsets",
-    "read_memory",
+    "record_cache",
     "root",
     "slices",
     "store",

@@ -18,9 +18,9 @@ from msgspec import Struct, field
 from kappa.base.errors import Damaged
 from kappa.base.failpoint import failpoint
 from kappa.declare.alert import AlertBirth
-from kappa.declare.breaker import MaxRejects
 from kappa.declare.folds.registry import ensure_known
 from kappa.declare.options import REJECTS
+from kappa.declare.reject_limit import MaxRejects
 from kappa.declare.sink import SinkBirth
 from kappa.state.documents import Documents
 from kappa.state.offsets import Offsets
@@ -212,8 +212,8 @@ def table_path(store: Store, build: str, table: str) -> str:
 def recent_names(table: str) -> tuple[str, str]:
     """Returns the names of the two tables that contain the recent rows of a table.
 
-    Frontiers and folders use these names. No table of a user can have them. engine/write/recent.py
-    fills both tables.
+    Frontiers and folders use these names. No table of a user can have them.
+    engine/write/recent_rows.py fills both tables.
     """
     return f"{table}.recent-1", f"{table}.recent-2"
 

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
+from kappa.base.document_seal import sealed, unsealed
 from kappa.base.errors import Broken, Damaged, KappaError
-from kappa.base.sealed import sealed, unsealed
 from kappa.state.files.address import ask_side_by_side
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

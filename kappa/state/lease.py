@@ -39,7 +39,7 @@ class Lease(Struct, frozen=True):
     """The lease of a reader on pinned versions.
 
     It is valid until `expires_at` (seconds since 1970), unless it is renewed. `frontier` is
-    included for readers that come back later (serving/outlets/changes/point.py), because
+    included for readers that come back later (serving/outlets/changes/table_snapshot.py), because
     maintenance deletes the records of old frontiers.
     """
 

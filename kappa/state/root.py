@@ -39,9 +39,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kappa.base.clock import now
+from kappa.base.document_seal import sealed, unsealed
 from kappa.base.errors import Copied, Damaged, UsageError
 from kappa.base.process import machine
-from kappa.base.sealed import sealed, unsealed
 from kappa.state.lock import Lock, last_holder
 from kappa.state.store import Store
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from kappa.base.document_seal import SealBroken, sealed, unsealed
 from kappa.base.errors import Damaged, SettingsError
-from kappa.base.sealed import SealBroken, sealed, unsealed
 from kappa.base.sections import StorageSettings, without_secrets
 from kappa.base.settings import Settings
 from kappa.state.files.address import open_bucket

@@ -10,7 +10,7 @@ from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.fold import Fold, Option
 from kappa.declare.folds.registry import fold_of
 from kappa.declare.options import DELETED, Thresholds
-from kappa.declare.ordered import PARTITION
+from kappa.declare.ordered_fold import PARTITION
 from kappa.declare.table import Expiry
 
 # A maintained view's own columns: the offsets that the build had folded when a row changed last,

@@ -12,8 +12,8 @@ This package runs no Spark. Read the files in this order:
 - mirrored_table.py: a small table in a bucket, committed to on the job's own disk first.
 - stored_archive.py: the table and the files of an archive, which its writer holds open.
 - checkpoint.py: a checkpoint of a table's log, which is complete or absent.
-- lasting.py: waits until a frontier's tables are on the disk, and deletes later commits.
-- unneeded.py: the files that no version needs any more.
+- durable_versions.py: waits until a frontier's tables are on the disk, and deletes later commits.
+- vacuum.py: the files that no version needs any more.
 - branch.py: tables that begin with the rows of another build.
 - plain_table.py: a copy of a served table for other engines, as a plain Delta table.
 - iceberg.py: plain tables as Iceberg tables over the same files. It alone imports pyiceberg.
@@ -25,9 +25,9 @@ __all__ = [
     "branch",
     "checkpoint",
     "delta",
+    "durable_versions",
     "file_list",
     "iceberg",
-    "lasting",
     "merge",
     "mirrored_table",
     "parquet",
@@ -35,6 +35,6 @@ __all__ = [
     "shape",
     "stored_archive",
     "stored_table",
-    "unneeded",
+    "vacuum",
     "versions",
 ]

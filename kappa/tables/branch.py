@@ -22,7 +22,7 @@ from kappa.state.kept_frontiers import KeptFrontierRecord, kept_frontiers_of, pu
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.store import Store
 from kappa.tables.delta import open_newest, retried
-from kappa.tables.lasting import sync_versions, vouched_lists
+from kappa.tables.durable_versions import sync_versions, vouched_lists
 from kappa.tables.stored_table import StoredTable
 from kappa.tables.versions import files, log_of
 

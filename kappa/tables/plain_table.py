@@ -34,7 +34,7 @@ from kappa.tables.delta import (
     url_of,
 )
 from kappa.tables.file_list import FileList
-from kappa.tables.unneeded import delete_unneeded
+from kappa.tables.vacuum import delete_unneeded
 from kappa.tables.versions import commit_info, files_of
 
 if TYPE_CHECKING:

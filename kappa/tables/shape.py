@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from kappa.base.errors import DeclarationError
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, ORDER_COLUMNS
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.options import DELETED, REJECTS
-from kappa.declare.ordered import FIRST_OFFSET, PLACE_COLUMNS, Ordered
+from kappa.declare.ordered_fold import FIRST_OFFSET, PLACE_COLUMNS, Ordered
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.seed import seed_columns
 from kappa.declare.table import Table

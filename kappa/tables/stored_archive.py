@@ -32,9 +32,9 @@ from kappa.tables.delta import (
     open_newest,
     refuse_repeated,
 )
+from kappa.tables.durable_versions import sync_commit, take_back
 from kappa.tables.file_list import FileList, ensure_read
-from kappa.tables.lasting import sync_commit, take_back
-from kappa.tables.unneeded import unneeded
+from kappa.tables.vacuum import unneeded
 from kappa.tables.versions import is_committed, list_of, mark_text
 
 # An archive's files are named by their place in the log: so one commit can replace exactly some of

@@ -114,8 +114,8 @@ class StoredTable:
         """Folds contributions into the rows of their keys.
 
         `how` is the SQL of the merge. `guard` is None if the contributions were recent rows
-        (engine/write/recent.py): their slices are committed already. Raises Broken if a result does
-        not fit its column.
+        (engine/write/recent_rows.py): their slices are committed already. Raises Broken if a result
+        does not fit its column.
         """
         before = self._read_on()
         with self._guards.once(self._table, guard):

@@ -24,4 +24,4 @@ modules make no decision, and a request delays no rollout:
     intents  a client's intents for rollouts: explained, recorded, and done once per key
 """
 
-__all__ = ["api", "drawn_graph", "routes", "table"]
+__all__ = ["api", "graph_layout", "routes", "table"]

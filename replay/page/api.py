@@ -1,6 +1,6 @@
 """The addresses of the API: the documents of the commands' `-o json`, and the intents.
 
-This module makes no decision. serving/http/http.py has the server, replay/status/shared_looks.py
+This module makes no decision. serving/http/http.py has the server, replay/status/status_cache.py
 has the observations, and replay/page/routes.py has the pages.
 """
 
@@ -33,13 +33,13 @@ from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, alerts_listing, dead_letters_listing
 from kappa.replay.status.listings import history_listing, rejects_listing
 from kappa.replay.status.metrics import MetricFacts, metrics_text
-from kappa.replay.status.shared_looks import SharedLooks
+from kappa.replay.status.status_cache import SharedLooks
 from kappa.replay.status.status_text import status_document
 from kappa.serving.access.roles import Act, ensure_may
+from kappa.serving.http.app_state import API, OBJECT, ROWS, json_answer
 from kappa.serving.http.exposition import MEDIA_TYPE
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import asker, needs, rejects_asked
-from kappa.serving.http.stand import API, OBJECT, ROWS, json_answer
 from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 from kappa.serving.query.redrive import plan_lines, produce_redrive
 from kappa.serving.query.rejects import RejectFilter, newest_rejects

@@ -21,7 +21,7 @@ from kappa.state.kept_frontiers import (
     parse_moment,
     read_kept_frontier,
 )
-from kappa.state.read_memory import ReadMemory
+from kappa.state.record_cache import ReadMemory
 from kappa.state.store import Store
 
 # Rates and their curves are of the same time, which has one name on a page.

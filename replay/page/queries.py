@@ -18,7 +18,7 @@ from kappa.base.errors import UsageError
 from kappa.declare.board import ChartKind
 from kappa.replay.page.boards import Drawn, DrawnRows, draw_answer, typed_rows
 from kappa.serving.access.roles import Identity
-from kappa.serving.http.stand import Stand
+from kappa.serving.http.app_state import Stand
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.sandbox.question import Format, Question
 

@@ -41,7 +41,7 @@ from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import WINDOW, BuildHistories
 from kappa.replay.page.code_changes import ChangedPart, code_changes
-from kappa.replay.page.drawn_graph import draw_graph
+from kappa.replay.page.graph_layout import draw_graph
 from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.overview import (
     Health,
@@ -99,15 +99,15 @@ from kappa.replay.status.logs import (
     place_at,
 )
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
-from kappa.replay.status.shared_looks import SharedLooks
+from kappa.replay.status.status_cache import SharedLooks
 from kappa.replay.status.topics.topic_growth import TopicRates
 from kappa.serving.access.roles import Act, may
 from kappa.serving.http import login
+from kappa.serving.http.app_state import place_of, stand_of
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.page.render import HEADERS, page_html, static_router
 from kappa.serving.http.problem import HttpError, problem_of
 from kappa.serving.http.rights import asker, needs, rejects_asked, tables_in_path
-from kappa.serving.http.stand import place_of, stand_of
 from kappa.serving.outlets.sinks.sink_status import sink_statuses
 from kappa.serving.query.pin.moments import AtGeneration, parse_time
 from kappa.serving.query.reader.errors import TooMuch

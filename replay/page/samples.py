@@ -16,7 +16,7 @@ from typing import Any
 from kappa.base.errors import KappaError
 from kappa.replay.rollout.verify.diff import Comparison, RowSample
 from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
-from kappa.replay.status.shared_looks import SharedLooks
+from kappa.replay.status.status_cache import SharedLooks
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.reader import Limits
 from kappa.serving.query.render import json_value

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from kappa.base.errors import UsageError, near_or_all
 from kappa.base.sql import quoted, text
 from kappa.replay.page.boards import DrawnRows, typed_rows
-from kappa.serving.http.stand import Stand
+from kappa.serving.http.app_state import Stand
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.sandbox.question import Question
 

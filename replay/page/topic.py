@@ -25,7 +25,7 @@ from kappa.base.clock import moment_text
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
 from kappa.kafka.reader import Record
-from kappa.replay.status.shared_looks import SharedLooks
+from kappa.replay.status.status_cache import SharedLooks
 from kappa.replay.status.topics.topic_growth import TopicRates, end_sums
 from kappa.serving.http.problem import HttpError
 from kappa.serving.query.pin.moments import parse_time

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kappa.base.disk import put_file
+from kappa.base.document_seal import sealed, unsealed
 from kappa.base.errors import Conflict
 from kappa.base.process import listening_process
-from kappa.base.sealed import sealed, unsealed
 from kappa.serving.http.address import HttpAddress, listening_at
 
 # Below the root's local folder.

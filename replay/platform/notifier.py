@@ -21,7 +21,7 @@ from kappa.base.errors import KappaError
 from kappa.base.settings import Settings
 from kappa.declare.alert import KAPPA, AlertBirth, ensure_address
 from kappa.replay.platform.messages import warning
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.supervisor_report import read_supervisor_report
 from kappa.serving.outlets.alerts.channels import channel_of

@@ -1,4 +1,4 @@
-"""The process of the HTTP server: `kappa serve`, or the child of a keeper (http_keeper.py).
+"""The process of the HTTP server: `kappa serve`, or the child of a keeper (http_supervisor.py).
 
 The server runs in a separate process from the supervisor: whatever a request does to the server,
 rollouts continue. This module combines the routes of serving/http and replay/page in one
@@ -26,18 +26,18 @@ from kappa.replay.page import api, routes
 from kappa.replay.platform.messages import failure, message_printer
 from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import RunningServer, ensure_served, ensure_unserved, served_at
-from kappa.replay.status.shared_looks import SharedLooks
+from kappa.replay.status.status_cache import SharedLooks
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.http import changes, events
 from kappa.serving.http.address import HttpAddress, ensure_guarded, guarded_address, listening_at
+from kappa.serving.http.app_state import Stand
 from kappa.serving.http.bounds import Bounds
+from kappa.serving.http.connection_limits import PatientServer, fitting, uvicorn_settings
 from kappa.serving.http.http import make_app
 from kappa.serving.http.open_streams import OpenStreams
 from kappa.serving.http.page.render import ProjectPlace
-from kappa.serving.http.patience import PatientServer, fitting, uvicorn_settings
 from kappa.serving.http.snapshots import Snapshots
-from kappa.serving.http.stand import Stand
-from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.outlets.changes.follower_registry import ChangeHub
 from kappa.serving.postgres.server import PostgresServer, tls_context
 from kappa.serving.query.reader.reader import Limits
 from kappa.serving.query.sandbox import confine

@@ -4,7 +4,7 @@ The archiver, the courier and the collector are programs that receive the broker
 address changes, they are ended and started again. The keeper of HTTP needs no broker. The check of
 maintained views runs once for each build that serves. Missing class archives are made once.
 
-If the supervisor is killed, the keeper of HTTP (replay/platform/http_keeper.py) survives. The
+If the supervisor is killed, the keeper of HTTP (replay/platform/http_supervisor.py) survives. The
 keeper's lock names its process, so that the next supervisor, or `kappa down`, can find and end it.
 A `kappa serve` takes no lock.
 """
@@ -26,8 +26,8 @@ from kappa.base.settings import Settings
 from kappa.code.sources import Sources
 from kappa.engine.spark.cds import archives_to_make
 from kappa.replay.platform.child import ChildProcess, ended_message
-from kappa.replay.platform.http_keeper import socket_handed_over
 from kappa.replay.platform.http_port import PORT
+from kappa.replay.platform.http_supervisor import socket_handed_over
 from kappa.replay.platform.messages import failure
 from kappa.replay.platform.start import fetch_jars
 from kappa.replay.status.run_records import DOOR, KEEPER
@@ -258,7 +258,7 @@ class HttpService(Service):
             handed = -1 if self._handed is None else self._handed.fileno()
             self._child.inherits = () if handed < 0 else (handed,)
             self._child.ensure_started(
-                "kappa.replay.platform.http_keeper",
+                "kappa.replay.platform.http_supervisor",
                 *project_options(self._settings),
                 *("--host", self._address.host, "--port", str(self._address.port)),
                 *("--lock", str(local.path(KEEPER)), "--log", str(local.path(self.log))),

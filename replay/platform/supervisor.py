@@ -24,12 +24,13 @@ from kappa.base.errors import Conflict, ExitCode, KappaError, TimedOut
 from kappa.base.failpoint import failpoint
 from kappa.base.process import mark_children, process_id, send_signal
 from kappa.base.program import run_program
-from kappa.base.scratch import delete_left_behind
 from kappa.base.settings import Settings, file_settings, load_settings
+from kappa.base.temporary_folders import delete_left_behind
 from kappa.replay.platform.child import open_log
 from kappa.replay.platform.controller import Controller
 from kappa.replay.platform.copy import ensure_whole_root
 from kappa.replay.platform.http_port import PORT, read_kept_port
+from kappa.replay.platform.idle_builds import Rests
 from kappa.replay.platform.kafka import PlatformKafka
 from kappa.replay.platform.messages import (
     ErrorReport,
@@ -40,7 +41,6 @@ from kappa.replay.platform.messages import (
 )
 from kappa.replay.platform.notifier import Notifier
 from kappa.replay.platform.processes import Processes
-from kappa.replay.platform.rest import Rests
 from kappa.replay.platform.services import Services, ensure_no_keeper
 from kappa.replay.platform.start import SUPERVISOR_LOG
 from kappa.replay.platform.stop_request import StopRequest, StopRequested

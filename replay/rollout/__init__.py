@@ -36,7 +36,7 @@ pinned are never deleted (law 11):
 """
 
 __all__ = [
-    "current",
+    "current_state",
     "fold",
     "garbage",
     "generation",

@@ -23,9 +23,9 @@ from typing import Protocol
 from kappa.base.disk import is_unfinished, not_deleted
 from kappa.base.errors import Conflict
 from kappa.base.failpoint import failpoint
-from kappa.base.scratch import left_behind
+from kappa.base.temporary_folders import left_behind
 from kappa.code.fingerprint import born_rows_version
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.state import State
 from kappa.state.build import Birth, folder_of_build, read_birth, table_path
 from kappa.state.file_sums import join_sums
@@ -466,7 +466,7 @@ def _unneeded_files(
     ]
     if newest is None:
         return
-    from kappa.tables.unneeded import unneeded  # noqa: PLC0415  # it takes delta-rs
+    from kappa.tables.vacuum import unneeded  # noqa: PLC0415  # it takes delta-rs
 
     for name, version in newest.versions.items():
         path = table_path(store, birth.build, name)

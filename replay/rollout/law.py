@@ -2,12 +2,12 @@
 
 If code breaks the law, its live tables have other rows than a replay would give, and no
 verification at one frontier would find the difference. The sample has records of the beginning, the
-middle and the end of each topic. A child process runs the test (kappa/engine/children/law.py). A
-version is tested once, and again if the log has more records for a sample by then. If the replay
-has large slices, large slices are tested too. `cache/law/<version>.json` records on how many
-records a version was tested. The test takes at most `verify.law_seconds`. Each pipeline has a share
-of that time; when its share is used up, its test is stopped. A test that did not finish is repeated
-at the next deploy.
+middle and the end of each topic. A child process runs the test
+(kappa/engine/children/law_program.py). A version is tested once, and again if the log has more
+records for a sample by then. If the replay has large slices, large slices are tested too.
+`cache/law/<version>.json` records on how many records a version was tested. The test takes at most
+`verify.law_seconds`. Each pipeline has a share of that time; when its share is used up, its test is
+stopped. A test that did not finish is repeated at the next deploy.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def ensure_lawful(
     answers = ask_program(
         settings,
         settings.project,
-        "kappa.engine.children.law",
+        "kappa.engine.children.law_program",
         tried,
         seconds=budget.share,
         cut=cut,

@@ -17,7 +17,7 @@ from functools import partial
 from typing import assert_never
 
 from kappa.base.errors import Conflict, UsageError, did_you_mean, near_or_all
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import check_may_follow
 from kappa.replay.rollout.generation import serving_in
 from kappa.replay.rollout.rollout import Phase, Rollout

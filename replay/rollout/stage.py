@@ -17,7 +17,7 @@ from kappa.base.errors import Conflict, KappaError
 from kappa.base.failpoint import failpoint
 from kappa.code.code_snapshot import ensure_snapshot, hash_files
 from kappa.code.fingerprint import SEMANTICS, declaration_lines
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import check_may_follow
 from kappa.replay.rollout.libraries import installed_libraries
 from kappa.replay.rollout.plan.branch import Branch, Branching, branch_of

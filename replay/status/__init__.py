@@ -37,7 +37,7 @@ __all__ = [
     "outgoing_changes",
     "run_records",
     "schemas",
-    "shared_looks",
     "status",
+    "status_cache",
     "status_text",
 ]

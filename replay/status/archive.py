@@ -14,14 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import UsageError, near_or_all
-from kappa.base.scratch import ARCHIVE, make_folder
 from kappa.base.settings import Settings
+from kappa.base.temporary_folders import ARCHIVE, make_folder
 from kappa.declare.topic import Topic
 from kappa.declare.topic_options import Archive
 from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archiver import LOCK
-from kappa.engine.read.archived import archive_fingerprint
+from kappa.engine.read.archive_reader import archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.kafka.broker.broker import partition_bytes
 from kappa.kafka.client_options import client_options

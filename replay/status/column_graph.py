@@ -26,7 +26,7 @@ from kappa.serving.query.reader.views import make_views
 from kappa.state.build import Birth
 from kappa.state.table import TableBirth
 from kappa.tables.views.column_sources import column_sources
-from kappa.tables.views.served import read_sql
+from kappa.tables.views.served_rows_sql import read_sql
 
 _NOT_KNOWN = "sources not known"
 

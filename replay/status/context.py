@@ -157,7 +157,7 @@ class ProjectContext:
 
     def state(self) -> State:
         """Returns the current state, computed from the journal."""
-        from kappa.replay.rollout.current import current_state
+        from kappa.replay.rollout.current_state import current_state
 
         return current_state(self.store)
 
@@ -166,7 +166,7 @@ class ProjectContext:
 
         With `looks`, the client is only for reading, and fails within seconds if no broker answers.
         """
-        from kappa.kafka.answers import LOOKING_SECONDS
+        from kappa.kafka.broker_requests import LOOKING_SECONDS
         from kappa.kafka.client import Log
         from kappa.kafka.client_options import client_options
         from kappa.kafka.stored_schemas import open_registry

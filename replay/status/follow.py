@@ -18,7 +18,7 @@ from rich.text import Text
 
 from kappa.base.errors import Conflict, KappaError, TimedOut, Unreachable, VerificationFailed
 from kappa.base.units import count_of, pace_text
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.supervisor_report import (
     RolloutWait,

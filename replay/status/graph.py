@@ -17,7 +17,7 @@ from kappa.declare.board import Board
 from kappa.declare.options import REJECTS
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
-from kappa.serving.http.page.marks import number, per
+from kappa.serving.http.page.formatting import number, per
 from kappa.serving.query.render import Listing, printable_text
 from kappa.state.build import Birth
 

@@ -21,7 +21,7 @@ from kappa.state.store import Store, open_store
 
 RUNNING = "run/supervisor.json"
 SERVED = "run/http.json"
-# The lock of the keeper of HTTP (replay/platform/http_keeper.py).
+# The lock of the keeper of HTTP (replay/platform/http_supervisor.py).
 KEEPER = "run/http.lock"
 DOOR = "run/http.door"
 

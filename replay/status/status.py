@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kappa.base.errors import Damaged, KappaError
 from kappa.base.units import seconds_left
-from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
+from kappa.declare.reject_limit import beyond_text, is_beyond, rejected_of
 from kappa.declare.topic_patterns import matching_topics
 from kappa.declare.values.tally import Tally
-from kappa.replay.rollout.current import readable_state
+from kappa.replay.rollout.current_state import readable_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State, soak_end
@@ -38,7 +38,7 @@ from kappa.state.drift import Drift, read_drifts
 from kappa.state.frontier import Frontier
 from kappa.state.journal.projections import Pause, Retirement
 from kappa.state.offsets import Offsets
-from kappa.state.read_memory import ReadMemory
+from kappa.state.record_cache import ReadMemory
 from kappa.state.root import why_silent
 from kappa.state.store import Store
 

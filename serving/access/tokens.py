@@ -24,8 +24,8 @@ from msgspec import Struct
 
 from kappa.base.clock import now
 from kappa.base.disk import put_file
+from kappa.base.document_seal import sealed, unsealed
 from kappa.base.errors import Conflict, Damaged, KappaError, SettingsError, UsageError, near_or_all
-from kappa.base.sealed import sealed, unsealed
 from kappa.base.sections import Role
 from kappa.serving.access.roles import Identity, ensure_grant, identity_of
 

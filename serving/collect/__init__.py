@@ -7,18 +7,18 @@ through kappa/kafka. Read in this order:
 - collector.py: the program: its address, its lock, its end
 - app.py: the addresses, and the handling of one request, or of events from a websocket
 - callers.py: the programs and pages that may send, by token and rate
-- declared.py: the topics as declared now
+- declared_topics.py: the topics as declared now
 - lines.py: the events of a request, the outcome of each, and the answer
-- remembered.py: answers that are given again by Idempotency-Key, or requested by an id
-- intake.py: the bounded queue to the broker
-- until_acknowledged.py: events that are sent until the broker has acknowledged them
+- request_answers.py: answers that are given again by Idempotency-Key, or requested by an id
+- ingest_queue.py: the bounded queue to the broker
+- acknowledged_send.py: events that are sent until the broker has acknowledged them
 - counts.py: the counts for metrics
-- single.py: requests with a single event, handled without a task for each
+- single_event.py: requests with a single event, handled without a task for each
 - spool.py: events on the disk, in order
-- one_way.py: events whose sender gets no answer, sent through the spool
+- fire_and_forget.py: events whose sender gets no answer, sent through the spool
 - datagrams.py: events by UDP
-- stand.py: the objects that all ways of receiving events share
+- app_state.py: the objects that all ways of receiving events share
 - pulled/: sources from which the collector fetches events itself
 """
 
-__all__ = ["collector", "declared"]
+__all__ = ["collector", "declared_topics"]

@@ -35,9 +35,10 @@ import msgspec
 from kappa.base.errors import KappaError
 from kappa.base.units import parse_memory
 from kappa.kafka.live_producer import Placed, SentRecords, Undelivered
+from kappa.serving.collect.app_state import CollectorStand
 from kappa.serving.collect.callers import Caller
 from kappa.serving.collect.datagrams import Datagrams
-from kappa.serving.collect.declared import CollectedTopic
+from kappa.serving.collect.declared_topics import CollectedTopic
 from kappa.serving.collect.lines import (
     HttpReply,
     Invalid,
@@ -49,13 +50,12 @@ from kappa.serving.collect.lines import (
     read_one,
     reply_of,
 )
-from kappa.serving.collect.remembered import go_on, key_of
-from kappa.serving.collect.stand import CollectorStand
+from kappa.serving.collect.request_answers import go_on, key_of
 from kappa.serving.http.bounds import Bounds, Scope, connection_of, ensure_room
 from kappa.serving.http.exposition import MEDIA_TYPE as METRICS
-from kappa.serving.http.gate import Receive, read_body
 from kappa.serving.http.headers import has_body, joined
 from kappa.serving.http.problem import HttpError, Send, refuse_websocket
+from kappa.serving.http.request_checks import Receive, read_body
 from kappa.serving.query.pin.moments import written_offsets
 from kappa.state.offsets import Offsets
 

@@ -29,17 +29,17 @@ from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.collect.app import CollectorApp
+from kappa.serving.collect.app_state import CollectorMeans, CollectorStand
 from kappa.serving.collect.callers import Callers
 from kappa.serving.collect.datagrams import datagrams_at
-from kappa.serving.collect.declared import DeclaredTopics
+from kappa.serving.collect.declared_topics import DeclaredTopics
 from kappa.serving.collect.pulled.source import sources_of
 from kappa.serving.collect.pulled.tls import ensure_readable
-from kappa.serving.collect.single import EventProtocol, SingleEvents
+from kappa.serving.collect.single_event import EventProtocol, SingleEvents
 from kappa.serving.collect.spool import Spool
-from kappa.serving.collect.stand import CollectorMeans, CollectorStand
 from kappa.serving.http.address import guarded_address, listening_at
 from kappa.serving.http.bounds import Bounds
-from kappa.serving.http.patience import PatientServer, fitting, uvicorn_settings
+from kappa.serving.http.connection_limits import PatientServer, fitting, uvicorn_settings
 from kappa.serving.http.token import WaitingLine
 from kappa.state.root import SENDS_NOT, lock_of, own_root
 from kappa.state.store import Store, open_store

@@ -13,8 +13,8 @@ from typing import Any
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.serving.access.roles import Act, may
-from kappa.serving.collect.one_way import OneWay
-from kappa.serving.collect.stand import CollectorStand
+from kappa.serving.collect.app_state import CollectorStand
+from kappa.serving.collect.fire_and_forget import OneWay
 from kappa.serving.http.address import HttpAddress
 from kappa.serving.http.problem import problem_of
 

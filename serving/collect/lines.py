@@ -18,7 +18,7 @@ from kappa.declare.values.reason import Rejected
 from kappa.kafka.headers import Headers
 from kappa.kafka.live_producer import Placed, Undelivered
 from kappa.kafka.producer import ProducedRecord
-from kappa.serving.collect.declared import CollectedTopic
+from kappa.serving.collect.declared_topics import CollectedTopic
 from kappa.serving.http.problem import MEDIA_TYPE, HttpError, problem_of
 from kappa.serving.query.pin.moments import written_offsets
 from kappa.state.offsets import Offsets

@@ -21,9 +21,9 @@ import msgspec
 from msgspec import Struct
 
 from kappa.base.disk import put_file
+from kappa.base.document_seal import sealed, unsealed
 from kappa.base.log_lines import Level, write_log_line
-from kappa.base.sealed import sealed, unsealed
-from kappa.serving.collect.until_acknowledged import ArrivedEvent
+from kappa.serving.collect.acknowledged_send import ArrivedEvent
 
 _HEAD = struct.Struct(">II")
 _FILE_BYTES = 4 << 20

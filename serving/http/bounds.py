@@ -23,9 +23,9 @@ _IDENTITY = "kappa_identity"
 class Bounds:
     """The largest request in bytes, the longest time of each step, and the most connections.
 
-    The steps are reading a request's head (patience.py), reading its body, and sending a piece of
-    the answer. A request with a wrong token is delayed by `wrong_seconds`. At most `strangers` of
-    all `connections` may belong to unauthenticated clients.
+    The steps are reading a request's head (connection_limits.py), reading its body, and sending a
+    piece of the answer. A request with a wrong token is delayed by `wrong_seconds`. At most
+    `strangers` of all `connections` may belong to unauthenticated clients.
     """
 
     connections: int = 1024
@@ -47,7 +47,8 @@ class Connection:
     """The connection of a request.
 
     `welcome` marks the client as authenticated, and `cut` ends the connection at once.
-    `is_too_many` is True if the server was full when the connection was made (patience.py).
+    `is_too_many` is True if the server was full when the connection was made
+    (connection_limits.py).
     """
 
     welcome: Callable[[], None] = _nothing

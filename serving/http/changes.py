@@ -23,20 +23,20 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from kappa.base.errors import KappaError
 from kappa.serving.access.roles import Act, Identity, naming_no_others
+from kappa.serving.http.app_state import API
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.open_streams import EndingResponse, open_streams
 from kappa.serving.http.problem import HttpError, problem_of, refuse_websocket
 from kappa.serving.http.rights import asker, needs, tables_in_path
-from kappa.serving.http.stand import API
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import filter_of
-from kappa.serving.outlets.changes.hub import (
+from kappa.serving.outlets.changes.follower_registry import (
     ChangeHub,
     ChangeMessage,
     ChangeReader,
     RecordedChanges,
 )
-from kappa.serving.outlets.changes.point import NotServed
+from kappa.serving.outlets.changes.table_snapshot import NotServed
 from kappa.serving.query.reader.client import Client, ClientLeft
 
 _PATH = f"{API}/tables/{{table}}/changes"

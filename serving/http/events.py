@@ -19,10 +19,10 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from kappa.serving.access.roles import Act
+from kappa.serving.http.app_state import API, SharedLook, stand_of
 from kappa.serving.http.open_streams import EndingResponse
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import needs
-from kappa.serving.http.stand import API, SharedLook, stand_of
 from kappa.state.journal.journal import Journal, JournalRecord, JournalView, as_document
 from kappa.state.journal.projections import begun_after, rollout_number
 from kappa.state.store import Store

@@ -20,8 +20,8 @@ from starlette.routing import Route
 from kappa.base.errors import KappaError
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.http import queries
+from kappa.serving.http.app_state import API, PROBLEM, Stand, place_of, stand_of
 from kappa.serving.http.bounds import Bounds, identity_in
-from kappa.serving.http.gate import OPEN, Gate
 from kappa.serving.http.page.render import HEADERS, problem_html
 from kappa.serving.http.problem import (
     MEDIA_TYPE,
@@ -30,8 +30,8 @@ from kappa.serving.http.problem import (
     problem_of,
     refuse_websocket,
 )
+from kappa.serving.http.request_checks import OPEN, Gate
 from kappa.serving.http.rights import ensure_route_allowed, open_to_all
-from kappa.serving.http.stand import API, PROBLEM, Stand, place_of, stand_of
 from kappa.serving.http.token import WaitingLine
 
 _OVERVIEW_HINT = "the navigation above leads to every page"

@@ -22,11 +22,11 @@ from fastapi import APIRouter, Request, Response
 
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.oidc import Issuer, TokenRefused
-from kappa.serving.http.gate import LOGIN, LOGOUT
+from kappa.serving.http.app_state import line_of, place_of
 from kappa.serving.http.page.render import HEADERS, page_html
 from kappa.serving.http.problem import HttpError
+from kappa.serving.http.request_checks import LOGIN, LOGOUT
 from kappa.serving.http.rights import open_to_all
-from kappa.serving.http.stand import line_of, place_of
 from kappa.serving.http.token import (
     COOKIE,
     COOKIE_SECONDS,

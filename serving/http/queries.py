@@ -22,11 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kappa.base.errors import TimedOut, UsageError
 from kappa.serving.access.roles import Act
+from kappa.serving.http.app_state import API, OBJECT, PROBLEM, ROWS, SharedLook, Stand, stand_of
 from kappa.serving.http.bounds import client_of
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import asker, needs
 from kappa.serving.http.snapshots import NEW
-from kappa.serving.http.stand import API, OBJECT, PROBLEM, ROWS, SharedLook, Stand, stand_of
 from kappa.serving.query.pin.moments import parse_offsets
 from kappa.serving.query.pin.snapshot import head_of
 from kappa.serving.query.pin.write_token import (

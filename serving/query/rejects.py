@@ -27,7 +27,7 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.versions import files
-from kappa.tables.views.served import stored_sql
+from kappa.tables.views.served_rows_sql import stored_sql
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ The catalogue also has paths for other tools. A version of a Delta table does no
 and version (in Spark: format `delta`, option `versionAsOf`) identify the files that `kappa query`
 reads. A tool that reads these files must apply `where` and select the listed columns. Contributions
 that wait in the `recent` tables of a large table are not yet in its files
-(kappa/engine/write/recent.py). See docs/howto/read-the-files.md.
+(kappa/engine/write/recent_rows.py). See docs/howto/read-the-files.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kappa.state.journal.projections import Pause, Pauses, paused_after
 from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
 from kappa.tables.versions import list_of
-from kappa.tables.views.served import served_condition
+from kappa.tables.views.served_rows_sql import served_condition
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from mcp.client.streamable_http import streamable_http_client
 from page_world import World
 
 from kappa.agents.acts import AgentCaller, acting_agent, reason_words
-from kappa.agents.desk import DATA, AgentDesk
 from kappa.agents.given_files import checked_files
 from kappa.agents.server import make_server, open_desk, serve_over_http
+from kappa.agents.tools import DATA, AgentDesk
 from kappa.base.errors import KappaError
 from kappa.base.sections import AgentAct, Role
 from kappa.serving.access.roles import Identity, identity_of

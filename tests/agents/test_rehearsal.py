@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kappa.agents.rehearsal import rehearse_files
+from kappa.agents.trial_run import rehearse_files
 from kappa.replay.status.context import ProjectContext
 
 pytestmark = [pytest.mark.jvm, pytest.mark.long, pytest.mark.timeout(1500)]

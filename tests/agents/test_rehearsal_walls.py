@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kappa.agents import rehearsal
+from kappa.agents import trial_run
 from kappa.base.errors import KappaError
 from kappa.serving.query.sandbox.confine import available_layers
 
@@ -31,13 +31,13 @@ def run_hostile(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> Any
     """Runs code within the walls, as the server runs a rehearsal; returns what the server reads."""
     program = folder / "hostile.py"
     program.write_text(
-        CONFINED.format(readable=json.dumps(rehearsal._readable())) + code, encoding="utf-8"
+        CONFINED.format(readable=json.dumps(trial_run._readable())) + code, encoding="utf-8"
     )
     monkeypatch.setattr(
-        rehearsal, "command_of", lambda _, scratch: [sys.executable, str(program), scratch]
+        trial_run, "command_of", lambda _, scratch: [sys.executable, str(program), scratch]
     )
     (folder / "scratch").mkdir()
-    return rehearsal._run(folder / "scratch")
+    return trial_run._run(folder / "scratch")
 
 
 def test_the_server_follows_no_link_of_a_rehearsal(
@@ -140,7 +140,7 @@ os._exit(3)
 
 def test_a_rehearsal_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many small files are limited too, and the answer names the limit that was exceeded."""
-    monkeypatch.setattr(rehearsal, "_MOST_BYTES", 8 << 20)
+    monkeypatch.setattr(trial_run, "_MOST_BYTES", 8 << 20)
     hostile = """
 import time
 for number in range(100_000):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import UsageError
-from kappa.base.forked import OverLimit, call_within
+from kappa.base.fork_call import OverLimit, call_within
 
 MEMORY = 1 << 30
 

@@ -36,7 +36,7 @@ from kappa.replay.page import api, routes
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.oidc import Issuer
 from kappa.serving.http import changes, events
-from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.outlets.changes.follower_registry import ChangeHub
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import Abandoned, CaughtUp, PromoteAsked, Staged, VerifyAsked

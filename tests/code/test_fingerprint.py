@@ -46,7 +46,7 @@ from kappa.code.fingerprint import (
 )
 from kappa.code.reach import imported_files, reached_parts
 from kappa.code.sources import Find, SourceFile
-from kappa.engine.read.archived import archive_fingerprint
+from kappa.engine.read.archive_reader import archive_fingerprint
 from kappa.replay.rollout.plan.facts import Declared
 
 FLIGHTS = '''

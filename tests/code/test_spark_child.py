@@ -17,8 +17,8 @@ from house import HOUSE, SUPPORT
 
 from kappa.base.errors import KappaError
 from kappa.base.process import process_id
-from kappa.base.scratch import CHILD, delete_left_behind, left_behind, make_folder
 from kappa.base.settings import load_settings
+from kappa.base.temporary_folders import CHILD, delete_left_behind, left_behind, make_folder
 from kappa.code import spark_child
 from kappa.code.spark_child import BEGINS, PROGRESS, ask_program, one_child
 from kappa.code.task import ENDED

@@ -182,7 +182,7 @@ def test_completion_imports_little(project: Path) -> None:
         "import sys; sys.argv[1:] = ['__complete', 'tables', '']; "
         "from kappa.commands.main import main; main(); "
         "print([name for name in ('typer', 'rich', 'msgspec', 'duckdb', 'pyspark', 'pyarrow', "
-        "'kappa.declare.public') if name in sys.modules])"
+        "'kappa.declare.public_names') if name in sys.modules])"
     )
     done = run_python("-c", code, folder=project, check=True)
 

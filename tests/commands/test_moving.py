@@ -9,9 +9,9 @@ import time
 import pytest
 from rich.console import Console
 
-from kappa.commands.terminal import moving as shown
-from kappa.commands.terminal.moving import PlainLines, moving
+from kappa.commands.terminal import progress as shown
 from kappa.commands.terminal.output import set_quiet
+from kappa.commands.terminal.progress import PlainLines, moving
 
 
 def test_without_a_terminal_a_state_has_one_line() -> None:

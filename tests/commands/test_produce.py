@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typing_in import Kappa
 
-from kappa.commands.terminal.moving import bar
+from kappa.commands.terminal.progress import bar
 from kappa.kafka.client import Log
 
 PIPELINE = """

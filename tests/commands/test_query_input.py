@@ -11,7 +11,7 @@ import pytest
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 from typing_in import Ended, Kappa
 
-from kappa.commands.terminal import moving
+from kappa.commands.terminal import progress
 from kappa.state.lease import sorted_leases
 from kappa.state.store import Store
 
@@ -117,8 +117,8 @@ def test_the_shell_needs_a_terminal(kappa: Kappa) -> None:
 
 def test_a_script_gets_the_answer_alone(query: Typist, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a query takes, progress lines are only for terminals."""
-    monkeypatch.setattr(moving, "_LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(moving, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(progress, "_FIRST_SECONDS", 0.0)
 
     code, out, err = query("select count(*) as n from range(20000000) r(i)", "-o", "csv")
 

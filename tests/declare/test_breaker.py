@@ -12,11 +12,11 @@ from deltalake import write_deltalake
 
 from kappa import Table, Topic, pipeline
 from kappa.base.errors import Broken, DeclarationError
-from kappa.declare.breaker import beyond_text, is_beyond, rejected_of
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.reject_limit import beyond_text, is_beyond, rejected_of
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
-from kappa.engine.job.rejected import ensure_rejects_within_limit
+from kappa.engine.job.reject_counts import ensure_rejects_within_limit
 from kappa.state.build import Birth, put_birth, read_birth, table_path
 from kappa.state.files.address import delta_options
 from kappa.state.frontier import Frontier

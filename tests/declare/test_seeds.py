@@ -13,7 +13,7 @@ from kappa.base.errors import DeclarationError
 from kappa.code.project import load_project
 from kappa.declare.seed import read_seed
 from kappa.declare.table import Table
-from kappa.engine.views.maintained import seed_rows
+from kappa.engine.views.view_maintenance import seed_rows
 from kappa.tables.shape import table_births
 
 PIPELINE = """

@@ -20,7 +20,7 @@ from house import HOUSE, SUPPORT
 from testbed import PATIENCE_SECONDS, Testbed, platform
 
 from kappa.base.process import start_tied
-from kappa.base.scratch import user_cache
+from kappa.base.temporary_folders import user_cache
 from kappa.replay.rollout.rollout import Phase
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.timeout(900)]

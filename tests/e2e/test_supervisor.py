@@ -163,7 +163,7 @@ def ensure_http_comes_back_by_itself(bed: Testbed) -> ProcessId:
     found = bed.kappa("status").out.splitlines()
     assert found[0].startswith("kappa is not up")
     assert f"HTTP at {url}" in found
-    (keeper,) = bed.pids("kappa.replay.platform.http_keeper")
+    (keeper,) = bed.pids("kappa.replay.platform.http_supervisor")
     return named(keeper)
 
 
@@ -203,7 +203,10 @@ def test_who_is_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> No
 
         assert [each.returncode for each in both] == [0, 0], said
         # The one that did not come up may be about to end.
-        for program in ("kappa.replay.platform.supervisor", "kappa.replay.platform.http_keeper"):
+        for program in (
+            "kappa.replay.platform.supervisor",
+            "kappa.replay.platform.http_supervisor",
+        ):
             bed.wait(lambda program=program: len(bed.pids(program)) == 1, f"one {program}")
         bed.must("down")
         assert not bed.pids()

@@ -21,7 +21,7 @@ from house import HOUSE
 from pasted import Reader
 from testbed import PATIENCE_SECONDS, Testbed
 
-from kappa.base.scratch import user_cache
+from kappa.base.temporary_folders import user_cache
 from kappa.code.new_project import create_project, next_commands, template_files, template_names
 from kappa.kafka.producer import ProducedRecord
 

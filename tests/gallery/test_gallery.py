@@ -28,10 +28,10 @@ from shares import long_except
 
 from kappa import Pipeline
 from kappa.base.duck import open_connection
+from kappa.engine.children.law_check import hold_to_law
 from kappa.engine.children.rehearsal import local_pipeline
-from kappa.engine.children.slicings import hold_to_law
 from kappa.serving.query.render import Form, Listing, render_listing
-from kappa.tables.views.births import build_tables
+from kappa.tables.views.view_tables import build_tables
 from kappa.tables.views.ways import ways_of
 from kappa.testing import Event, _log, law_of_views, read_events, tables_of
 

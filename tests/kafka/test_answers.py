@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kappa.base.errors import KappaError
-from kappa.kafka.answers import Answers
+from kappa.kafka.broker_requests import Answers
 
 
 @pytest.mark.parametrize(

@@ -153,9 +153,9 @@ ODD = (
 @pytest.mark.parametrize("most", [1, 6_000, 64 << 20])
 def test_large_slices_hold_byte_for_byte_what_small_ones_do(log, topic_name, monkeypatch, most):
     from kappa.engine.read.source import KafkaAccess, LogSource
-    from kappa.kafka import bulk
+    from kappa.kafka import bulk_reader
 
-    monkeypatch.setattr(bulk, "_BATCH_BYTES", most)
+    monkeypatch.setattr(bulk_reader, "_BATCH_BYTES", most)
     log.create(Topic(topic_name, event="id string", partitions=1))
     log.produce(ODD * 3, topic_name)
 

@@ -12,7 +12,7 @@ from operator import methodcaller
 import pytest
 from confluent_kafka import Consumer, TopicPartition, cimpl
 
-from kappa.kafka.bulk import BulkReader
+from kappa.kafka.bulk_reader import BulkReader
 from kappa.kafka.reader import LogReader
 from kappa.records.redrive import named_original
 from kappa.state.offsets import Offsets

@@ -13,7 +13,7 @@ from secured import SecuredBroker
 
 from kappa.base.errors import AccessRefused, AclMissing, KappaError
 from kappa.declare.topic import Topic
-from kappa.kafka import answers
+from kappa.kafka import broker_requests
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 
@@ -44,7 +44,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     Clients give the same reasons when their usual patience of 20 seconds ends. No duration is
     measured: a busy machine notices the error later, which is not a failure.
     """
-    monkeypatch.setattr(answers, "PATIENCE_SECONDS", WITHOUT_END_SECONDS)
+    monkeypatch.setattr(broker_requests, "PATIENCE_SECONDS", WITHOUT_END_SECONDS)
 
 
 @pytest.fixture

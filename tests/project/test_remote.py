@@ -13,10 +13,10 @@ from page_world import World
 
 import kappa
 from kappa.base.errors import Conflict, KappaError, Unreachable, UsageError
-from kappa.project.remote import RemoteProject
+from kappa.project.remote_project import RemoteProject
 from kappa.replay.page import api
 from kappa.serving.http import changes
-from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.outlets.changes.follower_registry import ChangeHub
 from kappa.serving.query.sandbox.question import Allowance
 
 pytestmark = pytest.mark.slow

@@ -34,12 +34,12 @@ from kappa.declare.formats.registry_schemas import (
     pin_path,
 )
 from kappa.declare.values.reason import Rejected
-from kappa.engine.children.some_events import event_of
+from kappa.engine.children.event_generator import event_of
 from kappa.kafka.reader import Record
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.decoder import loading_plain_readers
-from kappa.records.decode.fate import counts_in
-from kappa.records.decode.raw import raw_table
+from kappa.records.decode.outcome import counts_in
+from kappa.records.decode.raw_records import raw_table
 from kappa.records.decode.readers import plain_reader
 from kappa.records.lines.produce import event_records
 from kappa.records.record import RecordReader, Tombstone

@@ -28,7 +28,7 @@ from kappa.declare.formats.registry_schemas import PinnedSchema, RegisteredSchem
 from kappa.kafka.producer import ProducedRecord
 from kappa.records.lines.events import EventWriter
 from kappa.records.lines.form import Given
-from kappa.records.lines.given import csv_events, given_as, parquet_events, placed_lines
+from kappa.records.lines.input_events import csv_events, given_as, parquet_events, placed_lines
 from kappa.records.lines.produce import line_records
 from kappa.records.record import RecordReader
 

@@ -15,8 +15,8 @@ from house import HOUSE
 from power import Disk
 
 from kappa.base.disk import sync_files
+from kappa.base.document_seal import encoded, sealed, unsealed
 from kappa.base.errors import Damaged
-from kappa.base.sealed import encoded, sealed, unsealed
 from kappa.state.documents import Documents, NumberedRecords
 from kappa.state.frontier import Frontier
 from kappa.state.lease import floor_records, put_floor, read_floor

@@ -12,7 +12,7 @@ from kappa.declare.table import Expiry
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.log_clock import log_clock, topic_clock
 from kappa.state.table import TableBirth
-from kappa.tables.views.served import gone_condition, served_condition
+from kappa.tables.views.served_rows_sql import gone_condition, served_condition
 
 TOPICS = (TopicBirth("a", "1", "retained", 2), TopicBirth("b", "2", "retained", 1))
 BIRTH = Birth("b", "p", "v", {}, 1, {}, "m", TOPICS, (), {}, {}, {}, "", "")

@@ -13,7 +13,7 @@ from kappa.state.build import Birth, birth_name, put_birth, read_birth
 from kappa.state.build_status import ensure_not_stopped, put_stopped, read_stopped
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
-from kappa.state.read_memory import ReadMemory
+from kappa.state.record_cache import ReadMemory
 from kappa.state.store import Store
 
 
@@ -47,13 +47,13 @@ def test_what_has_not_changed_is_not_read_again(
 ) -> None:
     memory, read = ReadMemory(store), list[str]()
     # The time of a record counts once the clock has moved on.
-    monkeypatch.setattr("kappa.state.read_memory._TICK_NS", -1)
+    monkeypatch.setattr("kappa.state.record_cache._TICK_NS", -1)
 
     def told(store: Store, build: str) -> Birth:
         read.append(build)
         return read_birth(store, build)
 
-    monkeypatch.setattr("kappa.state.read_memory.read_birth", told)
+    monkeypatch.setattr("kappa.state.record_cache.read_birth", told)
     first = memory.birth("b")
     assert memory.birth("b") is first
     store.delete(birth_name("b"))

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from kappa.base.document_seal import encoded
 from kappa.base.errors import Damaged
-from kappa.base.sealed import encoded
 from kappa.declare.alert import AlertBirth
 from kappa.declare.options import Thresholds
 from kappa.declare.sink import SinkBirth

@@ -16,14 +16,14 @@ from fastapi import APIRouter
 
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.http import events
+from kappa.serving.http.app_state import Stand
 from kappa.serving.http.bounds import Bounds
+from kappa.serving.http.connection_limits import PatientServer, uvicorn_settings
 from kappa.serving.http.http import MountedApp, make_app
 from kappa.serving.http.open_streams import OpenStreams
 from kappa.serving.http.page.render import ProjectPlace
-from kappa.serving.http.patience import PatientServer, uvicorn_settings
 from kappa.serving.http.snapshots import Snapshots
-from kappa.serving.http.stand import Stand
-from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.outlets.changes.follower_registry import ChangeHub
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.serving.query.sandbox.sandbox import Sandbox
 from kappa.state.store import Store

@@ -30,7 +30,7 @@ from kappa.state.lease import ensure_lease, ensure_released, read_lease
 
 _REST_SECONDS = 0.3
 _KEPT_SECONDS = 3600.0
-# The lease that all cursors at a frontier share (serving/outlets/changes/point.py).
+# The lease that all cursors at a frontier share (serving/outlets/changes/table_snapshot.py).
 _SHARED = re.compile(r"changes-(?P<build>\w+-\w+)-(?P<number>\d+)")
 
 

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 from kappa.base.sections import StorageSettings
-from kappa.kafka.answers import wait_until
+from kappa.kafka.broker_requests import wait_until
 
 _ERROR = "<Error><Code>{}</Code><Message>The proxy of a test says so.</Message></Error>"
 _SLOW_DOWN, _BUSY, _FORBIDDEN = "SlowDown", 503, 403

@@ -27,7 +27,7 @@ from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
-from kappa.tables.views.births import build_tables
+from kappa.tables.views.view_tables import build_tables
 
 _PATIENCE_SECONDS = 120.0
 # Settings of Spark under which plans are interpreted. Where each runs over some rows, to compile it

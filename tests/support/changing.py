@@ -19,7 +19,7 @@ from kappa.declare.sink import SinkBirth
 from kappa.declare.table import Expiry
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
-from kappa.engine.views.maintained import MaintainedViews
+from kappa.engine.views.view_maintenance import MaintainedViews
 from kappa.engine.write.commit import Merging, TableWriter
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
@@ -34,7 +34,7 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
-from kappa.tables.views.births import view_births
+from kappa.tables.views.view_tables import view_births
 
 TOTALS = TableBirth(
     "totals",

@@ -21,7 +21,7 @@ from testbed import Testbed, platform
 from yarn_cluster import RunningYarn, yarn_cluster
 
 from demo.cluster.spark import why_not_isolated
-from kappa.base.scratch import user_cache
+from kappa.base.temporary_folders import user_cache
 from kappa.kafka.broker.broker import HOST
 from kappa.kafka.producer import ProducedRecord
 from kappa.kafka.reader import Record

@@ -27,7 +27,7 @@ from kappa.base.errors import Broken, Conflict
 from kappa.base.failpoint import acting, parsed
 from kappa.base.sections import RolloutSettings
 from kappa.replay.platform.controller import Controller
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.garbage import collect_garbage, data_of
 from kappa.replay.rollout.plan.branch import Branching
 from kappa.replay.rollout.plan.facts import Observed

@@ -19,8 +19,8 @@ from kappa.base.errors import Broken
 from kappa.base.sections import EngineSettings
 from kappa.code.fingerprint import version_of
 from kappa.engine.job.bounded_legs import Aligner, CatchUp
+from kappa.engine.job.job_run import Job as LegJob
 from kappa.engine.job.legs import LegKind, Legs
-from kappa.engine.job.legwork import Job as LegJob
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.slice import SliceRunner
 from kappa.engine.write.maintenance import Maintenance

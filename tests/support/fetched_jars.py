@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kappa.base.java.jars import spark_home
 from kappa.base.java.java import find_java
-from kappa.base.scratch import user_cache
+from kappa.base.temporary_folders import user_cache
 
 
 def fetched_jars(name: str, lock: Path, folders: Mapping[str, str]) -> Path | None:

@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 
 from kappa.base.java.jars import Jars
 from kappa.base.java.java import Java
-from kappa.kafka.answers import wait_until
 from kappa.kafka.broker.broker import Broker
+from kappa.kafka.broker_requests import wait_until
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
 

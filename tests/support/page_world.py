@@ -29,10 +29,10 @@ from kappa.declare.values.tally import Tally
 from kappa.kafka.client import TopicFacts
 from kappa.kafka.producer import Acknowledged, ProducedRecord
 from kappa.kafka.reader import Record
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.run_records import Running, put_running
-from kappa.replay.status.shared_looks import SharedLooks
+from kappa.replay.status.status_cache import SharedLooks
 from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message, time_as_text
 from kappa.serving.outlets.alerts.notices import Notice, notice_message

@@ -17,7 +17,7 @@ from pathlib import Path
 from demo.cluster.answering import answers
 from kappa.base.java.jars import spark_home
 from kappa.base.java.java import find_java
-from kappa.base.scratch import user_cache
+from kappa.base.temporary_folders import user_cache
 
 _VERSION = "3.0.9"
 _SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"

@@ -22,7 +22,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.root import ensure_root
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.tables.lasting import sync_versions, vouched_lists
+from kappa.tables.durable_versions import sync_versions, vouched_lists
 from kappa.tables.shape import LATEST_COLUMNS, REJECTS_BIRTH
 
 DELAYS = TableBirth(

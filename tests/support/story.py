@@ -18,7 +18,7 @@ from story_shop import FIRST, SAME_ROWS, SINKS, TABLES, VERSIONS, Orders
 from testbed import Said, Testbed
 from victims import CANDIDATE, LIVE, SUPERVISOR, kill, pids_of
 
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.state import State
 from kappa.state.build import folded_by
 

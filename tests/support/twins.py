@@ -12,8 +12,8 @@ import pyarrow as pa
 from births import make_birth
 from deltalake import write_deltalake
 
-from kappa.declare.breaker import MaxRejects
 from kappa.declare.options import Thresholds
+from kappa.declare.reject_limit import MaxRejects
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.replay.rollout.verify.diff import Comparison, Side, compare_builds

@@ -13,7 +13,7 @@ import pytest
 from kappa.base.clock import now
 from kappa.base.process import process_id
 from kappa.commands.app import run_command
-from kappa.commands.terminal import moving
+from kappa.commands.terminal import progress
 from kappa.replay.status.run_records import Running, put_running
 from kappa.state.store import Store
 
@@ -54,7 +54,7 @@ def typist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     There is no terminal, stdin is empty, and no progress line is printed: on a busy machine, any
     step may take long enough for such a line.
     """
-    monkeypatch.setattr(moving, "_FIRST_SECONDS", 600.0)
+    monkeypatch.setattr(progress, "_FIRST_SECONDS", 600.0)
     monkeypatch.setattr("sys.stdin", io.StringIO())
 
     def type_in(*arguments: str) -> Ended:

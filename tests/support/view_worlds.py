@@ -24,12 +24,11 @@ from kappa.base.errors import DeclarationError
 from kappa.base.sql import quoted, text
 from kappa.declare.options import DELETED
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.views.touched import ViewSource, changes_of_slice
+from kappa.engine.views.affected_keys import ViewSource, changes_of_slice
 from kappa.state.files.duckdb_access import open_exact
 from kappa.state.table import NUMBER, SINCE, TableBirth
 from kappa.tables.parquet import cast_sql, casts_sql, parquet_sql
 from kappa.tables.views import changes
-from kappa.tables.views.births import births_in, make_empty
 from kappa.tables.views.changes import (
     SEVERAL_ROWS,
     Unfit,
@@ -37,12 +36,13 @@ from kappa.tables.views.changes import (
     stored_columns,
     view_error,
 )
+from kappa.tables.views.view_tables import births_in, make_empty
 from kappa.tables.views.ways import Way, way_of
 
 if TYPE_CHECKING:
     from kappa import View
     from kappa.base.duck import Connection
-    from kappa.tables.views.served import Among
+    from kappa.tables.views.served_rows_sql import Among
 
 TABLES = tuple(
     TableBirth(name, tuple(columns.items()), keys=() if name == "bids" else ("id",))

@@ -26,7 +26,7 @@ from kappa.base.failpoint import acting, parsed
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS, order_column
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
-from kappa.engine.write import recent
+from kappa.engine.write import recent_rows
 from kappa.engine.write.commit import AT_ONCE, Merging, TableWriter
 from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.relations import put_tables
@@ -34,7 +34,7 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
-from kappa.tables.lasting import take_back_to_frontier
+from kappa.tables.durable_versions import take_back_to_frontier
 from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import LATEST_COLUMNS
 
@@ -202,7 +202,7 @@ def slice_of(place: int) -> pa.Table:
 
 
 def main(folder: str, count: str, *points: str) -> None:
-    recent._LEAST = FULL
+    recent_rows._LEAST = FULL
     # Delta's threads do not survive a fork: this process only starts jobs, and imports once.
     for number, each in enumerate((*(f"{point}:kill:2" for point in points), ""), start=1):
         job = os.fork()

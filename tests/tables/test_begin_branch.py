@@ -35,7 +35,7 @@ from kappa.tables.branch import base_frontier, begin_from, keep_base, stands_bef
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard
 from kappa.tables.stored_table import ensure_table
-from kappa.tables.unneeded import delete_unneeded
+from kappa.tables.vacuum import delete_unneeded
 from kappa.tables.versions import files, mark_of
 
 TABLES = (TableBirth("log", (("n", "bigint"),)), TableBirth("other", (("n", "bigint"),)))

@@ -17,7 +17,7 @@ from kappa.state.store import Store
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.file_list import ensure_read
 from kappa.tables.stored_table import open_table
-from kappa.tables.unneeded import delete_unneeded
+from kappa.tables.vacuum import delete_unneeded
 from kappa.tables.versions import files, list_of
 
 SEEDS = 10

@@ -23,7 +23,7 @@ from kappa.base.duck import open_connection
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.base.sql import text
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.write.recent import greatest
+from kappa.engine.write.recent_rows import greatest
 from kappa.state.mark import Mark, origin_mark
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

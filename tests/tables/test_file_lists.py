@@ -18,7 +18,7 @@ from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard
 from kappa.tables.file_list import FileList, commit_path, commits_between, read_list
 from kappa.tables.stored_table import StoredTable, ensure_table
-from kappa.tables.unneeded import unneeded
+from kappa.tables.vacuum import unneeded
 from kappa.tables.versions import FileLists, files, touched_files
 
 MARK = origin_mark("b-1", Offsets({"t": {0: 0}}))

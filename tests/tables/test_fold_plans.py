@@ -42,7 +42,7 @@ from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
 from kappa.declare.values.columns import parse_columns, parse_type
 from kappa.engine.fold.combine import aggregates, combinations, combined_columns
 from kappa.engine.fold.latest import latest_input, latest_sql
-from kappa.engine.write.recent import sum_limits
+from kappa.engine.write.recent_rows import sum_limits
 from kappa.replay.rollout.prove.row_hash import left_out_of
 from kappa.state.table import TableBirth
 from kappa.tables.merge import (

@@ -26,7 +26,7 @@ from xml.sax.saxutils import quoteattr
 
 from kappa.base.errors import Damaged, KappaError, Unreachable
 from kappa.base.java.java import Java
-from kappa.base.scratch import user_cache
+from kappa.base.temporary_folders import user_cache
 
 _ALWAYS: tuple[Use, ...] = ("broker", "spark")
 

@@ -22,7 +22,7 @@ from prompt_toolkit.styles import Style
 
 from kappa.base.duck import sql_tokens
 from kappa.base.errors import UsageError
-from kappa.base.scratch import user_state
+from kappa.base.temporary_folders import user_state
 from kappa.commands.prompt.completion import KnownNames, suggest_names
 from kappa.commands.terminal.output import say
 from kappa.serving.query.render import printable_text

@@ -26,8 +26,8 @@ from kappa.commands.prompt.answers import (
 from kappa.commands.prompt.completion import KnownNames, written_name
 from kappa.commands.prompt.editor import LineEditor, edit_text
 from kappa.commands.terminal.moment import moment_text, read_time
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.output import say, show_failure
+from kappa.commands.terminal.progress import moving
 from kappa.replay.page.table import (
     DescribedTable,
     boards_naming,

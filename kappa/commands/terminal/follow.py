@@ -16,8 +16,8 @@ from kappa.commands.terminal.output import (
     talk,
     typed,
 )
-from kappa.project.planned import follow_to_end, for_each_rollout
 from kappa.project.project import Project
+from kappa.project.project_plan import follow_to_end, for_each_rollout
 from kappa.serving.query.render import Form
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import TimedOut
-from kappa.commands.terminal.moving import moving
 from kappa.commands.terminal.output import say
+from kappa.commands.terminal.progress import moving
 from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:

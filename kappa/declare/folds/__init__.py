@@ -6,10 +6,10 @@ kind; docs/howto/add-a-fold.md explains how to add another kind. Read in this or
 
 - fold.py: the methods that every fold has, for each place where folds are used, and `MergedFold`
   for folds that a merge can express.
-- returned.py: the columns that a function returns, against which a fold is checked.
+- returned_columns.py: the columns that a function returns, against which a fold is checked.
 - exactness.py: how exact a fold's values are, and when two values count as equal (law 8).
 - order.py: the order of the log (law 4), and SQL that compares two places in it.
-- count.py, sum.py, average.py, extremes.py, booleans.py, picked.py: folds that a merge can
+- count.py, sum.py, average.py, extremes.py, booleans.py, first_latest.py: folds that a merge can
   express.
 - sums.py: totals that cannot overflow, however many records there are; the sum and the average
   use them.
@@ -23,11 +23,11 @@ __all__ = [
     "count",
     "exactness",
     "extremes",
+    "first_latest",
     "fold",
     "order",
-    "picked",
     "registry",
-    "returned",
+    "returned_columns",
     "sizes",
     "sum",
     "sums",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.fold import MergedFold, Quote, Types, merge_sides
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.folds.sums import Total, summed_type, total_columns, total_of
 from kappa.declare.values.columns import parse_type
 

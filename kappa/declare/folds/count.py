@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import MergedFold, Quote, Types, merge_sides
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 
 
 def count(column: str | None = None) -> Count:

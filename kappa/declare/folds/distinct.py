@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Fold, Types, whole_option
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.folds.sizes import always_fits, is_large, size_of
 from kappa.declare.values.columns import Array, parse_type
 

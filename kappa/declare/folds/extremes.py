@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from kappa.declare.folds.fold import Quote, ReaggregatedFold, Types, ignoring_nulls, merge_sides
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 
 
 def min_(column: str) -> Min:

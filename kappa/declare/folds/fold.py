@@ -16,7 +16,7 @@ from kappa.base.errors import DeclarationError
 from kappa.base.source import Source
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.exactness import Exactness
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.values.columns import Scalar, Type, parse_type
 
 Option = str | int | float

@@ -9,7 +9,7 @@ from kappa.base.source import Source
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.exactness import Exactness, range_columns
 from kappa.declare.folds.fold import Fold, Types, whole_option
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.folds.sketches import sketch_column
 from kappa.declare.values.columns import INTEGERS, Decimal, Scalar
 

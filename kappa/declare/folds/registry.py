@@ -10,8 +10,8 @@ from kappa.declare.folds.booleans import And, Or
 from kappa.declare.folds.count import Count
 from kappa.declare.folds.distinct import CountDistinct
 from kappa.declare.folds.extremes import Max, Min
+from kappa.declare.folds.first_latest import First, Latest
 from kappa.declare.folds.fold import Fold, Option
-from kappa.declare.folds.picked import First, Latest
 from kappa.declare.folds.quantile import Kll
 from kappa.declare.folds.sample import RandomSample
 from kappa.declare.folds.set import DistinctSet

@@ -9,7 +9,7 @@ from kappa.base.source import Source
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Option, Types, whole_option
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.folds.top import TopK
 from kappa.declare.values.columns import Column, Decimal, Scalar, Struct, Type
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.fold import Fold, Types, whole_option
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 
 
 def hll(column: str, *, lg_k: int = 12) -> Hll:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.folds.fold import MergedFold, Quote, Types
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.folds.set import overflow_column
 from kappa.declare.folds.sums import summed_type, total_columns, total_of
 from kappa.declare.values.columns import parse_type

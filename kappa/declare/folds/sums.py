@@ -14,7 +14,7 @@ from decimal import Decimal as Exact
 
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Fold, Quote, Types, ignoring_nulls, merge_sides
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.values.columns import INTEGERS, Decimal, Scalar, Type, parse_type
 
 # One digit less than the engines have: Spark drops digits behind the point from a sum that might

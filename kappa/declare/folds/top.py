@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kappa.base.sql import spark_quote
 from kappa.declare.folds.fold import Fold, Option, Types, whole_option
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.folds.set import cut_column, overflow_column
 from kappa.declare.folds.sizes import (
     Size,

@@ -38,7 +38,8 @@ class Reason(StrEnum):
     BAD_FORMAT = "bad_format"
     AGAINST_SCHEMA = "against_schema"
     BAD_REDRIVE = "bad_redrive"
-    # The record is valid, but the pipeline's function fails on it (engine/function/culprits.py).
+    # The record is valid, but the pipeline's function fails on it
+    # (engine/function/failing_records.py).
     FUNCTION_FAILED = "function_failed"
     # The record is valid, but its order among records of other partitions is not known.
     UNORDERED = "unordered"
@@ -48,7 +49,7 @@ class Reason(StrEnum):
     # state that readers do not see (engine/fold/step_loop.py).
     SPLIT_KEY = "split_key"
     LATE = "late"
-    # The record is valid, but contributes to a row that is gone (engine/function/expired.py).
+    # The record is valid, but contributes to a row that is gone (engine/function/expired_rows.py).
     EXPIRED = "expired"
 
 

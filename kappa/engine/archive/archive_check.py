@@ -20,9 +20,9 @@ from kappa.base.errors import Damaged
 from kappa.declare.topic import Topic
 from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archive_writer import Read
-from kappa.engine.read.archived import log_time_before, rows_of
+from kappa.engine.read.archive_reader import log_time_before, rows_of
 from kappa.records.decode.decode import decoded_batches
-from kappa.records.decode.fate import decoded_columns
+from kappa.records.decode.outcome import decoded_columns
 from kappa.state.files.address import share_file
 from kappa.state.witness import LostEnd
 from kappa.tables.archive import ArchiveMark

@@ -19,9 +19,9 @@ from kappa.declare.topic import Topic
 from kappa.declare.topic_options import Archive
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
-from kappa.engine.read.archived import STATISTICS, archive_fingerprint
+from kappa.engine.read.archive_reader import STATISTICS, archive_fingerprint
 from kappa.records.decode.decode import decoded_batches
-from kappa.records.decode.fate import Counts, counts_in, decoded_columns
+from kappa.records.decode.outcome import Counts, counts_in, decoded_columns
 from kappa.state.file_sums import note_put_file
 from kappa.state.files.address import arrow_source, delete_folder, place_file
 from kappa.state.store import Store

@@ -35,12 +35,12 @@ from kappa.declare.project_files import named_files_changed
 from kappa.declare.topic import Topic
 from kappa.declare.topic_options import Archive
 from kappa.engine.archive.archive_writer import ArchiveWriter
-from kappa.engine.read.archived import archive_fingerprint, rows_of
+from kappa.engine.read.archive_reader import archive_fingerprint, rows_of
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.kafka.stored_schemas import open_registry
-from kappa.records.decode.raw import RAW_SCHEMA
+from kappa.records.decode.raw_records import RAW_SCHEMA
 from kappa.state.offsets import Offsets
 from kappa.state.root import lock_of
 from kappa.state.store import Store, open_store

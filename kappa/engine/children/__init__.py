@@ -4,17 +4,17 @@ The processes touch no serving build, take no lock, and write their answers to f
 Read the modules in this order:
 
 - describe.py: a program that finds and checks the columns that a pipeline's function returns
-- watch.py: records a function's calls, and refuses calls that a function may not make
+- call_guard.py: records a function's calls, and refuses calls that a function may not make
 - rehearsal.py: folds a build in this process from a log in memory, and shows the rows that readers
   would see
-- some_events.py: events for a pipeline's topics, written by hand or generated at random
-- slicings.py: tests the laws of slices and of views on a log, by comparing two foldings
+- event_generator.py: events for a pipeline's topics, written by hand or generated at random
+- law_check.py: tests the laws of slices and of views on a log, by comparing two foldings
 - fold_sample.py: a program that folds a sample, for `kappa dev`
-- law.py: a program that tests the law of slices on pipelines before a replay
+- law_program.py: a program that tests the law of slices on pipelines before a replay
 - refold.py: a program that folds the log of a build once more, for a proof
 - spare.py: a program that boots and warms up Spark before it gets a task, on its input or through
   a socket
 - warm_up.py: the work that a spare does once, so that its first task runs in a warm JVM
 """
 
-__all__ = ["rehearsal", "slicings", "some_events"]
+__all__ = ["event_generator", "law_check", "rehearsal"]

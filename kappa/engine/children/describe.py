@@ -4,7 +4,7 @@ The argument is a folder with the file request.json, which rollout/plan/declared
 writes. The program writes answer.json to this folder. The answer has, for each pipeline, the
 columns of the tables, or a sentence that refuses the pipeline. The function is run on empty frames
 in a real Spark session. No row is read and no row is computed: calls that would look at rows are
-refused (watch.py). engine/spark/function_plan.py checks the plan.
+refused (call_guard.py). engine/spark/function_plan.py checks the plan.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kappa.code.project import error_line, line_in, load_pipeline
 from kappa.code.sources import Sources
 from kappa.code.spark_child import PROGRESS, begin_pipeline_limits, put_answer
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
-from kappa.declare.folds.returned import missing_column_error
+from kappa.declare.folds.returned_columns import missing_column_error
 from kappa.declare.pipeline import ORIGIN_COLUMNS, Pipeline
 from kappa.declare.table import Table
 from kappa.declare.values.columns import parse_type
-from kappa.engine.children.large_slices import shape_of
-from kappa.engine.children.watch import Watch
+from kappa.engine.children.call_guard import Watch
+from kappa.engine.children.law_cache import shape_of
 from kappa.engine.spark.function_plan import changing, frame_sources, not_row_local
 from kappa.engine.spark.session import booted_ahead
 

@@ -24,7 +24,7 @@ from kappa.engine.children.rehearsal import MemoryLog, local_pipeline, rows_of_l
 from kappa.engine.spark.session import booted_ahead
 from kappa.engine.spark.workers import tell_workers
 from kappa.kafka.stored_schemas import open_registry
-from kappa.records.decode.raw import RawRecord
+from kappa.records.decode.raw_records import RawRecord
 from kappa.state.store import open_store
 
 

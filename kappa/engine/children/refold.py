@@ -25,7 +25,7 @@ from kappa.base.errors import ExitCode, KappaError
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
 from kappa.code.code_snapshot import load_snapshot
-from kappa.engine.read.archived import Archives
+from kappa.engine.read.archive_reader import Archives
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.slice import SliceRunner
 from kappa.engine.spark.jvm import Profile, cluster_for

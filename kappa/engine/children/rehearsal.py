@@ -31,14 +31,14 @@ from kappa.code.fingerprint import SEMANTICS
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import Type, parse_type
+from kappa.engine.children.call_guard import Watch
 from kappa.engine.children.describe import describe
-from kappa.engine.children.watch import Watch
 from kappa.engine.slice import SliceRunner
 from kappa.engine.spark.session import booting_session
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.publisher import Publisher, Stopping
 from kappa.kafka.client import TopicFacts
-from kappa.records.decode.raw import RawRange, RawRecord, raw_table
+from kappa.records.decode.raw_records import RawRange, RawRecord, raw_table
 from kappa.records.redrive import Headers
 from kappa.state.build import Birth, TopicBirth
 from kappa.state.files.address import arrow_source
@@ -50,10 +50,10 @@ from kappa.state.store import Store
 from kappa.state.witness import LostEnd, Witness, Witnesses
 from kappa.tables.parquet import casts_sql
 from kappa.tables.versions import files
-from kappa.tables.views.births import build_tables
 from kappa.tables.views.changes import Unfit
 from kappa.tables.views.exact_rows import rows_of
-from kappa.tables.views.served import read_sql
+from kappa.tables.views.served_rows_sql import read_sql
+from kappa.tables.views.view_tables import build_tables
 
 
 @dataclass

@@ -34,9 +34,9 @@ from kappa.engine.spark.session import boot_ahead, end_process
 # Modules that tasks use are imported while the JVM boots.
 _IMPORTED = (
     "kappa.engine.children.describe",
-    "kappa.engine.job.legwork",
+    "kappa.engine.job.job_run",
     # The compiled loops, for a short catch-up.
-    "kappa.kafka.bulk",
+    "kappa.kafka.bulk_reader",
     "kappa.records.decode.readers",
 )
 _MOST_BYTES = 1 << 16

@@ -22,9 +22,9 @@ from kappa.declare.pipeline import pipeline
 from kappa.declare.table import Table
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import parse_type
+from kappa.engine.children.call_guard import Watch
 from kappa.engine.children.describe import describe
 from kappa.engine.children.rehearsal import LocalPipeline, MemoryLog, Rehearsal
-from kappa.engine.children.watch import Watch
 
 _RECORDS = 20
 # The columns that the function returns, as in the result of `describe`.

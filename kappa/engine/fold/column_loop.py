@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from kappa.base.errors import Broken
 from kappa.declare.options import DELETED
-from kappa.declare.ordered import FIRST_OFFSET, PARTITION, STATE
+from kappa.declare.ordered_fold import FIRST_OFFSET, PARTITION, STATE
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.step_loop import MEND, MOST_BYTES, PLACE, declared_at, row_order
 from kappa.state.table import TableBirth

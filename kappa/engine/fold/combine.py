@@ -4,11 +4,11 @@ Each key has a single contribution (law 9). A merge folds contributions into the
 (kappa/tables/merge.py). kappa/declare/folds defines the meaning of each kind of fold.
 
 No merge can express sets, top rows and sketches. For such folds, the stored rows of the touched
-keys are read as of the slice before (engine/fold/touched.py), and are joined with the slice's
+keys are read as of the slice before (engine/fold/affected_rows.py), and are joined with the slice's
 contributions. One aggregation per key, defined here in Spark's SQL, then gives the table's new
 rows, which replace the stored rows. A small slice is combined by a plan that is made once
-(engine/fold/leaf.py), a large slice by a join. If one fold of a table needs this, all folds of the
-table are combined. Other tables are merged.
+(engine/fold/file_scan.py), a large slice by a join. If one fold of a table needs this, all folds of
+the table are combined. Other tables are merged.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from kappa.base.sql import spark_quote
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.fold.leaf import Leaf, session_of_leaves
-from kappa.engine.fold.touched import touched_frame, touched_rows
+from kappa.engine.fold.affected_rows import touched_frame, touched_rows
+from kappa.engine.fold.file_scan import Leaf, session_of_leaves
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 

@@ -23,8 +23,8 @@ from kappa.declare.options import DELETED
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.reason import Reason
 from kappa.engine.function.decoded_rows import newest_truncation
-from kappa.engine.function.refused import REFUSED_COLUMNS, raw_records, refused_of
-from kappa.records.decode.fate import Fate
+from kappa.engine.function.refused_records import REFUSED_COLUMNS, raw_records, refused_of
+from kappa.records.decode.outcome import Fate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from kappa.base.errors import Broken
 from kappa.declare.folds.count import Count
 from kappa.declare.folds.extremes import Max, Min
+from kappa.declare.folds.first_latest import First
 from kappa.declare.folds.fold import Fold
-from kappa.declare.folds.picked import First
 from kappa.declare.folds.sum import Sum
-from kappa.declare.ordered import LAST, SINCE, STATE, Sessions
+from kappa.declare.ordered_fold import LAST, SINCE, STATE, Sessions
 from kappa.engine.fold.step_loop import MEND
 
 Numbers = npt.NDArray[np.int64]

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from kappa.base.errors import Broken
 from kappa.declare.options import DELETED
-from kappa.declare.ordered import FIRST_OFFSET, PARTITION, PLACE_COLUMNS, Over, Step
+from kappa.declare.ordered_fold import FIRST_OFFSET, PARTITION, PLACE_COLUMNS, Over, Step
 from kappa.declare.values.arrow import arrow_schema
 from kappa.state.table import TableBirth
 

@@ -6,9 +6,9 @@ an error that names the user's line, since the same slice would fail again.
 
 Small slices run through a plan that is made once. Spark takes some 200 ms to call the function, to
 analyse and to plan, and some 30 ms to run the plan. Freshness depends on these times. The same plan
-computes new rows in each run because its leaves read other rows (engine/fold/leaf.py). Spark stores
-nothing between the runs: a row-by-row function needs no exchange and no cache, and the plan has
-none. A function that reads a clock or uses random numbers, and was accepted nevertheless, is
+computes new rows in each run because its leaves read other rows (engine/fold/file_scan.py). Spark
+stores nothing between the runs: a row-by-row function needs no exchange and no cache, and the plan
+has none. A function that reads a clock or uses random numbers, and was accepted nevertheless, is
 planned again for each slice, since Spark computes such values when it plans.
 """
 
@@ -33,8 +33,8 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import Array, Scalar, Struct, Type, parse_type
 from kappa.declare.values.value import FIRST_MICROS, LAST_MICROS
 from kappa.engine.fold.combine import aggregates
-from kappa.engine.fold.leaf import Leaf, session_of_leaves
-from kappa.engine.function.expired import EXPIRED, EXPIRED_COLUMNS, expired_rows
+from kappa.engine.fold.file_scan import Leaf, session_of_leaves
+from kappa.engine.function.expired_rows import EXPIRED, EXPIRED_COLUMNS, expired_rows
 from kappa.engine.function.failure import REPLAY, raised_here
 from kappa.engine.spark.function_plan import changing, class_of, nested
 from kappa.state.table import TableBirth
@@ -61,7 +61,7 @@ class Function:
     ) -> dict[str, DataFrame]:
         """Returns a frame for each table of the function.
 
-        If rows expire, another frame, named EXPIRED, contains the expired rows (expired.py).
+        If rows expire, another frame, named EXPIRED, contains the expired rows (expired_rows.py).
         Nothing is computed yet. A frame contains rows to append unchanged, one row per key to fold
         in, or the rows that a step folds. `inputs` contains a frame per parameter. With
         `one_partition`, each result is computed in a single partition. Raises Broken, which names

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from kappa.declare.folds.order import ORDER_COLUMNS
 from kappa.declare.options import DELETED
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.function.refused import Refused
+from kappa.engine.function.refused_records import Refused
 from kappa.engine.slice_rows import CountsOf
-from kappa.records.decode.fate import VALID, Counts, Fate
+from kappa.records.decode.outcome import VALID, Counts, Fate
 from kappa.records.redrive import Attempt, Position
 from kappa.state.table import TableBirth
 

@@ -22,15 +22,15 @@ from pyspark.sql import DataFrame, SparkSession
 from kappa.declare.pipeline import OnError, Pipeline
 from kappa.declare.topic import Topic
 from kappa.engine.function.contribution import Function, Prepared, columns_used, united
-from kappa.engine.function.culprits import Culprits, refused_culprits
-from kappa.engine.function.expired import EXPIRED, refused_for
+from kappa.engine.function.expired_rows import EXPIRED, refused_for
+from kappa.engine.function.failing_records import Culprits, refused_culprits
 from kappa.engine.function.failure import failure_of
+from kappa.engine.function.spark_errors import SPARK_ERRORS
 from kappa.engine.function.trial import Trial, Tries, TriesByJobs
-from kappa.engine.function.trouble import SPARK_ERRORS
 from kappa.engine.read.source import LogSource
 from kappa.engine.slice_rows import Columns, ContributedRows, CountsOf, SliceRows
-from kappa.engine.spark.running import activate
-from kappa.records.decode.fate import decoded_columns
+from kappa.engine.spark.session_control import activate
+from kappa.records.decode.outcome import decoded_columns
 from kappa.state.files.address import delete_scratch
 from kappa.state.table import TableBirth
 

@@ -1,9 +1,10 @@
 """A function's plan, run on a few rows at a time in the session's own JVM.
 
-The search for failing records (culprits.py) needs at least one run for each of them, and a producer
-may send hundreds of thousands of such records. As a Spark job, a run takes tens of milliseconds.
-Without a job, a run takes about one millisecond (RowTrial.java). If the function uses Python
-workers, a run takes a hundred milliseconds, since a Python worker exits when it raises an error.
+The search for failing records (failing_records.py) needs at least one run for each of them, and a
+producer may send hundreds of thousands of such records. As a Spark job, a run takes tens of
+milliseconds. Without a job, a run takes about one millisecond (RowTrial.java). If the function uses
+Python workers, a run takes a hundred milliseconds, since a Python worker exits when it raises an
+error.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from kappa.declare.pipeline import Pipeline
-from kappa.engine.fold.leaf import Leaf, session_of_leaves
+from kappa.engine.fold.file_scan import Leaf, session_of_leaves
 from kappa.engine.function.contribution import Function, Prepared, united
 from kappa.engine.function.failure import Failure, failure_in, failure_of, line_of_site
-from kappa.engine.function.trouble import SPARK_ERRORS
-from kappa.engine.spark.compiled import compile_java
+from kappa.engine.function.spark_errors import SPARK_ERRORS
+from kappa.engine.spark.java_compiler import compile_java
 
 _SOURCE = Path(__file__).with_name("RowTrial.java")
 

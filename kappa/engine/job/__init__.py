@@ -6,7 +6,7 @@ a release of its own hold. Read in this order:
 - job.py: the program, with few imports
 - legs.py: a leg, its planned slices, and the records of a build's legs
 - splits.py: the record that cuts a slice into pieces, after two jobs died in the slice
-- legwork.py: the work on a leg, from loading the build's code to the last slice
+- job_run.py: the work on a leg, from loading the build's code to the last slice
 - bounded_legs.py: the catch-up, and the alignment with a frontier of the live build
 - tail.py: the unbounded leg
 - slice_limit.py: the limits on the time and memory of a slice
@@ -14,7 +14,7 @@ a release of its own hold. Read in this order:
 - next_mark.py: the mark that a slice records in the commit of each table
 - drift_watch.py: finds new fields, new reasons for rejects, and jumps in the share of rejects
 - topic_guard.py: checks that the topics are still the same, and that no record was missed
-- rejected.py: a build's rejects, and the limit on the rejects of a candidate
+- reject_counts.py: a build's rejects, and the limit on the rejects of a candidate
 """
 
-__all__ = ["legs", "rejected"]
+__all__ = ["legs", "reject_counts"]

@@ -61,7 +61,7 @@ from kappa.state.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kappa.engine.job.legwork import Job
+    from kappa.engine.job.job_run import Job
 
 _LOOK_SECONDS = 0.2
 # A catch-up of fewer offsets shows its first frontier soon.

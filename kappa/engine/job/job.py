@@ -14,7 +14,7 @@ job again.
 
 This file has few imports. The program reads arguments and settings, takes the build's lock and
 estimates how many offsets it must fold. Then it starts Spark's JVM, which takes two seconds to
-boot. Meanwhile the program imports the work itself: engine/job/legwork.py.
+boot. Meanwhile the program imports the work itself: engine/job/job_run.py.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def run(
             )
             if kind is not LegKind.BASE or offsets:
                 session.begin()
-            from kappa.engine.job.legwork import Legwork  # noqa: PLC0415  # see above
+            from kappa.engine.job.job_run import Legwork  # noqa: PLC0415  # see above
 
             Legwork(store, settings, bootstrap_servers, build, session, stop, nice=nice).run(kind)
         except (Broken, UsageError) as error:

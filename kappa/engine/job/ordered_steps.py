@@ -14,10 +14,10 @@ from kappa.base.errors import Broken, KappaError
 from kappa.declare.pipeline import Pipeline
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.reason import Reason
-from kappa.engine.fold.ordered import OrderedFold, Stepped
+from kappa.engine.fold.affected_rows import due_rows, stored_frame, touched_rows
+from kappa.engine.fold.ordered_fold import OrderedFold, Stepped
 from kappa.engine.fold.step_loop import EPOCH, MICROSECOND, Clocks, FailedStep, Judging
-from kappa.engine.fold.touched import due_rows, stored_frame, touched_rows
-from kappa.engine.function.culprits import without_addresses
+from kappa.engine.function.failing_records import without_addresses
 from kappa.engine.function.failure import REPLAY, raised_here
 from kappa.engine.slice_rows import ArrowRows, ContributedRows
 from kappa.engine.write.commit import TableWriter

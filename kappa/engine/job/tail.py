@@ -22,10 +22,10 @@ from kappa.base.clock import Stopwatch, now
 from kappa.base.errors import Broken, KappaError, Unreachable, UsageError
 from kappa.base.log_lines import Level, write_log_line
 from kappa.base.units import count_of
-from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.engine.function.spark_errors import SPARK_ERRORS, translated
 from kappa.engine.job.legs import Leg
 from kappa.engine.read.source import KafkaAccess, batch_bounds, read_tail
-from kappa.engine.spark.running import hush_streams
+from kappa.engine.spark.session_control import hush_streams
 from kappa.engine.write.publisher import Stopping
 from kappa.state.build import folder_of_build
 from kappa.state.build_status import StepTimes, ensure_not_stopped, put_step_times
@@ -34,7 +34,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
 if TYPE_CHECKING:
-    from kappa.engine.job.legwork import Job
+    from kappa.engine.job.job_run import Job
 
 # How often the journal is looked at: a hold is acknowledged within this time.
 _LOOK_SECONDS = 0.05

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from kappa.base.clock import now
 from kappa.base.errors import Broken
 from kappa.declare.topic_options import TopicKind
-from kappa.engine.read.archived import Archives
+from kappa.engine.read.archive_reader import Archives
 from kappa.kafka.client import Log
 from kappa.records.tombstones import may_be_missed
 from kappa.state.build import Birth

@@ -4,8 +4,8 @@ This package makes no decisions about records; `kappa/records/decode` decodes th
 in this order:
 
 - source.py: exact ranges of the log, and the tail's stream with its bounds
-- archived.py: a slice's records from the archive of their topic
+- archive_reader.py: a slice's records from the archive of their topic
 - identities.py: the memory of identities with which a slice is decoded
 """
 
-__all__ = ["archived", "source"]
+__all__ = ["archive_reader", "source"]

@@ -4,8 +4,8 @@ The memory is the same whichever process folds the slice, and whenever. As long 
 follows the last slice in this process, decoding updates the memory. In all other cases the memory
 is built again: after the start of a job, after an interrupted slice, and after a slice that Spark's
 tasks have folded. Then the log up to the slice is read and decoded again. Reading begins at the
-newest memory that was stored for an offset (decode/remembered.py), or at the build's origin if no
-memory was stored. A memory is stored whenever the horizon has passed since the last one, by log
+newest memory that was stored for an offset (decode/identity_file.py), or at the build's origin if
+no memory was stored. A memory is stored whenever the horizon has passed since the last one, by log
 time or by wall time. So about one horizon of the log is read again. In a partition without new
 records nothing is read again, since retention may have emptied the partition.
 
@@ -25,8 +25,13 @@ import pyarrow as pa
 from kappa.declare.topic import Topic
 from kappa.records.decode.decode import decode_table, of_topic
 from kappa.records.decode.decoder import Memories
-from kappa.records.decode.fate import counts_in
-from kappa.records.decode.remembered import drop_memories, memory_offsets, newest_memory, put_memory
+from kappa.records.decode.identity_file import (
+    drop_memories,
+    memory_offsets,
+    newest_memory,
+    put_memory,
+)
+from kappa.records.decode.outcome import counts_in
 from kappa.records.identity import Memory
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets

@@ -28,7 +28,7 @@ from kappa.kafka.java_options import (
 )
 from kappa.kafka.log_end import witness_of
 from kappa.kafka.reader import Record
-from kappa.records.decode.raw import RAW_SCHEMA, RawRange, RawRecord, raw_table
+from kappa.records.decode.raw_records import RAW_SCHEMA, RawRange, RawRecord, raw_table
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.witness import Witness, Witnesses

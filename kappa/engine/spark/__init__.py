@@ -3,14 +3,14 @@
 This package does not depend on slices and tables. Read in this order:
 
 - `session.py`: the session of this process and its JVM. No other module creates a SparkSession.
-- `running.py`: calls to a running session from outside its own work.
+- `session_control.py`: calls to a running session from outside its own work.
 - `leg_session.py`: the session of a leg of a job, which starts while the job does other things.
 - `jvm.py`, `spark_settings.py`: the JVM's command line, and Spark's settings.
 - `workers.py`: the start of Spark's Python workers, and the modules that workers import.
-- `cds.py`: the class archives for a quick start; `recording.py` lists the archived classes.
+- `cds.py`: the class archives for a quick start; `class_list_run.py` lists the archived classes.
 - `function_plan.py`: finds the parts of a plan that look beyond a row, or change from run to run,
   and the fields from which a plan computes each column.
-- `compiled.py`: Kappa's own Java sources, compiled in the JVM of a session.
+- `java_compiler.py`: Kappa's own Java sources, compiled in the JVM of a session.
 - `s3a.py`: Spark's names of files in a bucket, settings for buckets, and the store of Delta's
   logs.
 
@@ -19,7 +19,8 @@ write files, which nothing refers to before the commit:
 
 - `cluster.py`: a cluster, and Spark's settings for a session on a cluster, also on Hadoop's YARN;
   checks that the master answers, and that the cluster provides an executor
-- `shipped.py`: the files of this machine that workers need: the build's code, and compiled loops
+- `worker_archive.py`: the files of this machine that workers need: the build's code, and compiled
+  loops
 """
 
 __all__ = ["cds", "cluster", "session"]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kappa.engine.spark.jvm import Profile, cluster_for
-from kappa.engine.spark.running import activate
 from kappa.engine.spark.s3a import storage_of
 from kappa.engine.spark.session import Machine, boot_for, warm_ahead
+from kappa.engine.spark.session_control import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kappa.engine.spark.compiled import compile_java
+from kappa.engine.spark.java_compiler import compile_java
 from kappa.state.files.bucket import is_bucket, is_plain_http, region_of
 
 if TYPE_CHECKING:

@@ -177,7 +177,7 @@ def boot(
     `memory` is the JVM's heap (`2g`), and `worker_memory` is the memory of a Python worker. `cores`
     0 means all cores. `local_dir` is for the files that Spark spills or leaves behind, and belongs
     only to this process. `list_classes` is a path for the list of the JVM's classes; only
-    recording.py uses it. The JVM's output goes to the file descriptor `output`, or to this
+    class_list_run.py uses it. The JVM's output goes to the file descriptor `output`, or to this
     process's own output. `secrets` are added to the JVM's environment. Tasks run on the `cluster`,
     if there is one. If tables are in a bucket of `storage`, `jars` must contain the jars for
     buckets.

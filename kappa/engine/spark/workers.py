@@ -34,8 +34,8 @@ from pyspark.worker_util import setup_memory_limits
 from kappa.code.importer import FOLDER_VARIABLE, open_sources
 from kappa.code.sources import Sources
 from kappa.engine.spark.cluster import ensure_executor
-from kappa.engine.spark.shipped import SHIPPED, same_kappa, ship, take_compiled
 from kappa.engine.spark.spark_settings import DECODING
+from kappa.engine.spark.worker_archive import SHIPPED, same_kappa, ship, take_compiled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,9 +50,9 @@ _RAISES = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 _worker = daemon.worker
 _DECODER = (
     "kappa.records.decode.readers",
-    "kappa.records.decode.to_files",
+    "kappa.records.decode.parquet_decoder",
     "kappa.engine.read.source",
-    "kappa.kafka.bulk",
+    "kappa.kafka.bulk_reader",
 )
 
 

@@ -5,7 +5,7 @@ folds no rows and does not decide about slices. A build has one writer: the hold
 lock.
 
 - commit.py: commits a slice's rows to a table, with delta-rs, delta-spark or DuckDB
-- recent.py: contributions that are stored next to a large table until they are folded into it
+- recent_rows.py: contributions that are stored next to a large table until they are folded into it
 - publisher.py: the frontier, the hold, and the kept frontiers; it also makes a frontier from the
   tables' marks if the records of frontiers are lost
 - maintenance.py: deletes rows that have expired, joins small files, and deletes files that no

@@ -43,10 +43,10 @@ from kappa.base.sql import quoted, spark_ddl, spark_quote, text
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.combine import Combiner
 from kappa.engine.function.failure import unfit_in
-from kappa.engine.function.trouble import SPARK_ERRORS
+from kappa.engine.function.spark_errors import SPARK_ERRORS
 from kappa.engine.slice_rows import HERE, QueryRows, TableRows
 from kappa.engine.spark.s3a import spark_address
-from kappa.engine.write.recent import RecentRows
+from kappa.engine.write.recent_rows import RecentRows
 from kappa.state.build import folder_of_build, recent_names, slice_scratch, table_path
 from kappa.state.disk_space import free_bytes
 from kappa.state.file_sums import ensure_whole

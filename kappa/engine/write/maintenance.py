@@ -47,9 +47,9 @@ from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.file_list import FileList, ensure_read, ensure_vouched, read_list
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.stored_table import StoredTable, open_table
-from kappa.tables.unneeded import delete_unneeded
+from kappa.tables.vacuum import delete_unneeded
 from kappa.tables.versions import files, list_of, list_since
-from kappa.tables.views.served import least_kept
+from kappa.tables.views.served_rows_sql import least_kept
 
 # Files of this size are left alone: a table of a gigabyte has about thirty of them, and joining
 # smaller files takes less than a second.

@@ -44,7 +44,7 @@ from kappa.state.lease import read_floor
 from kappa.state.mark import Mark
 from kappa.state.store import Store
 from kappa.tables.delta import LOG_FOLDER
-from kappa.tables.lasting import sync_versions, vouched_lists
+from kappa.tables.durable_versions import sync_versions, vouched_lists
 from kappa.tables.versions import mark_of
 
 _LOOK_SECONDS = 0.05

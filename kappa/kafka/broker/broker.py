@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Self
 
 from kappa.base.disk import put_file, sync_folders, sync_tree
+from kappa.base.document_seal import sealed, unsealed
 from kappa.base.errors import Conflict, KappaError
 from kappa.base.java.class_archive import ClassArchive
 from kappa.base.java.jars import Jars
 from kappa.base.java.java import Java
 from kappa.base.process import ProcessId, has_open, kill_and_see_gone, process_id, start_tied
-from kappa.base.sealed import sealed, unsealed
 from kappa.kafka.client import Log
 
 # 3 s on a quiet machine, 10 s at load 10; a slow disk and a recovery after a crash take longer.

@@ -3,13 +3,13 @@
 This definition is kappa/records/record.py. The modules here do not read the log and do not know
 slices. Read the modules in this order:
 
-- raw.py: raw records, as they are in the log
-- fate.py: the fates of records, the columns of decoded records, and the counts per partition
+- raw_records.py: raw records, as they are in the log
+- outcome.py: the fates of records, the columns of decoded records, and the counts per partition
 - decoder.py: the decoder of a topic, batch by batch: log time, lateness, duplicates
 - decode.py: decoding in this process
-- to_files.py: decoding on Spark workers into Parquet files: the range that each task reads, and
-  how the results are joined
-- remembered.py: the memory of a partition's identities as a file
+- parquet_decoder.py: decoding on Spark workers into Parquet files: the range that each task reads,
+  and how the results are joined
+- identity_file.py: the memory of a partition's identities as a file
 
 Compiled code decodes whole batches of plain records, many times as fast as the reader of single
 records. It decodes only records that it proves to be valid. The reader of single records decodes
@@ -25,4 +25,4 @@ all other records:
 - binary_columns.py: columns of the values that the loops for binary records find
 """
 
-__all__ = ["decode", "decoder", "fate", "raw", "remembered", "to_files"]
+__all__ = ["decode", "decoder", "identity_file", "outcome", "parquet_decoder", "raw_records"]

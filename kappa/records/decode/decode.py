@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from kappa.declare.topic import Topic
 from kappa.declare.values.arrow import arrow_schema
 from kappa.records.decode.decoder import Clock, Decoder, Memories
-from kappa.records.decode.fate import decoded_columns
-from kappa.records.decode.raw import RawRange
+from kappa.records.decode.outcome import decoded_columns
+from kappa.records.decode.raw_records import RawRange
 from kappa.records.identity import Memory
 
 

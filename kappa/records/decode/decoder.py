@@ -4,8 +4,8 @@ kappa/records/record.py defines which records are valid. Large slices are decode
 and small slices in the job itself, by the same decoder. The decoder computes the log time, which is
 the running maximum of the broker's timestamp within a partition (law 4). It also finds late records
 and duplicates (law 6). For a right result, a batch must contain the records of a partition's range
-in the order of offsets. If a range is divided among tasks, to_files.py adds the facts that the
-later tasks cannot know.
+in the order of offsets. If a range is divided among tasks, parquet_decoder.py adds the facts that
+the later tasks cannot know.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kappa.declare.topic import Topic
 from kappa.declare.topic_options import TopicKind
 from kappa.declare.values.arrow import HEADERS_TYPE, Places, arrow_schema
 from kappa.declare.values.reason import Rejected
-from kappa.records.decode.fate import Fate, decoded_columns
+from kappa.records.decode.outcome import Fate, decoded_columns
 from kappa.records.identity import Memory, identity_of
 from kappa.records.lateness import lateness_of
 from kappa.records.record import RecordReader, Removal, Tombstone

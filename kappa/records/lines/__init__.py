@@ -5,10 +5,10 @@ is made here, from JSON or from a row, is always valid. Read the modules in this
 
 - produce.py: sends records made from lines, envelopes or events
 - form.py: the names of the forms of a file of events
-- given.py: the events in a JSON, CSV or Parquet file
+- input_events.py: the events in a JSON, CSV or Parquet file
 - events.py: makes an event in its topic's format
 - envelope.py: reads a line as a whole record, and writes a record as a line
 - parquet.py: writes records to a Parquet file and reads them; reads the rows of any Parquet file
 """
 
-__all__ = ["envelope", "form", "given", "parquet", "produce"]
+__all__ = ["envelope", "form", "input_events", "parquet", "produce"]

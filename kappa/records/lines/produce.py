@@ -22,7 +22,7 @@ from kappa.records.keys import written_key
 from kappa.records.lines.envelope import EXAMPLE
 from kappa.records.lines.events import EventWriter
 from kappa.records.lines.form import Given
-from kappa.records.lines.given import Placed, csv_events, placed_lines
+from kappa.records.lines.input_events import Placed, csv_events, placed_lines
 
 
 def produce_lines(

@@ -1,36 +1,37 @@
 """Maintained views: their analysis, and the SQL that computes their changed rows.
 
 In this package, DuckDB only opens empty tables. The job that stores a view's rows computes the
-rows (kappa/engine/views/maintained.py). The first modules parse queries:
-- trees.py: the tree of a query, and its parts
+rows (kappa/engine/views/view_maintenance.py). The first modules parse queries:
+- syntax_tree.py: the tree of a query, and its parts
 - scopes.py: the columns that a query's `from` clause makes visible
 - nulls.py: as-of joins, in which no null is equal to anything
-- exact.py: the parts of a query whose results may differ between two runs
-- alike.py: the expressions that are equal in all rows of a select that share some values
+- repeatable_query.py: the parts of a query whose results may differ between two runs
+- functional_dependencies.py: the expressions that are equal in all rows of a select that share some
+  values
 - ties.py: orders that may leave ties
 - exact_rows.py: a query whose rows leave DuckDB without a loss
 
 The other modules are about views:
-- served.py: the DuckDB query for the rows of a table's files
-- bound.py: a declared query with exactly one meaning
-- births.py: maintained views as the tables of a build
+- served_rows_sql.py: the DuckDB query for the rows of a table's files
+- query_binding.py: a declared query with exactly one meaning
+- view_tables.py: maintained views as the tables of a build
 - lineage.py: the rows of each table that a view's rows can depend on
 - column_sources.py: the columns from which a view computes each of its columns
-- reached.py: the keys that changed rows reach through joins
-- by_change.py: counts and sums to which a slice adds its own counts and sums
+- reached_keys.py: the keys that changed rows reach through joins
+- incremental_view.py: counts and sums to which a slice adds its own counts and sums
 - ways.py: the method by which a view is kept up to date
 - changes.py: the query for the rows that have changed
 """
 
 __all__ = [
-    "births",
-    "bound",
-    "by_change",
     "changes",
     "column_sources",
     "exact_rows",
+    "incremental_view",
     "nulls",
-    "served",
-    "trees",
+    "query_binding",
+    "served_rows_sql",
+    "syntax_tree",
+    "view_tables",
     "ways",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from kappa.base.sql import lowered
 from kappa.tables.views.scopes import Scope, Scopes, Tables, Visible
-from kappa.tables.views.trees import Tree, expanded, is_recursive, parts
+from kappa.tables.views.syntax_tree import Tree, expanded, is_recursive, parts
 
 # A table or view, and one of its columns, both in lower case.
 ColumnName = tuple[str, str]

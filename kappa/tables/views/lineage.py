@@ -15,7 +15,7 @@ from typing import Any
 
 from kappa.base.sql import lowered
 from kappa.tables.views.scopes import Scopes, Tables, Visible
-from kappa.tables.views.trees import Tree, expanded, is_recursive, meant, trees
+from kappa.tables.views.syntax_tree import Tree, expanded, is_recursive, meant, trees
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kappa.tables.views.trees import Tree, conjuncts, copied, trees
+from kappa.tables.views.syntax_tree import Tree, conjuncts, copied, trees
 
 # The comparisons that are never true for a null.
 _COMPARISONS = {

@@ -1,7 +1,7 @@
 """The columns that a query's `from` clause makes visible, and equal columns. Pure.
 
-A query is a tree from DuckDB's own parser, with named subqueries expanded (trees.py). A part that
-this module does not understand has no columns: nothing is concluded from that part.
+A query is a tree from DuckDB's own parser, with named subqueries expanded (syntax_tree.py). A part
+that this module does not understand has no columns: nothing is concluded from that part.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kappa.base.sql import lowered
-from kappa.tables.views.trees import Tree, conjuncts, place_of, trees
+from kappa.tables.views.syntax_tree import Tree, conjuncts, place_of, trees
 
 # An item of a `from` clause, by its number there, and a column of the item.
 Place = tuple[int, str]

@@ -2,8 +2,8 @@
 
 Such a query is refused, and the error names the part. Rows that are equal in all values that a
 select uses are interchangeable. So an order is sufficient if it contains all of these values, or a
-key of each item of the `from` clause (alike.py). Any other order is refused. Recursive queries are
-not examined.
+key of each item of the `from` clause (functional_dependencies.py). Any other order is refused.
+Recursive queries are not examined.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from kappa.base.sql import lowered
 from kappa.state.table import TableBirth
-from kappa.tables.views.alike import Alike, TableKeys
-from kappa.tables.views.exact import BY_ORDER, has_row_frame, is_by_order
+from kappa.tables.views.functional_dependencies import Alike, TableKeys
 from kappa.tables.views.nulls import unsure_join
+from kappa.tables.views.repeatable_query import BY_ORDER, has_row_frame, is_by_order
 from kappa.tables.views.scopes import Visible
-from kappa.tables.views.trees import (
+from kappa.tables.views.syntax_tree import (
     Tree,
     aggregates,
     conjuncts,

@@ -3,7 +3,7 @@
 *Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: some
 rows of the slice have or had certain `by` values. Only the view's rows of these values are
 computed, from only those rows of the view's tables that they depend on (lineage.py). *By change*:
-the slice's rows are added to and subtracted from stored counts and sums (by_change.py).
+the slice's rows are added to and subtracted from stored counts and sums (incremental_view.py).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kappa.base.duck import Connection, open_connection
 from kappa.base.sql import lowered, quoted
 from kappa.declare.values.columns import parse_type
 from kappa.state.table import TableBirth
-from kappa.tables.views.births import can_be_key, make_empty
-from kappa.tables.views.bound import declared_sql, why_not_bound
-from kappa.tables.views.by_change import ByChange, by_change
+from kappa.tables.views.incremental_view import ByChange, by_change
 from kappa.tables.views.lineage import lineage_of
 from kappa.tables.views.nulls import without_nulls
-from kappa.tables.views.reached import reached_by
-from kappa.tables.views.trees import Tree, copied, sql_of, tree_of, trees
+from kappa.tables.views.query_binding import declared_sql, why_not_bound
+from kappa.tables.views.reached_keys import reached_by
+from kappa.tables.views.syntax_tree import Tree, copied, sql_of, tree_of, trees
+from kappa.tables.views.view_tables import can_be_key, make_empty
 
 # The prefix of the name of a place at which the query reads a table; the place's number follows.
 _READING = "_read_"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kappa.base.errors import DeclarationError, KappaError, joined_error
-from kappa.base.forked import OverLimit, call_within
+from kappa.base.fork_call import OverLimit, call_within
 from kappa.base.settings import Settings
 from kappa.code.code_snapshot import snapshot_files
 from kappa.code.fingerprint import compute_fingerprint, declared_rows_version
@@ -34,7 +34,7 @@ from kappa.state.documents import cached_json
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.shape import table_births
-from kappa.tables.views.births import with_views
+from kappa.tables.views.view_tables import with_views
 from kappa.tables.views.ways import ways_of
 
 # Limits for one pipeline's queries over no rows: usually 0.1 s and 50 MB on a quiet machine.

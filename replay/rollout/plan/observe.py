@@ -19,9 +19,9 @@ from kappa.base.sections import RegistrySettings
 from kappa.base.settings import Settings
 from kappa.base.sql import quoted
 from kappa.code.code_snapshot import read_snapshot
-from kappa.declare.breaker import rejected_of
 from kappa.declare.formats.topic_formats import pin_of
 from kappa.declare.pipeline import Pipeline
+from kappa.declare.reject_limit import rejected_of
 from kappa.declare.sink import Sink
 from kappa.declare.topic import Topic
 from kappa.declare.topic_patterns import matching_topics
@@ -222,7 +222,7 @@ def _archive_marks(
 ) -> tuple[ArchiveMark, ...]:
     if not archived_topics(store):
         return ()
-    from kappa.engine.read.archived import Archives  # noqa: PLC0415  # it takes Arrow, which most plans do without
+    from kappa.engine.read.archive_reader import Archives  # noqa: PLC0415  # it takes Arrow, which most plans do without
 
     topics = {topic.name: topic for pipeline in wanted.values() for topic in pipeline.topics}
     return Archives(store, topics.values(), topic_ids).marks()

@@ -364,7 +364,7 @@ def _retention_findings(
 
 
 def _core_findings(pipeline: Pipeline, cost: Cost) -> Iterator[Finding]:
-    # Other topics are divided among all cores (kappa/records/decode/to_files.py).
+    # Other topics are divided among all cores (kappa/records/decode/parquet_decoder.py).
     for topic in (each for each in pipeline.topics if each.identity):
         read = [each.records for each in cost.partitions if each.topic == topic.name]
         records, parts = sum(read), sum(1 for each in read if each)

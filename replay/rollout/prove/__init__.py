@@ -10,4 +10,4 @@ which changes no rollout. Read in this order:
  proof_text  a proof as text and as JSON
 """
 
-__all__ = ["cutting", "proof_text", "prove"]
+__all__ = ["proof_text", "prove", "slice_cuts"]

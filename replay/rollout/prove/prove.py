@@ -29,9 +29,9 @@ from msgspec.structs import replace
 from kappa.base.errors import Broken, KappaError, NotProvable
 from kappa.base.process import LOW_PRIORITY, ensure_session_gone, start_tied
 from kappa.base.program import command_of, project_options
-from kappa.base.scratch import PROVE, make_folder
 from kappa.base.settings import Settings
 from kappa.base.sql import quoted, text
+from kappa.base.temporary_folders import PROVE, make_folder
 from kappa.base.units import pace_text
 from kappa.code.code_snapshot import (
     ensure_unchanged,
@@ -42,13 +42,12 @@ from kappa.code.code_snapshot import (
 from kappa.code.fingerprint import SEMANTICS, has_identity
 from kappa.declare.options import REJECTS
 from kappa.declare.topic_options import TopicKind
-from kappa.engine.read.archived import Archives
+from kappa.engine.read.archive_reader import Archives
 from kappa.kafka.client import Log, TopicFacts
 from kappa.records.tombstones import may_be_missed
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.libraries import changed_libraries, installed_libraries
 from kappa.replay.rollout.plan.declared_pipelines import code_doubts
-from kappa.replay.rollout.prove.cutting import Cutting, cut_as
 from kappa.replay.rollout.prove.row_hash import (
     hash_of_all,
     hash_sql,
@@ -56,6 +55,7 @@ from kappa.replay.rollout.prove.row_hash import (
     table_hash,
     tolerance_text,
 )
+from kappa.replay.rollout.prove.slice_cuts import Cutting, cut_as
 from kappa.replay.rollout.rollout_numbers import ensure_served, serving_pipeline
 from kappa.replay.rollout.supervisor_report import Pace
 from kappa.replay.rollout.verify.diff import (

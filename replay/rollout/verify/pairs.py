@@ -20,8 +20,8 @@ from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.diff import Comparison, Side, compare_builds
 from kappa.replay.rollout.verify.unsettled_keys import texts_for, unsettled_keys
 from kappa.serving.query.pin.catalog import pin_pair
-from kappa.serving.query.pin.look import newest_frontier
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
+from kappa.serving.query.pin.snapshot_reads import newest_frontier
 from kappa.serving.query.query import connect_pair
 from kappa.serving.query.reader.reader import Limits
 from kappa.state.alignment import Alignments

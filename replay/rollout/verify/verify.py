@@ -24,14 +24,14 @@ from kappa.base.errors import Conflict, ExitCode, KappaError, Unreachable, Usage
 from kappa.base.program import run_program
 from kappa.base.settings import load_settings
 from kappa.base.units import count_of
-from kappa.declare.breaker import beyond_text, fails_on_more, is_beyond, rejected_of
 from kappa.declare.options import Thresholds
+from kappa.declare.reject_limit import beyond_text, fails_on_more, is_beyond, rejected_of
 from kappa.declare.values.reason import Reason
-from kappa.engine.job.rejected import RejectCounts
+from kappa.engine.job.reject_counts import RejectCounts
 from kappa.kafka.client import Log
 from kappa.kafka.client_options import client_options
 from kappa.kafka.stored_schemas import open_registry
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.plan.schema_changes import table_in_words
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.verify.pairs import aligned_pair, compare_pair

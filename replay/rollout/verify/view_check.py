@@ -15,7 +15,7 @@ from kappa.base.errors import ExitCode
 from kappa.base.log_lines import Level, write_log_line
 from kappa.base.program import run_program
 from kappa.base.settings import Settings, load_settings
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.verify.view_texts import compare_view_texts, unlike_text
 from kappa.serving.query.pin.catalog import pin_build
 from kappa.serving.query.query import connect_reader

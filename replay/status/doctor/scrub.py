@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from kappa.base.errors import KappaError
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.state import State
 from kappa.state.build import table_path
 from kappa.state.file_sums import RecordedSums, describe_damage, sum_name, sum_of

@@ -5,8 +5,8 @@ a collector that continues from the position loses no events. Read in this order
 
 - source.py: a declared source, and the reasons to refuse a declaration
 - tls.py: the certificates that a source's certificate is checked with
-- visitor.py: the visitor of a source, and the stored position up to which the source's events are
-  acknowledged
+- source_protocol.py: the visitor of a source, and the stored position up to which the source's
+  events are acknowledged
 - kinds.py: a visit to a source, by kind: a stream, a document or a websocket
 - mqtt.py: a visit to an MQTT server
 - pull.py: a source that is visited repeatedly, and all sources

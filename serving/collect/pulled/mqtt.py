@@ -18,8 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from kappa.serving.collect.pulled.source import PulledSource, SourceAway
+from kappa.serving.collect.pulled.source_protocol import PullPosition, Visitor
 from kappa.serving.collect.pulled.tls import tls_of
-from kappa.serving.collect.pulled.visitor import PullPosition, Visitor
 
 _OPEN_SECONDS = 20.0
 _READ_BYTES = 1 << 16

@@ -16,13 +16,13 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 from kappa.base.errors import KappaError
 from kappa.base.sections import PullKind
-from kappa.serving.collect.declared import CollectedTopic
+from kappa.serving.collect.acknowledged_send import ArrivedEvent, UntilAcknowledged
+from kappa.serving.collect.declared_topics import CollectedTopic
 from kappa.serving.collect.lines import Invalid, read_event
 from kappa.serving.collect.pulled.kinds import visit
 from kappa.serving.collect.pulled.source import PulledSource, SourceAway
+from kappa.serving.collect.pulled.source_protocol import PullPosition, put_position, read_position
 from kappa.serving.collect.pulled.tls import why_no_tls
-from kappa.serving.collect.pulled.visitor import PullPosition, put_position, read_position
-from kappa.serving.collect.until_acknowledged import ArrivedEvent, UntilAcknowledged
 from kappa.serving.http.exposition import family
 from kappa.state.store import Store
 

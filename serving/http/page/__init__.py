@@ -4,9 +4,9 @@ The package answers no requests and reads no tables; it only turns values into H
 order:
 
 - render.py: renders a template, with the headers of a page; the only module that uses Jinja2.
-- marks.py: formats numbers, times and values.
+- formatting.py: formats numbers, times and values.
 - templates/: a file per page; base.html, frame.html and parts.html are shared.
 - static/: styles and scripts; static/vendor/ is the chart library.
 """
 
-__all__ = ["marks", "render"]
+__all__ = ["formatting", "render"]

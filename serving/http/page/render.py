@@ -23,9 +23,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kappa.serving.access.roles import Act, Identity, may, refusal
-from kappa.serving.http.gate import STATIC
-from kappa.serving.http.page import marks
+from kappa.serving.http.page import formatting
 from kappa.serving.http.problem import HttpError
+from kappa.serving.http.request_checks import STATIC
 from kappa.serving.http.rights import open_to_all
 from kappa.serving.query.render import printable_text
 
@@ -138,12 +138,14 @@ def graph_svg(drawn: object, title: str) -> str:
 
 def _relative_time(now: datetime, at: str | datetime | None) -> str:
     """Renders a time relative to `now`, with the exact time as a tooltip."""
-    found = marks.moment(at)
+    found = formatting.moment(at)
     if found is None:
         return Markup('<span class="muted">{}</span>').format(at or "—")
     template = Markup('<time datetime="{}" title="{}" data-relative>{}</time>')
     return template.format(
-        found.isoformat(timespec="seconds"), marks.exact(found), marks.relative(found, now)
+        found.isoformat(timespec="seconds"),
+        formatting.exact(found),
+        formatting.relative(found, now),
     )
 
 
@@ -152,13 +154,13 @@ def _exact_time(now: datetime, at: str) -> str:
 
     Times that no calendar of Python has are shown as they are.
     """
-    found = marks.moment(at)
+    found = formatting.moment(at)
     shown = at.replace("T", " ").removesuffix("Z")
     if found is None:
         return Markup("<span>{}</span>").format(shown)
     template = Markup('<time datetime="{}" title="{}">{}</time>')
     return template.format(
-        found.isoformat(timespec="milliseconds"), marks.relative(found, now), shown
+        found.isoformat(timespec="milliseconds"), formatting.relative(found, now), shown
     )
 
 
@@ -180,20 +182,20 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     pages.filters |= {
-        "number": marks.number,
-        "figure": marks.figure,
-        "duration": marks.duration,
-        "noun": marks.noun,
-        "short": marks.short,
-        "value": marks.value,
-        "exact": marks.exact,
-        "amount": marks.amount,
-        "per": marks.per,
-        "scaled": marks.scaled,
-        "spark": marks.spark_points,
+        "number": formatting.number,
+        "figure": formatting.figure,
+        "duration": formatting.duration,
+        "noun": formatting.noun,
+        "short": formatting.short,
+        "value": formatting.value,
+        "exact": formatting.exact,
+        "amount": formatting.amount,
+        "per": formatting.per,
+        "scaled": formatting.scaled,
+        "spark": formatting.spark_points,
     }
-    pages.globals |= {"when": _relative_time, "exactly": _exact_time, "percent": marks.percent}
-    pages.tests |= {"numeric": marks.is_number, "brief": marks.is_brief}
+    pages.globals |= {"when": _relative_time, "exactly": _exact_time, "percent": formatting.percent}
+    pages.tests |= {"numeric": formatting.is_number, "brief": formatting.is_brief}
     return pages
 
 

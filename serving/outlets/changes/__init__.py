@@ -6,11 +6,11 @@ sends nothing. Read in this order:
 
 - cursor.py: a place in the sequence of changes, as text that a reader keeps
 - filter.py: the columns and the condition of a reader that wants only a part of the changes
-- point.py: a table at a frontier, and the lease that keeps the files for a cursor
+- table_snapshot.py: a table at a frontier, and the lease that keeps the files for a cursor
 - change_set.py: a change set: the head, and the rows while the change set is open
 - difference.py: the SQL of the net difference of two points, and the change set from that SQL
 - follower.py: a follower: the change sets of a table, one after the other
-- hub.py: one follower for each table, for all readers of a server
+- follower_registry.py: one follower for each table, for all readers of a server
 """
 
-__all__ = ["change_set", "cursor", "filter", "follower", "hub", "point"]
+__all__ = ["change_set", "cursor", "filter", "follower", "follower_registry", "table_snapshot"]

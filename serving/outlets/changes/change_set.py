@@ -15,7 +15,7 @@ from kappa.base.sql import quoted, text
 from kappa.declare.values.exact_sql import DuckType, json_sql
 from kappa.serving.outlets.changes.cursor import Cursor
 from kappa.serving.outlets.changes.filter import Filter
-from kappa.serving.outlets.changes.point import Point
+from kappa.serving.outlets.changes.table_snapshot import Point
 from kappa.serving.query.reader.reader import Reader
 from kappa.state.offsets import Offsets
 

@@ -16,7 +16,7 @@ from kappa.base.sql import quoted
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.options import DELETED
 from kappa.serving.outlets.changes.change_set import CHANGES, ChangeKind, ChangeSet, ChangeSetHead
-from kappa.serving.outlets.changes.point import Point, file_list_sums
+from kappa.serving.outlets.changes.table_snapshot import Point, file_list_sums
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.reader import Limits, Reader, open_reader
 from kappa.serving.query.reader.relations import file_sizes_at
@@ -29,7 +29,7 @@ from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.versions import touched_files
-from kappa.tables.views.served import (
+from kappa.tables.views.served_rows_sql import (
     Among,
     failing_sql,
     folded_sql,

@@ -18,7 +18,7 @@ from kappa.base.sql import quoted
 from kappa.serving.query.reader.reader import open_reader
 from kappa.state.table import TableBirth
 from kappa.tables.parquet import parquet_sql
-from kappa.tables.views.trees import trees
+from kappa.tables.views.syntax_tree import trees
 
 Columns = tuple[tuple[str, str], ...]
 

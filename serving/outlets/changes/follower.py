@@ -22,7 +22,7 @@ from kappa.serving.outlets.changes.difference import (
     switch_kind,
 )
 from kappa.serving.outlets.changes.filter import Filter, ensure_fits
-from kappa.serving.outlets.changes.point import (
+from kappa.serving.outlets.changes.table_snapshot import (
     Clock,
     Point,
     ensure_point_kept,

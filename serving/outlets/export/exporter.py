@@ -32,7 +32,7 @@ from kappa.serving.outlets.changes.difference import (
     open_change_set,
     open_served_rows,
 )
-from kappa.serving.outlets.changes.point import (
+from kappa.serving.outlets.changes.table_snapshot import (
     Clock,
     Point,
     ensure_point_kept,

@@ -20,7 +20,7 @@ from kappa.base.errors import UsageError
 from kappa.base.failpoint import failpoint
 from kappa.declare.sink import SinkBirth
 from kappa.serving.outlets.changes.cursor import Cursor
-from kappa.serving.outlets.changes.point import cursor_lease_id
+from kappa.serving.outlets.changes.table_snapshot import cursor_lease_id
 from kappa.state.build import is_born, read_birth
 from kappa.state.journal.journal import acting_user
 from kappa.state.lease import ensure_lease, ensure_renewed, lease_name, read_lease

@@ -15,7 +15,7 @@ from kappa.base.failpoint import failpoint
 from kappa.declare.sink import SinkBirth
 from kappa.declare.topic import Topic
 from kappa.declare.topic_options import TopicKind
-from kappa.kafka.answers import UP
+from kappa.kafka.broker_requests import UP
 from kappa.kafka.client import Log
 from kappa.state.build import Birth
 

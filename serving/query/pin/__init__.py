@@ -6,9 +6,10 @@ A lease pins the choice. This package reads no rows. Read in this order:
 - pin_places.py: the limits on the snapshots that clients hold
 - shared_pins.py: the pin that readers of a process share until the frontier moves
 - moments.py: moments of the past, by time, generation, offsets or the log's time
-- look.py: the two looks, at now or at the past (law 11); records in a bucket are read once
+- snapshot_reads.py: the two looks, at now or at the past (law 11); records in a bucket are read
+  once
 - catalog.py: pins the result of a look
 - write_token.py: waits until readers see a write
 """
 
-__all__ = ["catalog", "look", "moments", "pin_places", "snapshot", "write_token"]
+__all__ = ["catalog", "moments", "pin_places", "snapshot", "snapshot_reads", "write_token"]

@@ -16,7 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 
 from kappa.base.errors import Conflict, KappaError
-from kappa.serving.query.pin.look import (
+from kappa.serving.query.pin.moments import AtEventTime, AtOffsets, Past
+from kappa.serving.query.pin.shared_pins import leave_pin, share_pin, take_pin
+from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, lease_on
+from kappa.serving.query.pin.snapshot_reads import (
     LookResult,
     is_collected,
     is_let_go,
@@ -25,9 +28,6 @@ from kappa.serving.query.pin.look import (
     look_back,
     look_now,
 )
-from kappa.serving.query.pin.moments import AtEventTime, AtOffsets, Past
-from kappa.serving.query.pin.shared_pins import leave_pin, share_pin, take_pin
-from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot, lease_on
 from kappa.state.build import read_birth
 from kappa.state.files.address import ask_together
 from kappa.state.frontier import Frontier

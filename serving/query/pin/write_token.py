@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kappa.base.errors import TimedOut, UsageError
-from kappa.serving.query.pin.look import look_now, served_last
+from kappa.serving.query.pin.snapshot_reads import look_now, served_last
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.journal import JournalView
 from kappa.state.journal.projections import Pauses, paused_after

@@ -14,7 +14,7 @@ from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.relations import Relations, data_files
 from kappa.state.file_sums import are_checked, ensure_whole
 from kappa.state.store import Store
-from kappa.tables.views.trees import functions_in, tables_in
+from kappa.tables.views.syntax_tree import functions_in, tables_in
 
 # Functions that name a table by a value.
 _BY_VALUE = frozenset({"query", "query_table"})

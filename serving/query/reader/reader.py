@@ -40,9 +40,9 @@ from kappa.serving.query.reader.sql_rules import ONE_QUERY
 from kappa.serving.query.reader.table_sql import distinct_names, schema_of
 from kappa.state.store import Store
 from kappa.tables.parquet import literal
-from kappa.tables.views.bound import declared_sql
 from kappa.tables.views.exact_rows import ExactQuery, arrow_query, python_query
-from kappa.tables.views.trees import tables_in
+from kappa.tables.views.query_binding import declared_sql
+from kappa.tables.views.syntax_tree import tables_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 import os
 from typing import NamedTuple
 
-from kappa.base.scratch import make_spill_folder
 from kappa.base.sql import quoted
+from kappa.base.temporary_folders import make_spill_folder
 from kappa.state.files.duckdb_access import NO_ACCESS, Access, open_over_files, renew_access
 
 _Found = TypeVar("_Found")
@@ -373,7 +373,7 @@ class Reader:
     def declared_sql(self, sql: str) -> str:
         """Returns the single query in a declared text, rewritten so that it has only one meaning.
 
-        See views/bound.py.
+        See views/query_binding.py.
         """
         query = self.only_select(sql)
         return self._run_on_connection(lambda: declared_sql(self._connection, query))

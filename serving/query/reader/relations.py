@@ -32,7 +32,7 @@ from kappa.state.log_clock import log_clock
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.versions import FileLists
-from kappa.tables.views.served import failing_sql, read_sql
+from kappa.tables.views.served_rows_sql import failing_sql, read_sql
 
 # Lists the files of a table's version by its path; raises Damaged if they are not those that its
 # frontier vouches for, by the sum.

@@ -12,8 +12,8 @@ from kappa.serving.query.reader.reader import Reader, open_reader
 from kappa.serving.query.reader.sql_rules import ensure_repeatable
 from kappa.serving.query.reader.table_sql import condition_sql
 from kappa.state.table import TableBirth
-from kappa.tables.views.served import read_sql
-from kappa.tables.views.trees import tables_in
+from kappa.tables.views.served_rows_sql import read_sql
+from kappa.tables.views.syntax_tree import tables_in
 
 
 def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaError]:

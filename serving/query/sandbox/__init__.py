@@ -6,7 +6,7 @@ anything, and the server never parses an answer. Read in this order:
 
 - question.py: a query, its allowance and its reply, as values
 - sandbox.py: the server's part: takes a worker for each query and passes the answer on
-- fair_places.py: the places for queries, and the order in which clients get them
+- fair_queue.py: the places for queries, and the order in which clients get them
 - workers.py: the workers by snapshot and reader, and how long each is used
 - file_cache.py: the files of a root in a bucket, on this host's disk
 - processes.py: the fork server and its children as the server handles them

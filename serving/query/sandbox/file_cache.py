@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from kappa.base.disk import link_file
 from kappa.base.errors import KappaError
 from kappa.base.process import boot
-from kappa.base.scratch import QUERY, make_folder
+from kappa.base.temporary_folders import QUERY, make_folder
 from kappa.base.units import parse_memory, size
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.errors import TooMuch

@@ -26,7 +26,7 @@ from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.reader.client import Client
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.query_files import Named, ensure_files_whole, files_named
-from kappa.serving.query.sandbox.fair_places import FairPlaces
+from kappa.serving.query.sandbox.fair_queue import FairPlaces
 from kappa.serving.query.sandbox.file_cache import FilesInPlace, files_for_query
 from kappa.serving.query.sandbox.processes import QueryWorker
 from kappa.serving.query.sandbox.question import Allowance, Busy, Question, Reply

@@ -34,7 +34,7 @@ from kappa.serving.query.sandbox.file_cache import FilesInPlace
 from kappa.serving.query.sandbox.processes import ForkServer, QueryWorker
 from kappa.serving.query.sandbox.question import MOST_FILES, Allowance
 from kappa.state.store import Store
-from kappa.tables.views.served import read_sql
+from kappa.tables.views.served_rows_sql import read_sql
 
 # A child that dies before reading its request did nothing: the next child gets the request.
 _ATTEMPTS = 3

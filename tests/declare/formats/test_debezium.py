@@ -20,13 +20,13 @@ from kappa.declare.formats.format import RecordFormat
 from kappa.declare.values.reason import Rejected
 from kappa.kafka.reader import Record
 from kappa.records.decode.decoder import originals_in
-from kappa.records.decode.raw import raw_table
+from kappa.records.decode.raw_records import raw_table
 from kappa.records.keys import KeyReader
 from kappa.records.lines.events import EventWriter
 from kappa.records.lines.produce import event_records
 from kappa.records.record import RecordReader, Removal, Tombstone
 from kappa.replay.status.topics.records import SeenRecord, decoder_of, filter_of
-from kappa.serving.collect.declared import DeclaredTopics
+from kappa.serving.collect.declared_topics import DeclaredTopics
 
 FACTS = "change_op string not null, change_id string not null"
 ROW = "id bigint not null, name string not null, amount decimal(10,2), at timestamp, day date"

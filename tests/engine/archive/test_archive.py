@@ -32,11 +32,11 @@ from kappa.engine.archive.archive_check import PartitionCheck, check_archive
 from kappa.engine.archive.archive_writer import ArchiveWriter
 from kappa.engine.archive.archiver import Archiver
 from kappa.engine.children.rehearsal import MemoryLog
-from kappa.engine.read.archived import Archives, archive_fingerprint
+from kappa.engine.read.archive_reader import Archives, archive_fingerprint
 from kappa.kafka.client import Log, TopicFacts
 from kappa.kafka.producer import ProducedRecord
 from kappa.records.decode.decode import decode_table
-from kappa.records.decode.fate import counts_in, decoded_columns
+from kappa.records.decode.outcome import counts_in, decoded_columns
 from kappa.state.files.address import arrow_source, files_in
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice

@@ -14,7 +14,7 @@ from test_archive import ID, VISITS, archived, reading, some_log, the_archive
 
 from kappa.base.errors import Broken, Damaged
 from kappa.engine.archive.archive_writer import ArchiveWriter
-from kappa.engine.read.archived import Archives
+from kappa.engine.read.archive_reader import Archives
 from kappa.replay.status.doctor.examine import examine_root
 from kappa.replay.status.doctor.scrub import scrub_root
 from kappa.state.files.address import read_file, write_file

@@ -9,7 +9,7 @@ from test_archive import an_archiver, visit, wait_until
 
 from kappa.declare.topic import Topic
 from kappa.declare.topic_patterns import JoinedTopic, JoinedTopics, put_joined
-from kappa.engine.read.archived import Archives
+from kappa.engine.read.archive_reader import Archives
 from kappa.kafka.client import Log
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store

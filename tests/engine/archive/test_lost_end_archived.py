@@ -11,7 +11,7 @@ from losing import Restarted
 from kappa import Topic
 from kappa.base.settings import load_settings
 from kappa.engine.archive.archiver import Archiver
-from kappa.engine.read.archived import Archives
+from kappa.engine.read.archive_reader import Archives
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.kafka.client import Log
 from kappa.replay.status.archive import ArchiveState, archive_status, verify_archives

@@ -53,8 +53,8 @@ FIRST_LINE = (HEAD + FUNCTION).count("\n", 0, (HEAD + FUNCTION).index("    {body
 @pytest.fixture
 def described(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Description]]:
     """Yields a function that describes the one pipeline of a file, in this process's session."""
+    from kappa.engine.children.call_guard import Watch
     from kappa.engine.children.describe import describe
-    from kappa.engine.children.watch import Watch
 
     def answer(text: str) -> Description:
         (tmp_path / "pipelines").mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Large slices of a sample are tried once per engine and plan shape (large_slices.py)."""
+"""Large slices of a sample are tried once per engine and plan shape (law_cache.py)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from kappa.declare.ordered import ordered
+from kappa.declare.ordered_fold import ordered
 from kappa.declare.table import Table
-from kappa.engine.children import law
-from kappa.engine.children.large_slices import (
+from kappa.engine.children import law_program
+from kappa.engine.children.law_cache import (
     has_held,
     large_slices_key,
     remember_held,
     shape_of,
 )
-from kappa.engine.children.slicings import LawTrials
+from kappa.engine.children.law_check import LawTrials
 
 
 def filtered(literal: object, *, column: str = "n", number: int = 7) -> list[Any]:
@@ -123,8 +123,8 @@ def try_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
         def local(_pipeline: object) -> Iterator[object]:
             yield SimpleNamespace(spark=SPARK, shape=shape)
 
-        monkeypatch.setattr(law, "hold_to_law", hold)
-        monkeypatch.setattr(law, "local_pipeline", local)
+        monkeypatch.setattr(law_program, "hold_to_law", hold)
+        monkeypatch.setattr(law_program, "local_pipeline", local)
         request = {
             "seconds": 9.0,
             "by_spark": ["web"],
@@ -132,7 +132,7 @@ def try_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
             "records": {"web": []},
         }
         pipelines: Any = {"web": None}
-        (answer,) = dict(law.tried_in_time(request, pipelines, lambda _name: None)).values()
+        (answer,) = dict(law_program.tried_in_time(request, pipelines, lambda _name: None)).values()
         return large[0], answer["of"]
 
     return try_one

@@ -139,10 +139,10 @@ def test_late_records_and_duplicates_are_the_same_by_either_way_of_decoding(
 ) -> None:
     """Late records and duplicates are the same at any start of a job."""
     from kappa.declare.values.tally import Tally
+    from kappa.engine.children.event_generator import encoded
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal, local_pipeline
-    from kappa.engine.children.some_events import encoded
     from kappa.records.decode.decode import decode_table
-    from kappa.records.decode.fate import Fate
+    from kappa.records.decode.outcome import Fate
     from kappa.state.offsets import Offsets
     from kappa.state.slices import Slice
     from kappa.testing import some_events
@@ -279,7 +279,7 @@ def test_what_is_no_pipeline_and_what_it_does_not_read_are_refused() -> None:
 
 
 def test_a_pipeline_without_enough_time_is_not_tried_to_the_end() -> None:
-    from kappa.engine.children.law import tried_in_time
+    from kappa.engine.children.law_program import tried_in_time
 
     pages = of_rows(lambda events: events)
     request = {
@@ -296,7 +296,7 @@ def test_a_pipeline_without_enough_time_is_not_tried_to_the_end() -> None:
 
 def test_random_events_are_mostly_valid_and_the_same_each_time() -> None:
     from kappa.declare.values.reason import Rejected
-    from kappa.engine.children.some_events import encoded
+    from kappa.engine.children.event_generator import encoded
     from kappa.records.record import RecordReader
     from kappa.testing import some_events
 
@@ -390,7 +390,7 @@ def test_a_redriven_record_is_folded_once_and_only_where_what_it_names_is_a_reje
 
 
 def test_rows_that_differ_are_shown_by_what_readers_see_of_them() -> None:
-    from kappa.engine.children.slicings import differences
+    from kappa.engine.children.law_check import differences
     from kappa.state.table import TableBirth
 
     columns = (("id", "bigint"), ("text", "string"), ("_deleted", "boolean"))

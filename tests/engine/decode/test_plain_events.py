@@ -18,9 +18,9 @@ from kappa.declare.formats.registry_schemas import frame_message
 from kappa.records.decode import plain_events
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.decoder import loading_plain_readers
-from kappa.records.decode.fate import counts_in
+from kappa.records.decode.outcome import counts_in
 from kappa.records.decode.plain_events import PlainEvents
-from kappa.records.decode.raw import raw_table
+from kappa.records.decode.raw_records import raw_table
 
 EVENT = (
     "id string not null, t string, n bigint, small smallint, tiny tinyint, i int not null,"

@@ -23,8 +23,8 @@ from kappa.declare.formats.registry_schemas import (
 )
 from kappa.records.decode.decode import decode_table
 from kappa.records.decode.decoder import loading_plain_readers
-from kappa.records.decode.fate import counts_in
-from kappa.records.decode.raw import raw_table
+from kappa.records.decode.outcome import counts_in
+from kappa.records.decode.raw_records import raw_table
 from kappa.records.decode.readers import plain_reader
 
 FIELDS = """

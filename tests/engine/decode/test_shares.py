@@ -21,12 +21,11 @@ from kappa.base.duck import open_connection
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.fold.latest import latest_input, latest_sql, latest_table
 from kappa.engine.function.decoded_rows import ORDER_AND_FATE, with_fate
-from kappa.engine.slice_at_spark import DecodedFiles
+from kappa.engine.slice_in_spark import DecodedFiles
 from kappa.records.decode.decode import ByteBudget, TooManyBytesError, decode_ranges, decode_table
 from kappa.records.decode.decoder import Memories
-from kappa.records.decode.fate import VALID, Counts, counts_in, decoded_columns, joined
-from kappa.records.decode.raw import RawRange
-from kappa.records.decode.to_files import (
+from kappa.records.decode.outcome import VALID, Counts, counts_in, decoded_columns, joined
+from kappa.records.decode.parquet_decoder import (
     LEAST_OFFSETS,
     Remembering,
     Undivided,
@@ -34,6 +33,7 @@ from kappa.records.decode.to_files import (
     decode_to_file,
     shares_of,
 )
+from kappa.records.decode.raw_records import RawRange
 from kappa.records.redrive import Original, Position
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice

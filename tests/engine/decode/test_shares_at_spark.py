@@ -23,8 +23,8 @@ from pathlib import Path
 from kappa.declare.topic import Topic
 from kappa.records.decode import to_files
 from kappa.records.decode.decode import decode_table
-from kappa.records.decode.fate import counts_in, decoded_columns
-from kappa.engine.slice_at_spark import SliceAtSpark
+from kappa.records.decode.outcome import counts_in, decoded_columns
+from kappa.engine.slice_in_spark import SliceAtSpark
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.engine.spark.jvm import Profile
 from kappa.engine.spark.session import boot

@@ -11,7 +11,7 @@ import pytest
 
 from kappa import Topic
 from kappa.engine.children.rehearsal import MemoryLog
-from kappa.records.decode import to_files
+from kappa.records.decode import parquet_decoder
 from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
@@ -21,7 +21,7 @@ CLICKS = Topic("clicks", event="page string not null")
 def test_a_task_puts_how_many_records_it_has_read_while_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(to_files, "_COUNT_SECONDS", 0.0)
+    monkeypatch.setattr(parquet_decoder, "_COUNT_SECONDS", 0.0)
     log = MemoryLog()
     for number in range(9):
         log.add("clicks", 0, b'{"page": "%d"}' % number)
@@ -33,8 +33,8 @@ def test_a_task_puts_how_many_records_it_has_read_while_it_reads(
             yield batch
             counted.append((tmp_path / "_0.read").read_text())
 
-    seen = to_files.decode_to_file(
-        batches(), CLICKS, {}, to_files.Remembering(), tmp_path / "0.parquet"
+    seen = parquet_decoder.decode_to_file(
+        batches(), CLICKS, {}, parquet_decoder.Remembering(), tmp_path / "0.parquet"
     )
 
     assert counted == ["4", "8", "9"]

@@ -38,7 +38,7 @@ from kappa import (
 from kappa.base.errors import Broken, DeclarationError
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import parse_type
-from kappa.engine.fold.ordered import OrderedFold
+from kappa.engine.fold.ordered_fold import OrderedFold
 from kappa.engine.fold.step_loop import Judging
 from kappa.tables.shape import table_births
 
@@ -315,7 +315,7 @@ def test_a_task_folds_large_keys_in_parts(
     held: dict[Any, dict[str, Any]] = {}
     found: dict[str, list[str]] = {"ended": [], "noted": []}
     with pytest.MonkeyPatch.context() as small:
-        small.setattr("kappa.engine.fold.ordered._PART_ROWS", part_rows)
+        small.setattr("kappa.engine.fold.ordered_fold._PART_ROWS", part_rows)
         for some in (rows[:cut], rows[cut:]):
             written = set()
             batches = batches_of(COLUMNS, some, [*held.values()], size)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kappa.engine.children.rehearsal import MemoryLog, Rehearsal
-    from kappa.records.decode.raw import RawRange
+    from kappa.records.decode.raw_records import RawRange
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
@@ -399,17 +399,19 @@ def test_any_cut_by_any_writer_gives_what_one_record_after_the_other_gives(
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes each topic of a large slice be divided among eight tasks; returns the task counts."""
-    from kappa.records.decode import to_files
+    from kappa.records.decode import parquet_decoder
 
-    found, divided_among = [], to_files.shares_of
+    found, divided_among = [], parquet_decoder.shares_of
 
-    def among_eight(topic: Topic, ranges: Sequence[RawRange], _cores: int) -> to_files.Shares:
+    def among_eight(
+        topic: Topic, ranges: Sequence[RawRange], _cores: int
+    ) -> parquet_decoder.Shares:
         made = divided_among(topic, ranges, 8)
         found.append(len(made.ranges))
         return made
 
-    monkeypatch.setattr(to_files, "LEAST_OFFSETS", 1)
-    monkeypatch.setattr(to_files, "shares_of", among_eight)
+    monkeypatch.setattr(parquet_decoder, "LEAST_OFFSETS", 1)
+    monkeypatch.setattr(parquet_decoder, "shares_of", among_eight)
     return found
 
 
@@ -537,15 +539,15 @@ def test_records_that_only_their_topics_names_tell_apart_are_in_one_order(
 @pytest.fixture
 def left_out(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[str]]]:
     """Records which columns of which topic each large slice left out."""
-    from kappa.engine import slice_at_spark
+    from kappa.engine import slice_in_spark
 
-    found, decode = [], slice_at_spark.decode_to_files
+    found, decode = [], slice_in_spark.decode_to_files
 
     def spy(spark: SparkSession, ranges: Any, topic: Topic, *others: Any, **more: Any) -> Any:
         found.append((topic.name, set(more["left_out"])))
         return decode(spark, ranges, topic, *others, **more)
 
-    monkeypatch.setattr(slice_at_spark, "decode_to_files", spy)
+    monkeypatch.setattr(slice_in_spark, "decode_to_files", spy)
     return found
 
 

@@ -16,9 +16,9 @@ from kappa import Table, Topic
 from kappa.base.duck import open_connection
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.latest import emptied_sql, latest_input, latest_sql, latest_table
-from kappa.engine.slice_at_spark import DecodedFiles
-from kappa.records.decode.fate import Fate, decoded_columns
-from kappa.records.decode.to_files import CarriedTimes
+from kappa.engine.slice_in_spark import DecodedFiles
+from kappa.records.decode.outcome import Fate, decoded_columns
+from kappa.records.decode.parquet_decoder import CarriedTimes
 from kappa.records.redrive import Position
 from kappa.tables.shape import latest_birth
 

@@ -26,10 +26,10 @@ from rehearsing import Rehearse, memory_log, pass_on
 
 from kappa import Table, Topic, View, count, ordered, pipeline, sessions
 from kappa.base.errors import Broken
-from kappa.declare.ordered import Over
+from kappa.declare.ordered_fold import Over
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import parse_type
-from kappa.engine.fold.ordered import OrderedFold, Stepped
+from kappa.engine.fold.ordered_fold import OrderedFold, Stepped
 from kappa.engine.fold.step_loop import Judging
 from kappa.engine.job.ordered_steps import judged_records
 from kappa.state.offsets import Offsets

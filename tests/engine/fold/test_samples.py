@@ -11,7 +11,7 @@ import pytest
 from kappa import sample
 from kappa.base.errors import DeclarationError
 from kappa.declare.folds.order import FOLD_ORDER_COLUMNS
-from kappa.declare.folds.returned import ReturnedColumns
+from kappa.declare.folds.returned_columns import ReturnedColumns
 from kappa.declare.values.columns import Scalar
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from kappa.base.errors import Broken
 from kappa.declare.sequence import Absence, Part
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import parse_type
-from kappa.engine.fold.ordered import OrderedFold, Stepped
+from kappa.engine.fold.ordered_fold import OrderedFold, Stepped
 from kappa.state.offsets import Offsets
 from kappa.tables.shape import table_births
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.fold import touched
+from kappa.engine.fold import affected_rows
+from kappa.engine.fold.affected_rows import due_rows, touched_frame, touched_rows
 from kappa.engine.fold.step_loop import Clocks
-from kappa.engine.fold.touched import due_rows, touched_frame, touched_rows
 from kappa.engine.write.commit import spark_append
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -137,7 +137,7 @@ def test_what_the_bounds_of_keys_leave_out_is_not_read(
         read.append(named["columns"])
         return iter_batches(self, *arguments, **named)
 
-    monkeypatch.setattr(touched.pq.ParquetFile, "iter_batches", counted)
+    monkeypatch.setattr(affected_rows.pq.ParquetFile, "iter_batches", counted)
 
     assert found(table, table.version, columns, [{"k": 3}], columns[:1]) == [{"k": 3, "n": 0}]
     assert read == [["k"], ["k", "n"]]
@@ -186,7 +186,7 @@ def test_what_the_bounds_of_times_leave_out_is_not_read(
 ) -> None:
     row = {"k": "a", "_topic": "a", "_partition": 0}
     table = put(tmp_path / "t", DUE, *([{**row, "at": at(number)}] for number in (1, 2000, 3000)))
-    monkeypatch.setattr(touched.pq.ParquetFile, "iter_batches", Exception)
+    monkeypatch.setattr(affected_rows.pq.ParquetFile, "iter_batches", Exception)
     second = int(at(0).timestamp() * 1000)
 
     assert due(table.path, 3, {"a": {0: second}}) == []

@@ -17,10 +17,10 @@ from kappa.base.errors import Broken
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.fold.latest import latest_rows, refuse_truncations
 from kappa.engine.function.decoded_rows import newest_truncation
-from kappa.engine.slice_here import SliceHere
+from kappa.engine.slice_in_process import SliceHere
 from kappa.engine.write.commit import Merging
 from kappa.records.decode.decode import decode_table
-from kappa.records.decode.raw import RawRecord, raw_table
+from kappa.records.decode.raw_records import RawRecord, raw_table
 from kappa.state.files.address import arrow_source
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets

@@ -23,7 +23,7 @@ from kappa import Table, Topic, count, ordered, pipeline
 from kappa.base.errors import Broken, DeclarationError
 from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.columns import parse_type
-from kappa.engine.fold.ordered import OrderedFold
+from kappa.engine.fold.ordered_fold import OrderedFold
 from kappa.state.offsets import Offsets
 from kappa.tables.shape import table_births
 

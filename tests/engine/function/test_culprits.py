@@ -275,7 +275,7 @@ def test_a_flood_of_records_that_fail_costs_time_and_stops_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The slice is split, so that only a few keys, values and errors are in memory together."""
-    monkeypatch.setattr("kappa.engine.function.culprits.MOST_FAILING", many // 4)
+    monkeypatch.setattr("kappa.engine.function.failing_records.MOST_FAILING", many // 4)
     log = filled(*(each | (wrong if each["n"] % 1_000 else {}) for each in events(many)))
     built = build(of(change), log, driver_rows=1_000)
 
@@ -309,7 +309,7 @@ def test_a_worker_that_dies_is_no_failure_of_a_record(build: Callable[..., Rehea
 
 
 def test_the_line_is_told_of_a_record_that_an_archive_alone_has() -> None:
-    from kappa.engine.function.culprits import Culprit, Culprits
+    from kappa.engine.function.failing_records import Culprit, Culprits
     from kappa.engine.function.failure import Failure
 
     def lost(_piece: Slice) -> Any:

@@ -24,7 +24,7 @@ from kappa.state.log_clock import log_clock
 from kappa.state.offsets import Offsets
 from kappa.state.table import TableBirth
 from kappa.tables.versions import files
-from kappa.tables.views.served import served_condition
+from kappa.tables.views.served_rows_sql import served_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -433,7 +433,7 @@ def test_records_that_fail_and_those_that_are_too_late_are_all_rejects(
 def test_a_record_that_the_topic_has_lost_is_a_reject_without_its_value() -> None:
     """The reject has no value, because an archive keeps raw records only of rejects."""
     from kappa.engine.children.rehearsal import MemoryLog
-    from kappa.engine.function.expired import EXPIRED_COLUMNS, refused_for
+    from kappa.engine.function.expired_rows import EXPIRED_COLUMNS, refused_for
 
     class Lost(MemoryLog):
         def read_records(self, piece: Any) -> Any:

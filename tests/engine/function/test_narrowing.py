@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.engine.function.culprits import Together, failing
+from kappa.engine.function.failing_records import Together, failing
 
 
 class Tries:

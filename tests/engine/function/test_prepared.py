@@ -128,7 +128,7 @@ def test_a_function_that_keeps_rows_between_runs_is_refused(
 def test_an_error_on_a_row_names_the_users_line(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
-    from kappa.engine.function.trouble import SPARK_ERRORS, translated
+    from kappa.engine.function.spark_errors import SPARK_ERRORS, translated
 
     inverse = F.udf(lambda n: 1 // n, "int")
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.function.redriven import settle_redriven
+from kappa.engine.function.redriven_records import settle_redriven
 from kappa.records.redrive import Attempt, Position, Settled
 from kappa.state.build import Birth
 from kappa.state.offsets import Offsets

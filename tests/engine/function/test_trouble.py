@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kappa.base.errors import AccessRefused, AclMissing, Broken, KappaError, Unreachable
-from kappa.engine.function.trouble import translated
+from kappa.engine.function.spark_errors import translated
 from kappa.kafka.client import Log
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kappa.base.errors import Broken
 from kappa.base.sections import EngineSettings
 from kappa.engine.job.bounded_legs import Aligner, CatchUp
-from kappa.engine.read.archived import Archives
+from kappa.engine.read.archive_reader import Archives
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build import Birth, TopicBirth, put_birth
 from kappa.state.frontier import Frontier, Frontiers

@@ -13,9 +13,9 @@ import pytest
 from kappa import Json, Topic
 from kappa.declare.values.tally import Tally
 from kappa.engine.job.drift_watch import DriftWatch
-from kappa.engine.slice_here import SliceHere
+from kappa.engine.slice_in_process import SliceHere
 from kappa.records.decode.decode import decode_table
-from kappa.records.decode.raw import raw_table
+from kappa.records.decode.raw_records import raw_table
 from kappa.state.drift import MOST_DRIFTS, Drift, put_drifts, read_drifts
 from kappa.state.store import Store
 

@@ -25,9 +25,9 @@ from kappa.base.errors import KappaError
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.engine.read.identities import Identities
 from kappa.records.decode.decode import decode_table
-from kappa.records.decode.fate import Fate, counts_in
-from kappa.records.decode.remembered import memory_offsets
-from kappa.records.decode.to_files import Remembering, decode_to_file
+from kappa.records.decode.identity_file import memory_offsets
+from kappa.records.decode.outcome import Fate, counts_in
+from kappa.records.decode.parquet_decoder import Remembering, decode_to_file
 from kappa.records.identity import Memory, identity_of
 from kappa.records.redrive import Original, Position
 from kappa.state.mark import Mark
@@ -35,7 +35,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 
 if TYPE_CHECKING:
-    from kappa.records.decode.fate import Counts
+    from kappa.records.decode.outcome import Counts
 
 HORIZON_MS = 10_000
 LATENESS_MS = 5_000

@@ -49,7 +49,7 @@ def test_a_checkpoint_of_another_form_stops_the_job(tmp_path: Path) -> None:
 
 
 def test_a_timestamp_beyond_64_bits_of_microseconds_is_the_last_one() -> None:
-    from kappa.records.decode.raw import raw_table
+    from kappa.records.decode.raw_records import raw_table
 
     sent = [2**63 - 1, -(2**63), 5]
     records = (Record("t", 0, place, ms, None, b"", ()) for place, ms in enumerate(sent))

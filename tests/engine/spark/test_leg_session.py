@@ -26,7 +26,7 @@ if "warm" in sys.argv:
 
 def decoder(batches):
     for batch in batches:
-        yield pa.RecordBatch.from_pydict({"is_there": ["kappa.kafka.bulk" in sys.modules]})
+        yield pa.RecordBatch.from_pydict({"is_there": ["kappa.kafka.bulk_reader" in sys.modules]})
 
 
 with LegSession(settings, "b", Profile.CATCH_UP, project / "leg") as leg:

@@ -49,7 +49,7 @@ def test_a_task_that_gets_its_rows_is_seen_to_move(spark: SparkSession) -> None:
 
 def test_a_function_that_never_returns_shows_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """A hanging function shows no progress, so its slice is ended and folded in parts."""
-    from kappa.engine.spark.running import progress_of_tasks
+    from kappa.engine.spark.session_control import progress_of_tasks
 
     begun, may_end = tmp_path / "begun", tmp_path / "may-end"
 

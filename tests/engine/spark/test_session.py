@@ -160,7 +160,7 @@ from pathlib import Path
 from threading import Thread
 from pyspark.sql import SparkSession
 from kappa.engine.spark.jvm import Profile
-from kappa.engine.spark.running import activate
+from kappa.engine.spark.session_control import activate
 from kappa.engine.spark.session import boot
 from kappa.base.java.java import find_java
 from kappa.base.java.jars import ensure_jars

@@ -15,7 +15,7 @@ from kappa.base.java.jars import spark_home
 from kappa.base.settings import load_settings
 from kappa.engine.spark.cluster import SparkCluster, ensure_master
 from kappa.engine.spark.jvm import Profile, cluster_for
-from kappa.engine.spark.shipped import kappa_digest, same_kappa, take_compiled
+from kappa.engine.spark.worker_archive import kappa_digest, same_kappa, take_compiled
 from kappa.kafka.broker.broker import HOST, free_ports
 
 _OPTIONS = "spark.executor.extraJavaOptions"
@@ -28,7 +28,7 @@ from kappa.base.errors import KappaError
 from kappa.base.settings import load_settings
 from kappa.code.importer import open_sources
 from kappa.code.sources import Sources
-from kappa.engine.function.trouble import SPARK_ERRORS, translated
+from kappa.engine.function.spark_errors import SPARK_ERRORS, translated
 from kappa.engine.spark.cluster import ensure_executor
 from kappa.engine.spark.jvm import Profile, cluster_for
 from kappa.engine.spark.leg_session import LegSession

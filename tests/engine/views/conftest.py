@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, bool]]:
     """Counts the tries to compute a view from the slice alone, by name and success."""
-    from kappa.engine.views.maintained import MaintainedViews
+    from kappa.engine.views.view_maintenance import MaintainedViews
 
     counts = Counter[tuple[str, bool]]()
     compute = MaintainedViews._of_slice

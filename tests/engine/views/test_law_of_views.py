@@ -24,9 +24,9 @@ from kappa.base.duck import DuckError
 from kappa.base.errors import Broken, DeclarationError
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
-from kappa.engine.views import maintained
-from kappa.engine.views.maintained import MaintainedViews
-from kappa.engine.views.touched import ViewSource
+from kappa.engine.views import view_maintenance
+from kappa.engine.views.affected_keys import ViewSource
+from kappa.engine.views.view_maintenance import MaintainedViews
 from kappa.engine.write.commit import Merging
 from kappa.serving.query.reader.relations import tables_of
 from kappa.state.files.duckdb_access import open_for_few_rows
@@ -38,8 +38,8 @@ from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import LATEST_COLUMNS
 from kappa.tables.versions import FileLists
-from kappa.tables.views.births import view_births
 from kappa.tables.views.changes import Unfit, view_error
+from kappa.tables.views.view_tables import view_births
 
 if TYPE_CHECKING:
     from object_store import ObjectStore
@@ -59,7 +59,7 @@ SOURCES = (
 @pytest.fixture(autouse=True)
 def _tries_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disables the limit for long tries, because each try is long on a busy machine."""
-    monkeypatch.setattr(maintained, "_LONG_SECONDS", math.inf)
+    monkeypatch.setattr(view_maintenance, "_LONG_SECONDS", math.inf)
 
 
 class Built:

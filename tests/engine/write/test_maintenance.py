@@ -43,8 +43,8 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.delta import LOG_FOLDER
+from kappa.tables.durable_versions import take_back_to_frontier
 from kappa.tables.file_list import commit_path
-from kappa.tables.lasting import take_back_to_frontier
 from kappa.tables.versions import files
 
 pytestmark = pytest.mark.slow

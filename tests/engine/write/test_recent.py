@@ -23,7 +23,7 @@ from writers import make_mark, make_writer
 from kappa.base.errors import Broken, Damaged, KappaError
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
-from kappa.engine.write import recent
+from kappa.engine.write import recent_rows
 from kappa.engine.write.commit import Merging
 from kappa.engine.write.maintenance import Maintenance
 from kappa.engine.write.publisher import Publisher
@@ -57,7 +57,7 @@ SUMS = TableBirth("sums", (("k", "string"), ("total", "bigint")), ("k",), {"tota
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     # So that a recent table is full after some slices.
-    monkeypatch.setattr(recent, "_LEAST", FULL)
+    monkeypatch.setattr(recent_rows, "_LEAST", FULL)
 
 
 @pytest.mark.parametrize("table", [FOLDED, LATEST], ids=["folded", "latest"])
@@ -241,8 +241,8 @@ class Maintained:
 
     def is_drained(self) -> bool:
         self.run()
-        recent = self.twins.waits.recent
-        return recent is not None and not recent.holds
+        recent_rows = self.twins.waits.recent
+        return recent_rows is not None and not recent_rows.holds
 
     def on_disk(self) -> set[str]:
         names = ("sums", *recent_names("sums"))
@@ -309,7 +309,7 @@ def test_drains_leave_a_few_copies_of_their_table_behind_at_most(
         most = max(most, sum(1 for _ in Path(kept.twins.waits.path).glob("*.parquet")))
     assert kept.twins.waits.version > 8, "hardly anything was drained"
     assert runs >= 2
-    assert most <= 3 * recent._COPIES
+    assert most <= 3 * recent_rows._COPIES
     assert kept.twins.rows("waits", kept.publisher.newest.versions) == kept.twins.rows("plain")
 
 

@@ -15,7 +15,7 @@ from near_ends import FULL, Value, born, contribution, drawn, expected, rows
 from waiting import Twins
 
 from kappa.base.errors import Broken
-from kappa.engine.write.recent import sum_limits
+from kappa.engine.write.recent_rows import sum_limits
 from kappa.state.table import TableBirth
 from kappa.tables.merge import contribution_columns, merged_sql
 

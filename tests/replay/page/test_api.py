@@ -32,8 +32,8 @@ from kappa.replay.rollout.fold import fold_records
 from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.metrics import MetricFacts, metrics_text
 from kappa.replay.status.run_records import Running, put_running
-from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.status import BuildStatus, Status, Unread
+from kappa.replay.status.status_cache import SharedLooks
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.build import put_birth

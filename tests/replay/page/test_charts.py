@@ -12,7 +12,7 @@ import pytest
 from kappa.base.errors import UsageError
 from kappa.declare.board import ChartKind
 from kappa.replay.page.boards import DrawnBars, DrawnLines, DrawnNumber, DrawnRows, draw_answer
-from kappa.serving.http.page import marks
+from kappa.serving.http.page import formatting
 
 NUMBER, LINE, BARS, TABLE = ChartKind.NUMBER, ChartKind.LINE, ChartKind.BARS, ChartKind.TABLE
 
@@ -93,7 +93,7 @@ def test_times_are_written_for_people() -> None:
     shown, _ = draw_answer(TABLE, answer(columns, given, ["infinity", *4 * [None]]))
 
     assert isinstance(shown, DrawnRows)
-    assert [marks.value(each) for each in shown.rows[0]] == [
+    assert [formatting.value(each) for each in shown.rows[0]] == [
         *("2026-01-31 14:05:09.12 UTC", "2026-01-31 14:05:09", *given[2:])
     ]
     assert shown.rows[1][0] == "infinity"

@@ -33,7 +33,7 @@ from kappa.replay.rollout.verify.diff import Comparison, RowSample
 from kappa.replay.status.logs import last_lines, level_of
 from kappa.replay.status.status import BuildStatus, Status, observe_status
 from kappa.replay.status.status_text import status_listing
-from kappa.serving.http.page import marks
+from kappa.serving.http.page import formatting
 from kappa.serving.query.redrive import Redrive, settle_drifts
 from kappa.serving.query.rejects import Reject, RejectFilter, newest_rejects
 from kappa.state.build_status import StepTimes, put_step_times
@@ -272,21 +272,21 @@ def test_a_chart_begins_when_the_first_build_serves() -> None:
     ],
 )
 def test_a_slow_rate_is_a_minutes_or_an_hours(rate: float, shown: str, unit: str) -> None:
-    name, seconds, _ = marks.per(rate)
+    name, seconds, _ = formatting.per(rate)
 
-    assert (marks.number(rate * seconds), name) == (shown, unit)
+    assert (formatting.number(rate * seconds), name) == (shown, unit)
 
 
 def test_a_count_and_its_noun_agree() -> None:
-    assert marks.amount(1, "reject") == "1 reject"
-    assert marks.amount(1200, "reject") == "1,200 rejects"
-    assert marks.amount(2, "query") == "2 queries"
+    assert formatting.amount(1, "reject") == "1 reject"
+    assert formatting.amount(1200, "reject") == "1,200 rejects"
+    assert formatting.amount(2, "query") == "2 queries"
 
 
 def test_small_lines_fill_their_height() -> None:
-    assert marks.spark_points([1.0]) == ""
-    assert marks.spark_points([0.0, 2.0, 1.0]) == "0.0,19.0 48.0,1.0 96.0,10.0"
-    assert marks.spark_points([0.0, 0.0]) == "0.0,19.0 96.0,19.0"
+    assert formatting.spark_points([1.0]) == ""
+    assert formatting.spark_points([0.0, 2.0, 1.0]) == "0.0,19.0 48.0,1.0 96.0,10.0"
+    assert formatting.spark_points([0.0, 0.0]) == "0.0,19.0 96.0,19.0"
 
 
 def test_a_redriven_reject_is_no_open_one(world: World) -> None:

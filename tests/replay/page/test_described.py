@@ -18,8 +18,8 @@ from page_world import World
 from kappa.replay.page import api, routes
 from kappa.serving.http import events
 from kappa.serving.http.bounds import Bounds
-from kappa.serving.http.gate import OPEN
 from kappa.serving.http.problem import MEDIA_TYPE
+from kappa.serving.http.request_checks import OPEN
 from kappa.serving.query.sandbox.question import Allowance
 
 requests = pytest.importorskip("requests")

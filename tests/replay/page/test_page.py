@@ -37,11 +37,11 @@ from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
 from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.page.topic import as_text, pretty_json, topic_view
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.verify import diff
-from kappa.replay.status.shared_looks import SharedLooks
 from kappa.replay.status.status import BuildStatus, observe_status
+from kappa.replay.status.status_cache import SharedLooks
 from kappa.replay.status.status_text import status_document, status_heading, status_listing
 from kappa.replay.status.topics.topic_growth import TopicRates
 from kappa.serving.access.accounts import Accounts
@@ -49,7 +49,7 @@ from kappa.serving.access.tokens import TokenFile
 from kappa.serving.http import events, token
 from kappa.serving.http.bounds import Bounds
 from kappa.serving.http.headers import joined
-from kappa.serving.http.page import marks
+from kappa.serving.http.page import formatting
 from kappa.serving.http.page.render import _pages, page_html, problem_html
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.token import COOKIE, COOKIE_SECONDS, cookie_of, is_cookie_of
@@ -1061,15 +1061,15 @@ def test_time_left_is_what_is_missing_at_its_rate(changes: dict[str, Any], left:
     ],
 )
 def test_a_duration_is_told_in_two_units_at_most(seconds: float | None, told: str) -> None:
-    assert marks.duration(seconds) == told
+    assert formatting.duration(seconds) == told
 
 
 def test_times_are_told_relative_and_exact_and_what_is_no_time_as_it_is() -> None:
-    assert marks.relative(NOW - timedelta(minutes=3), NOW) == "3 min ago"
-    assert marks.relative(NOW + timedelta(seconds=90), NOW) == "in 1 min"
-    assert marks.relative(NOW, NOW) == "just now"
-    assert marks.exact(NOW) == "2026-01-01 12:00:00 UTC"
-    assert marks.moment("then") is None
+    assert formatting.relative(NOW - timedelta(minutes=3), NOW) == "3 min ago"
+    assert formatting.relative(NOW + timedelta(seconds=90), NOW) == "in 1 min"
+    assert formatting.relative(NOW, NOW) == "just now"
+    assert formatting.exact(NOW) == "2026-01-01 12:00:00 UTC"
+    assert formatting.moment("then") is None
 
 
 @pytest.mark.parametrize(
@@ -1080,7 +1080,7 @@ def test_times_are_told_relative_and_exact_and_what_is_no_time_as_it_is() -> Non
     ],
 )
 def test_a_value_is_told_in_one_way(found: object, told: str) -> None:
-    assert marks.value(found) == told
+    assert formatting.value(found) == told
 
 
 def test_a_problem_is_a_page_too_and_what_it_says_is_escaped() -> None:

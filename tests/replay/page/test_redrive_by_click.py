@@ -15,7 +15,7 @@ from test_page import serving
 from kappa.declare.values.arrow import arrow_schema
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
-from kappa.replay.status.shared_looks import SharedLooks
+from kappa.replay.status.status_cache import SharedLooks
 from kappa.state.build import TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontiers
 from kappa.tables.shape import REJECTS_BIRTH

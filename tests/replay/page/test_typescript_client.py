@@ -17,7 +17,7 @@ from asking import Server
 from house import SUPPORT
 from page_world import World
 
-from kappa.base.scratch import user_cache
+from kappa.base.temporary_folders import user_cache
 from kappa.replay.page import api, routes
 from kappa.serving.http import changes, events
 from kappa.serving.http.bounds import Bounds

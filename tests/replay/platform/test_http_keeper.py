@@ -26,13 +26,13 @@ from kappa.base.errors import Conflict
 from kappa.base.process import ProcessId, boot, kill_and_see_gone, process_id, start_tied, started
 from kappa.base.settings import load_settings
 from kappa.commands.app import run_command
-from kappa.replay.platform.http_keeper import SocketHandover, keep_server, socket_handed_over
 from kappa.replay.platform.http_port import (
     KeptPort,
     holder_of_port,
     listening_at_kept_port,
     read_kept_port,
 )
+from kappa.replay.platform.http_supervisor import SocketHandover, keep_server, socket_handed_over
 from kappa.replay.platform.services import HttpService, ensure_no_keeper
 from kappa.replay.status.run_records import (
     KEEPER,
@@ -295,7 +295,7 @@ def test_a_place_without_the_token_it_needs_is_told_once_and_not_served(world: W
 def test_it_is_small() -> None:
     large = ("uvicorn", "fastapi", "duckdb", "pyarrow", "pydantic", "obstore")
     named = "[name for name in sys.argv[1:] if name in sys.modules]"
-    code = f"import sys, kappa.replay.platform.http_keeper; print({named})"
+    code = f"import sys, kappa.replay.platform.http_supervisor; print({named})"
     command = [sys.executable, "-c", code, *large]
 
     assert subprocess.check_output(command, cwd=TREE, text=True) == "[]\n"

@@ -19,7 +19,7 @@ from kappa.base.settings import Settings
 from kappa.declare.alert import Alert
 from kappa.replay.platform import notifier as notifier_module
 from kappa.replay.platform.notifier import Notifier, notices_since
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.supervisor_report import Deaths, ReportWriter
 from kappa.replay.status.alerts import alert_statuses, shown_alerts, shown_notices
 from kappa.serving.outlets.alerts.outbox import dead_letters

@@ -17,7 +17,7 @@ from twins import FLIGHTS, make_build
 from kappa.base.clock import now as clock_now
 from kappa.base.errors import KappaError, Unreachable
 from kappa.engine.job.legs import Leg, LegKind, Legs
-from kappa.replay.platform.rest import BuildLook, Rests, RestState, TopicPromise, after_look
+from kappa.replay.platform.idle_builds import BuildLook, Rests, RestState, TopicPromise, after_look
 from kappa.state.build import TopicBirth
 from kappa.state.build_status import ask_turn, turns_asked
 from kappa.state.frontier import Frontiers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import fold_records
 from kappa.state.journal.events import Abandoned, Staged
 from kappa.state.journal.journal import Journal

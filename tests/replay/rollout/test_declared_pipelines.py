@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kappa.base import forked
+from kappa.base import fork_call
 from kappa.base.errors import UsageError
 from kappa.base.settings import load_settings
 from kappa.code import project
@@ -83,7 +83,7 @@ def test_a_file_whose_import_does_not_end_is_named_and_others_go_on(
 ) -> None:
     # A busy machine may take seconds to hand out the memory, or to give a file its share of a core.
     monkeypatch.setattr(project, "_IMPORT_SECONDS", 60 if "MiB" in why else 0.4)
-    monkeypatch.setattr(forked, "_TIMES_AS_LONG", 10 if "sleep" in text else 100)
+    monkeypatch.setattr(fork_call, "_TIMES_AS_LONG", 10 if "sleep" in text else 100)
     monkeypatch.setattr(project, "_IMPORT_MEMORY", 128 << 20)
     for name in ("first", "last"):
         write(tmp_path, name, GOOD)

@@ -20,7 +20,7 @@ from twins import align, appended, folded, latest, make_build
 from kappa.base.clock import now
 from kappa.base.sections import RolloutSettings
 from kappa.commands.app import run_command
-from kappa.commands.terminal import moving
+from kappa.commands.terminal import progress
 from kappa.declare.values.tally import Tally
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.history import rollout_entries
@@ -55,7 +55,7 @@ def kappa(
 ) -> Kappa:
     monkeypatch.chdir(store.folder.parent)
     # On a busy machine any step may take long enough for a line of progress.
-    monkeypatch.setattr(moving, "_FIRST_SECONDS", 600.0)
+    monkeypatch.setattr(progress, "_FIRST_SECONDS", 600.0)
 
     def type_in(*arguments: str) -> tuple[int, str, str]:
         code = run_command(list(arguments))

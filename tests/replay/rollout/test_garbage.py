@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from plans import B_SERVES
 
 from kappa.base.failpoint import acting
-from kappa.base.scratch import PROVE, SPILL, make_folder
+from kappa.base.temporary_folders import PROVE, SPILL, make_folder
 from kappa.code.fingerprint import born_rows_version
 from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows

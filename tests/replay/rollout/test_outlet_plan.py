@@ -12,7 +12,7 @@ from plans import A_SERVES, log, observed
 
 from kappa import Alert, Avro, Sink
 from kappa.declare.sink import SinkBirth
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.plan.declared_pipelines import _unfit_outlets
 from kappa.replay.rollout.plan.facts import Declared, Observed
 from kappa.replay.rollout.plan.finding import Allowances

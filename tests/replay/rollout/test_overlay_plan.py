@@ -12,7 +12,7 @@ from overlays import born, declared
 from plans import A_SERVES, observed
 
 from kappa.code.code_snapshot import hash_files
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.plan.facts import Declared
 from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.make_plan import make_plan

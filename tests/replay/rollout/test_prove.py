@@ -36,7 +36,6 @@ from kappa.code.fingerprint import SEMANTICS
 from kappa.kafka.client import TopicFacts
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.history import proof_records, rollout_entries
-from kappa.replay.rollout.prove.cutting import Cutting, cut_as, parse_cutting
 from kappa.replay.rollout.prove.proof_text import proof_line, view_lines
 from kappa.replay.rollout.prove.prove import (
     Compared,
@@ -50,6 +49,7 @@ from kappa.replay.rollout.prove.prove import (
     why_not_provable,
 )
 from kappa.replay.rollout.prove.row_hash import hash_of_all, hash_sql, table_hash
+from kappa.replay.rollout.prove.slice_cuts import Cutting, cut_as, parse_cutting
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.view_texts import IS_ITS_TEXT
 from kappa.replay.status.listings import history_listing

@@ -14,8 +14,8 @@ from journals import held, numbered, served, staged, verified
 from msgspec.structs import replace
 from twins import FLIGHTS, PLANES, align, appended, folded, latest, make_build
 
+from kappa.base.document_seal import encoded
 from kappa.base.errors import Conflict, Unreachable, UsageError
-from kappa.base.sealed import encoded
 from kappa.code.code_snapshot import ensure_snapshot, hash_files
 from kappa.code.fingerprint import has_key_format
 from kappa.declare.options import Thresholds

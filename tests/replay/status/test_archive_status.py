@@ -19,9 +19,9 @@ from kappa.base.process import process_id
 from kappa.base.settings import Settings, load_settings
 from kappa.declare.values.tally import Tally
 from kappa.engine.archive.archiver import LOCK
-from kappa.engine.read.archived import archive_fingerprint
+from kappa.engine.read.archive_reader import archive_fingerprint
 from kappa.kafka.client import TopicFacts
-from kappa.records.decode.fate import decoded_columns
+from kappa.records.decode.outcome import decoded_columns
 from kappa.replay.platform.services import ArchiverService
 from kappa.replay.status.archive import ArchiveState, ArchiveStatus, archive_listing, archive_status
 from kappa.replay.status.run_records import Running, put_running

@@ -14,7 +14,7 @@ from typing_in import Kappa, typist
 
 from kappa.base.errors import UsageError
 from kappa.declare.sink import SinkBirth
-from kappa.replay.page.drawn_graph import draw_graph
+from kappa.replay.page.graph_layout import draw_graph
 from kappa.replay.status.column_graph import column_graph, column_origins
 from kappa.replay.status.graph import mermaid_text
 from kappa.serving.http.page.render import graph_svg

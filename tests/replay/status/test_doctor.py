@@ -8,8 +8,8 @@ import pytest
 from crashing import Doom, World
 from served import PLANES, ROWS_OF_PLANES, Platform
 
+from kappa.base.document_seal import encoded
 from kappa.base.errors import Conflict, Damaged, KappaError
-from kappa.base.sealed import encoded
 from kappa.base.sections import Role
 from kappa.replay.status.doctor.examine import Damage, count_set_aside, examine_root
 from kappa.replay.status.doctor.repair import repair_root
@@ -17,8 +17,8 @@ from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading
 from kappa.serving.access.accounts import TOKENS
 from kappa.serving.access.tokens import TokenFile
-from kappa.serving.outlets.changes.point import Point, point_at
-from kappa.serving.query.pin.look import last_frontier
+from kappa.serving.outlets.changes.table_snapshot import Point, point_at
+from kappa.serving.query.pin.snapshot_reads import last_frontier
 from kappa.serving.query.query import answer_query
 from kappa.state.build import read_birth, table_path
 from kappa.state.files.address import delete_file, entries_at

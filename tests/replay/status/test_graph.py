@@ -18,7 +18,7 @@ from typing_in import Kappa, typist
 from kappa.base.errors import UsageError
 from kappa.code.names import written_pipelines
 from kappa.declare.sink import SinkBirth
-from kappa.replay.page.drawn_graph import HEIGHT, WIDTH, draw_graph
+from kappa.replay.page.graph_layout import HEIGHT, WIDTH, draw_graph
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.status.graph import (
     GraphEdge,
@@ -35,7 +35,7 @@ from kappa.replay.status.status import BuildStatus, Status
 from kappa.replay.status.topics.topic_growth import begin_rates
 from kappa.serving.http.page.render import graph_svg
 from kappa.serving.query.reader.views import tables_named
-from kappa.state import read_memory
+from kappa.state import record_cache
 from kappa.state.build import Birth, TopicBirth, read_birth
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
@@ -304,7 +304,7 @@ def test_the_command_reads_each_birth_once(kappa: Kappa, monkeypatch: pytest.Mon
         read.append(build)
         return read_birth(store, build)
 
-    monkeypatch.setattr(read_memory, "read_birth", counted)
+    monkeypatch.setattr(record_cache, "read_birth", counted)
     assert kappa("graph").code == 0
 
     assert read

@@ -39,8 +39,8 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.branch import begin_from
+from kappa.tables.durable_versions import sync_versions, take_back_to_frontier
 from kappa.tables.file_list import commit_path
-from kappa.tables.lasting import sync_versions, take_back_to_frontier
 from kappa.tables.merge import contribution_columns
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.versions import files

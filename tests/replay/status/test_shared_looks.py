@@ -15,8 +15,8 @@ import pytest
 
 from kappa.base.errors import UsageError
 from kappa.replay.status.context import ProjectContext
-from kappa.replay.status.shared_looks import SharedLooks, moving_parts
 from kappa.replay.status.status import BuildStatus, HeldBack, Status
+from kappa.replay.status.status_cache import SharedLooks, moving_parts
 from kappa.serving.query.reader.client import Client, ClientLeft
 from kappa.state.build_status import Stopped
 from kappa.state.offsets import Offsets

@@ -22,11 +22,11 @@ from served import Platform
 from kappa.code.fingerprint import SEMANTICS
 from kappa.commands.app import run_command
 from kappa.declare.values.arrow import arrow_schema
-from kappa.replay.rollout.current import current_state
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.supervisor_report import SupervisorReport
 from kappa.replay.status.metrics import MetricFacts, metrics_text
-from kappa.replay.status.shared_looks import moving_parts
 from kappa.replay.status.status import HeldBack, held_back, observe_status
+from kappa.replay.status.status_cache import moving_parts
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.query.overflows import count_overflows
 from kappa.state.build import Base, TopicBirth, folder_of_build, put_birth, read_birth

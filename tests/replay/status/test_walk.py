@@ -22,12 +22,12 @@ from stores import make_store
 from kappa.base.errors import KappaError
 from kappa.declare.formats.registry_schemas import RegisteredSchema
 from kappa.engine.job.splits import Splits
-from kappa.records.decode.remembered import newest_memory, put_memory
+from kappa.records.decode.identity_file import newest_memory, put_memory
 from kappa.records.identity import DIGEST_BYTES, Memory
 from kappa.replay.page.intents import do_once
 from kappa.replay.status.doctor.examine import examine_root, unsealed_documents
 from kappa.replay.status.status import observe_status
-from kappa.serving.collect.pulled.visitor import PullPosition, put_position
+from kappa.serving.collect.pulled.source_protocol import PullPosition, put_position
 from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message
 from kappa.serving.outlets.alerts.outbox import (

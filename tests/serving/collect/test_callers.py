@@ -16,7 +16,7 @@ from kappa.serving.access.roles import Forbidden
 from kappa.serving.access.tokens import TokenFile
 from kappa.serving.collect.callers import Callers, Rate
 from kappa.serving.collect.lines import Invalid, Lines, reply_of, token_of
-from kappa.serving.collect.remembered import Remembered, go_on, key_of
+from kappa.serving.collect.request_answers import Remembered, go_on, key_of
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.token import WaitingLine
 

@@ -11,7 +11,7 @@ from kappa import Avro, Csv, Json, Topic
 from kappa.base.errors import UsageError
 from kappa.declare.topic_patterns import JoinedTopic, JoinedTopics, put_joined
 from kappa.declare.values.reason import Rejected
-from kappa.serving.collect.declared import CollectedTopic, DeclaredTopics
+from kappa.serving.collect.declared_topics import CollectedTopic, DeclaredTopics
 from kappa.serving.collect.lines import Invalid, read_one, reply_of
 
 ORDERS = Topic("orders", format=Avro("tests/data/order.avsc"), key="id")

@@ -24,11 +24,11 @@ from kappa.base.errors import SettingsError, UsageError
 from kappa.base.sections import CollectSettings, PullKind, PullSettings
 from kappa.commands.app import run_command
 from kappa.kafka.client import Log
-from kappa.serving.collect.declared import ensure_topic_fields
+from kappa.serving.collect.declared_topics import ensure_topic_fields
 from kappa.serving.collect.lines import Invalid
 from kappa.serving.collect.pulled.mqtt import visit_mqtt, with_mqtt_topic
 from kappa.serving.collect.pulled.source import SourceAway, sources_of
-from kappa.serving.collect.pulled.visitor import PullPosition
+from kappa.serving.collect.pulled.source_protocol import PullPosition
 
 PASSWORD = "canary-of-a-password"
 needs_mosquitto = pytest.mark.skipif(

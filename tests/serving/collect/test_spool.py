@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kappa.serving.collect import spool as module
+from kappa.serving.collect.acknowledged_send import ArrivedEvent
 from kappa.serving.collect.spool import Spool
-from kappa.serving.collect.until_acknowledged import ArrivedEvent
 
 if TYPE_CHECKING:
     from ext4 import Ext4

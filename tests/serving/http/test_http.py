@@ -24,7 +24,7 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.http.bounds import Bounds, Scope
-from kappa.serving.http.gate import Gate, Message, Receive, Send
+from kappa.serving.http.request_checks import Gate, Message, Receive, Send
 from kappa.serving.http.token import WaitingLine
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.journal.events import CaughtUp, Retired, Staged

@@ -25,11 +25,11 @@ from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.oidc import Issuer
 from kappa.serving.access.roles import LEAST_ROLE, Act
 from kappa.serving.access.tokens import TokenFile
-from kappa.serving.http import changes, events, gate
+from kappa.serving.http import changes, events, request_checks
 from kappa.serving.http.http import make_app
 from kappa.serving.http.rights import need_of
 from kappa.serving.http.token import COOKIE
-from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.outlets.changes.follower_registry import ChangeHub
 from kappa.serving.query.sandbox.processes import QueryWorker
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.serving.query.sandbox.workers import OpenedSnapshot, WorkerPool
@@ -425,7 +425,7 @@ def test_a_cookie_is_of_its_token_and_ends_with_it(clients: Clients) -> None:
 
 def test_a_stream_ends_with_its_token(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
     """An open stream sends nothing more once its client's token is removed."""
-    monkeypatch.setattr(gate, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(request_checks, "_LOOK_SECONDS", 0.0)
     token = clients.file.add_token("leaving", [Role.READ], made_by="me")
     connection = HTTPConnection("127.0.0.1", clients.server.port, timeout=30)
     with closing(connection):

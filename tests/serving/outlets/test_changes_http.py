@@ -24,8 +24,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from kappa.serving.http import changes, events
 from kappa.serving.http.bounds import Bounds
-from kappa.serving.outlets.changes import hub as hub_module
-from kappa.serving.outlets.changes.hub import ChangeHub, ChangeReader
+from kappa.serving.outlets.changes import follower_registry as hub_module
+from kappa.serving.outlets.changes.follower_registry import ChangeHub, ChangeReader
 from kappa.serving.query.query import answer_query
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store

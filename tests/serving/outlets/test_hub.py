@@ -13,7 +13,7 @@ from changing import ChangingWorld
 from kappa.base.errors import UsageError
 from kappa.serving.outlets.changes.filter import Filter
 from kappa.serving.outlets.changes.follower import Follower
-from kappa.serving.outlets.changes.hub import ChangeHub, ChangeReader, RecordedChanges
+from kappa.serving.outlets.changes.follower_registry import ChangeHub, ChangeReader, RecordedChanges
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow

@@ -25,8 +25,8 @@ from kappa.base.errors import KappaError
 from kappa.declare.sink import SinkBirth
 from kappa.kafka.broker.broker import Broker
 from kappa.kafka.client import Log
-from kappa.serving.outlets.changes import hub as hub_module
-from kappa.serving.outlets.changes.hub import ChangeHub, ChangeReader
+from kappa.serving.outlets.changes import follower_registry as hub_module
+from kappa.serving.outlets.changes.follower_registry import ChangeHub, ChangeReader
 from kappa.serving.outlets.sinks.sink_status import sink_statuses
 from kappa.state.store import Store
 

@@ -25,7 +25,7 @@ from kappa.base.settings import load_settings
 from kappa.declare.values.arrow import arrow_schema
 from kappa.serving.http import changes
 from kappa.serving.http.bounds import Bounds
-from kappa.serving.outlets.changes.hub import ChangeHub
+from kappa.serving.outlets.changes.follower_registry import ChangeHub
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.store import Store
 from kappa.tables.merge import contribution_columns

@@ -109,7 +109,7 @@ def test_a_token_is_on_no_command_line(project: Path) -> None:
 
 EARLY = """
 import os, signal, sys
-from kappa.serving.http.patience import PatientServer
+from kappa.serving.http.connection_limits import PatientServer
 run = PatientServer.run
 
 

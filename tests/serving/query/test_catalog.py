@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from kappa.base.errors import Conflict, Damaged, KappaError
-from kappa.kafka.answers import wait_until
+from kappa.kafka.broker_requests import wait_until
 from kappa.serving.query.pin import shared_pins
 from kappa.serving.query.pin.catalog import pin_build, pin_pair, pin_served
 from kappa.state.build import Birth, put_birth

@@ -176,7 +176,7 @@ def test_times_that_two_writers_spell_in_two_ways_are_one_column(
 ) -> None:
     import pyarrow.parquet as pq
 
-    from kappa.tables.views.served import read_sql
+    from kappa.tables.views.served_rows_sql import read_sql
 
     moment = datetime(2013, 1, 1, 5, 0, tzinfo=UTC)
     rows = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))})

@@ -22,7 +22,7 @@ from served import DELAYS, PLANES
 
 from kappa.base.duck import DuckError, open_connection
 from kappa.base.errors import UsageError
-from kappa.base.forked import call_within
+from kappa.base.fork_call import call_within
 from kappa.serving.query.reader.errors import explain_error
 from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.sql_rules import (

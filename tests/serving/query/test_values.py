@@ -24,7 +24,7 @@ from kappa.declare.alert import AlertBirth
 from kappa.declare.formats.csv_events import Csv
 from kappa.declare.sink import row_writer
 from kappa.declare.values.columns import Column, Scalar
-from kappa.serving.http.page import marks
+from kappa.serving.http.page import formatting
 from kappa.serving.outlets.alerts.message import row_messages
 from kappa.serving.outlets.changes.change_set import CHANGES, ChangeKind, ChangeSet, ChangeSetHead
 from kappa.serving.outlets.changes.cursor import Cursor
@@ -328,7 +328,7 @@ def test_the_page_shows_each_value(duck: Connection) -> None:
     (row,) = json.loads(asked(duck, row_of(VALUES), "json"))["rows"]
 
     for value in row.values():
-        shown = marks.value(value)
+        shown = formatting.value(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
             assert json.loads(shown.replace(",", "")) == value
         elif isinstance(value, str):

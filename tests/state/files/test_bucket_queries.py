@@ -18,7 +18,7 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.errors import Damaged, UsageError
 from kappa.commands.app import run_command
-from kappa.kafka.answers import wait_until
+from kappa.kafka.broker_requests import wait_until
 from kappa.replay.status.doctor.examine import examine_root
 from kappa.replay.status.doctor.scrub import scrub_root
 from kappa.serving.query.pin import shared_pins

@@ -18,8 +18,8 @@ from kappa import View
 from kappa.base.errors import Broken, Damaged, KappaError, SettingsError
 from kappa.base.sql import quoted
 from kappa.declare.values.arrow import arrow_schema
-from kappa.engine.fold.touched import touched_rows
-from kappa.engine.views.maintained import MaintainedViews
+from kappa.engine.fold.affected_rows import touched_rows
+from kappa.engine.views.view_maintenance import MaintainedViews
 from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader import reader as reader_module
 from kappa.state.build import table_path
@@ -35,14 +35,14 @@ from kappa.state.store import Store
 from kappa.state.table import TableBirth
 from kappa.tables.checkpoint import ensure_checkpoint
 from kappa.tables.delta import Guard, create, open_version
-from kappa.tables.lasting import take_back
+from kappa.tables.durable_versions import take_back
 from kappa.tables.merge import merge_for
 from kappa.tables.parquet import parquet_sql
 from kappa.tables.shape import REJECTS_BIRTH
 from kappa.tables.stored_table import StoredTable, ensure_table, open_table
-from kappa.tables.unneeded import delete_unneeded
+from kappa.tables.vacuum import delete_unneeded
 from kappa.tables.versions import files, mark_of
-from kappa.tables.views.births import view_births
+from kappa.tables.views.view_tables import view_births
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("new_connections")]
 

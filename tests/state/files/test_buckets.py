@@ -22,7 +22,7 @@ from object_store import BUCKET, CREDENTIALS, ObjectStore, running_object_store
 from kappa.base.errors import KappaError, SettingsError
 from kappa.base.sections import StorageSettings
 from kappa.commands.app import run_command
-from kappa.kafka.answers import wait_until
+from kappa.kafka.broker_requests import wait_until
 from kappa.state.files import bucket
 from kappa.state.files.address import arrow_source, fetch_file, files_in, hint_of_server
 from kappa.state.files.bucket import GIVE_SPACE

@@ -51,7 +51,7 @@ from kappa.state.offsets import Offsets
 from kappa.state.slices import Slice
 from kappa.state.store import Store
 from kappa.tables.delta import Guard
-from kappa.tables.lasting import take_back
+from kappa.tables.durable_versions import take_back
 from kappa.tables.stored_table import StoredTable, ensure_table, open_table
 
 pytestmark = pytest.mark.slow

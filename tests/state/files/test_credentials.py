@@ -20,8 +20,8 @@ from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
 
 from kappa.base.duck import DUCKDB_ERRORS, Connection
 from kappa.base.errors import KappaError
-from kappa.engine.views.maintained import MaintainedViews
-from kappa.kafka.answers import wait_until
+from kappa.engine.views.view_maintenance import MaintainedViews
+from kappa.kafka.broker_requests import wait_until
 from kappa.serving.query.reader import reader as reader_module
 from kappa.serving.query.sandbox.question import Allowance, Question
 from kappa.serving.query.sandbox.sandbox import Sandbox

@@ -9,10 +9,10 @@ from bucket_site import VISITS, random_log
 
 from kappa.declare.values.reason import Reason
 from kappa.engine.children.rehearsal import MemoryLog
-from kappa.engine.function.refused import refused_of
-from kappa.engine.slice_at_spark import DecodedFiles
-from kappa.records.decode.fate import Fate
-from kappa.records.decode.to_files import CarriedTimes, Remembering, decode_to_file
+from kappa.engine.function.refused_records import refused_of
+from kappa.engine.slice_in_spark import DecodedFiles
+from kappa.records.decode.outcome import Fate
+from kappa.records.decode.parquet_decoder import CarriedTimes, Remembering, decode_to_file
 from kappa.state.build import slice_scratch
 from kappa.state.files.address import writing_file
 from kappa.state.offsets import Offsets

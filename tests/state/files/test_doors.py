@@ -29,13 +29,13 @@ from kappa.engine.job.splits import Splits
 from kappa.engine.write.publisher import Publisher
 from kappa.kafka.stored_schemas import FOLDER as SCHEMAS
 from kappa.kafka.stored_schemas import RootSchemas
-from kappa.records.decode.remembered import get_memory, put_memory
+from kappa.records.decode.identity_file import get_memory, put_memory
 from kappa.records.identity import Memory
 from kappa.replay.page.intents import do_once
-from kappa.replay.platform.rest import WatchedBuild
+from kappa.replay.platform.idle_builds import WatchedBuild
 from kappa.replay.status.doctor.examine import Damage
 from kappa.replay.status.doctor.repair import repair_root
-from kappa.serving.collect.pulled.visitor import PullPosition, put_position, read_position
+from kappa.serving.collect.pulled.source_protocol import PullPosition, put_position, read_position
 from kappa.serving.outlets.alerts.channels import ShownOnPage
 from kappa.serving.outlets.alerts.message import Message
 from kappa.serving.outlets.alerts.outbox import (
@@ -87,7 +87,7 @@ from kappa.state.store import Store
 from kappa.tables.archive import ArchiveMark
 from kappa.tables.checkpoint import ensure_checkpoint, hinted
 from kappa.tables.delta import Guard
-from kappa.tables.lasting import take_back
+from kappa.tables.durable_versions import take_back
 from kappa.tables.stored_archive import StoredArchive, ensure_archive
 from kappa.tables.stored_table import StoredTable, ensure_table
 
@@ -338,7 +338,7 @@ OF_A_HOST = {
 # The programs that put what is no document, by their doors.
 BY_HAND = {
     "kappa/code/code_snapshot.py": "snapshot",
-    "kappa/records/decode/remembered.py": "memory",
+    "kappa/records/decode/identity_file.py": "memory",
     "kappa/kafka/stored_schemas.py": "schema",
     "kappa/tables/checkpoint.py": "hint",
     "kappa/state/root.py": "root",

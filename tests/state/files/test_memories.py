@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kappa.base.errors import KappaError
-from kappa.records.decode.remembered import (
+from kappa.records.decode.identity_file import (
     drop_memories,
     get_memory,
     memory_offsets,

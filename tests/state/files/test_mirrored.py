@@ -25,7 +25,7 @@ from kappa.tables.file_list import ensure_read
 from kappa.tables.merge import merge_for
 from kappa.tables.mirrored_table import mirrored
 from kappa.tables.stored_table import StoredTable, ensure_table, open_table
-from kappa.tables.unneeded import delete_unneeded
+from kappa.tables.vacuum import delete_unneeded
 from kappa.tables.versions import files, list_of, mark_of
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from kappa.base.sections import RegistrySettings
 from kappa.declare.formats.registry_schemas import RegisteredSchema
 from kappa.kafka.registry import RegistryClient
 from kappa.kafka.stored_schemas import RootSchemas
-from kappa.serving.collect.pulled.visitor import PullPosition, put_position, read_position
+from kappa.serving.collect.pulled.source_protocol import PullPosition, put_position, read_position
 from kappa.state.store import Store
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from object_store import ObjectStore
 from stale_lists import StaleLists
 
 from kappa.base.errors import Damaged, SettingsError
-from kappa.serving.query.pin.look import last_frontier
+from kappa.serving.query.pin.snapshot_reads import last_frontier
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Paused
 from kappa.state.journal.journal import Journal

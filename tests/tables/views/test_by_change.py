@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from kappa import View
 from kappa.base.duck import open_connection
 from kappa.state.table import TableBirth
-from kappa.tables.views.births import view_births
-from kappa.tables.views.by_change import COME, GONE, by_change
-from kappa.tables.views.trees import tree_of
+from kappa.tables.views.incremental_view import COME, GONE, by_change
+from kappa.tables.views.syntax_tree import tree_of
+from kappa.tables.views.view_tables import view_births
 from kappa.tables.views.ways import ways_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kappa.base.duck import Connection
-    from kappa.tables.views.by_change import ByChange
+    from kappa.tables.views.incremental_view import ByChange
 
 KINDS = {"id": "bigint", "kind": "string", "n": "bigint", "p": "decimal(12,2)", "x": "double"}
 ITEMS = TableBirth("items", tuple(KINDS.items()), keys=("id",))

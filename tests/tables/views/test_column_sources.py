@@ -6,7 +6,7 @@ import pytest
 
 from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.tables.views.column_sources import column_sources
-from kappa.tables.views.trees import tree_of
+from kappa.tables.views.syntax_tree import tree_of
 
 TABLES = {
     "a": {"id": "BIGINT", "x": "BIGINT", "y": "BIGINT", "tags": "VARCHAR[]"},

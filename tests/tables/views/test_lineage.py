@@ -21,10 +21,10 @@ from view_grammar import TABLES, Grammar
 from kappa.base.duck import DuckError
 from kappa.state.files.duckdb_access import open_for_few_rows
 from kappa.state.table import TableBirth
-from kappa.tables.views.births import make_empty
-from kappa.tables.views.served import Among
+from kappa.tables.views.served_rows_sql import Among
+from kappa.tables.views.syntax_tree import tree_of
 from kappa.tables.views.ties import tied
-from kappa.tables.views.trees import tree_of
+from kappa.tables.views.view_tables import make_empty
 from kappa.tables.views.ways import Read, Way, way_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kappa.base.duck import Connection
 from kappa.state.files.duckdb_access import open_exact
 from kappa.tables.views.nulls import without_nulls
-from kappa.tables.views.trees import sql_of, tree_of
+from kappa.tables.views.syntax_tree import sql_of, tree_of
 
 KEYS = ("k", "m", "n")
 Row = dict[str, int | None]

@@ -19,10 +19,10 @@ from kappa import View
 from kappa.base.duck import DuckError, open_connection
 from kappa.base.errors import DeclarationError
 from kappa.state.table import TableBirth
-from kappa.tables.views.births import make_empty, view_births
-from kappa.tables.views.exact import inexact
+from kappa.tables.views.repeatable_query import inexact
+from kappa.tables.views.syntax_tree import tree_of
 from kappa.tables.views.ties import tied
-from kappa.tables.views.trees import tree_of
+from kappa.tables.views.view_tables import make_empty, view_births
 
 if TYPE_CHECKING:
     from kappa.base.duck import Connection

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa.base.duck import DUCKDB_ERRORS, open_connection
-from kappa.tables.views.trees import sql_of, tree_of
+from kappa.tables.views.syntax_tree import sql_of, tree_of
 
 if TYPE_CHECKING:
     from kappa.base.duck import Connection

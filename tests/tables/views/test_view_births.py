@@ -7,7 +7,7 @@ import pytest
 from kappa import View
 from kappa.base.errors import DeclarationError
 from kappa.state.table import TableBirth
-from kappa.tables.views.births import view_births
+from kappa.tables.views.view_tables import view_births
 
 PRICED = (("auction", "bigint"), ("price", "decimal(12,2)"))
 BIDS = TableBirth("bids", (*PRICED, ("at", "timestamp"), ("tags", "array<int>")))

@@ -13,8 +13,8 @@ from kappa import View
 from kappa.base.duck import Connection, DuckError, open_connection
 from kappa.state.table import TableBirth
 from kappa.tables.merge import merged_sql
-from kappa.tables.views.births import view_births
 from kappa.tables.views.changes import changes_sql
+from kappa.tables.views.view_tables import view_births
 
 ITEMS = TableBirth("items", (("id", "bigint"), ("kind", "string"), ("n", "bigint")))
 VIEWS = (

@@ -10,7 +10,7 @@ import pytest
 from kappa import View
 from kappa.base.duck import open_connection
 from kappa.state.table import TableBirth
-from kappa.tables.views.births import make_empty, view_births
+from kappa.tables.views.view_tables import make_empty, view_births
 from kappa.tables.views.ways import Way, way_of, ways_of
 
 TABLES = {

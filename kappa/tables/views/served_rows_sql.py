@@ -1,0 +1,163 @@
+"""The DuckDB query for the served rows of a table's files. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from kappa.base.sql import quoted, text
+from kappa.state.table import TableBirth
+from kappa.tables.merge import contribution_columns, merged_sql
+from kappa.tables.parquet import casts_sql, parquet_sql
+
+_NOT_DELETED = "_deleted is not true"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# In microseconds: 400 years, after which the calendar repeats; and the last time that Python has.
+_CYCLE = 146_097 * 86_400_000_000
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def served_condition(table: TableBirth, clock: int | None) -> str | None:
+    """Returns the condition for the rows that readers see, or None if readers see all rows.
+
+    `clock` is the log's clock at the frontier (kappa/state/log_clock.py). The condition is valid in
+    DuckDB in a session whose time zone is UTC, and in Spark with names in backquotes.
+    """
+    conditions = [_NOT_DELETED] if table.hides_rows else []
+    least = least_kept(table, clock)
+    if table.expiry is not None and least is not None:
+        column = quoted(table.expiry.column)
+        conditions.append(f"({column} is null or {column} >= {_moment_sql(least)})")
+    return " and ".join(conditions) or None
+
+
+def gone_condition(table: TableBirth, clock: int | None) -> str | None:
+    """Returns the condition for the rows that have expired at `clock`, or None if none can have."""
+    least = least_kept(table, clock)
+    if table.expiry is None or least is None:
+        return None
+    return f"{quoted(table.expiry.column)} < {_moment_sql(least)}"
+
+
+def _moment_sql(micros: int) -> str:
+    """Returns a time as a SQL literal of DuckDB and Spark, for a session in UTC.
+
+    The time is given in microseconds since 1970, and may be after the last time that Python
+    supports.
+    """
+    cycles = max(0, (micros - _LAST) // _CYCLE + 1)
+    moment = _EPOCH + timedelta(microseconds=micros - cycles * _CYCLE)
+    year, rest = moment.isoformat(" ").split("-", 1)
+    return f"timestamp '{int(year) + 400 * cycles:04}-{rest}'"
+
+
+def least_kept(table: TableBirth, clock: int | None) -> int | None:
+    """Returns the least time of a table's rows that have not expired.
+
+    The time is in microseconds since 1970. Returns None if no row can have expired.
+    """
+    return None if table.expiry is None or clock is None else table.expiry.least_kept(clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """A selection of the rows that equal some row of the relation `name` in some columns.
+
+    `columns` maps each column of the rows to the column of the relation with which it is compared.
+    DuckDB can skip parts of files only if the comparison is an equality, and a null is equal to
+    nothing. So set `has_nulls` to False if the relation has no nulls.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    has_nulls: bool = True
+
+    def of(self, sql: str) -> str:
+        """Returns the query for the selected rows among the rows of the query `sql`."""
+        return self._joined(sql, "semi")
+
+    def others_of(self, sql: str) -> str:
+        """Returns the query for all other rows of the query `sql`."""
+        return self._joined(sql, "anti")
+
+    def _joined(self, sql: str, kind: str) -> str:
+        equal = "is not distinct from" if self.has_nulls else "="
+        same = " and ".join(
+            f"_row.{quoted(column)} {equal} {self.name}.{quoted(other)}"
+            for column, other in self.columns.items()
+        )
+        return f"select _row.* from ({sql}) as _row {kind} join {self.name} on {same}"
+
+
+def read_sql(
+    table: TableBirth,
+    paths: Iterable[str],
+    wanted: Iterable[tuple[str, str]] | None = None,
+    *,
+    clock: int | None,
+    recent: Iterable[Sequence[str]] = (),
+    among: Among | None = None,
+) -> str:
+    """Returns the DuckDB query for the served rows of a table that consists of these files.
+
+    `clock` is the log's clock at the frontier; it decides which rows have expired. `wanted` gives
+    other columns than the served columns. `recent` has the files of each table of recent rows
+    (kappa/engine/write/recent_rows.py), which are folded into the rows. With `among`, only the rows
+    that `among` selects are read. Every column is cast to its declared type: Delta's writers store
+    times in two ways, and otherwise the first file would decide the type.
+    """
+    columns = table.served if wanted is None else tuple(wanted)
+    waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
+    if not waiting:
+        condition = served_condition(table, clock)
+        where = "" if condition is None else f" where {condition}"
+        found = parquet_sql(columns, paths, where)
+        return found if among is None else among.of(found)
+    stored = parquet_sql(table.columns, paths)
+    # The contributions that wait for a row may change all of its columns but its keys.
+    by_keys = among is not None and set(among.columns) <= set(table.row_keys)
+    if among is not None and by_keys:
+        stored, waiting = among.of(stored), [among.of(each) for each in waiting]
+    found = folded_sql(table, stored, waiting, columns, clock=clock)
+    return found if among is None or by_keys else among.of(found)
+
+
+def folded_sql(
+    table: TableBirth,
+    stored: str,
+    waiting: Sequence[str],
+    columns: Iterable[tuple[str, str]],
+    *,
+    clock: int | None,
+) -> str:
+    """Returns the DuckDB query for served rows: stored rows with contributions folded in.
+
+    `stored` is a query for the stored rows, and each of `waiting` is a query for contributions, all
+    with all columns. `clock` is as in `read_sql`.
+    """
+    condition = served_condition(table, clock)
+    where = "" if condition is None else f" where {condition}"
+    # Contributions of two tables are folded together. Sums of doubles in another order may differ
+    # in their last digits (decision 8).
+    rows = merged_sql(table, stored, waiting) if waiting else stored
+    return f"select {', '.join(quoted(name) for name, _ in columns)} from ({rows}){where}"
+
+
+def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
+    """Returns a query that has these columns, but fails with the message `why` when it runs.
+
+    The columns are pairs of name and Spark type.
+    """
+    columns = tuple(columns)
+    nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)
+    selected = casts_sql(columns)
+    return (
+        f"select {selected} from (select {nothing} from"
+        f" (select error({text(why)}) as _why) where _why is not null)"
+    )
+
+
+def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
+    """Returns the query for all rows and columns of a table, including the platform's own."""
+    return parquet_sql(table.columns, paths)
