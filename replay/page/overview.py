@@ -119,9 +119,12 @@ class PipelineList:
 def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> PipelineList:
     """Returns the serving pipelines whose names contain `search`, in the order `sort`. Pure.
 
-    An unknown order means the order by name.
+    An unknown order means the order by state in a list of rows, and by name in a list of cards.
     """
     live = [(card, card.live) for card in cards if card.live is not None]
+    is_dense = len(live) > _MOST_CARDS
+    if is_dense and sort not in {*_SORT_KEYS, "name"}:
+        sort = "state"
     key = _SORT_KEYS.get(sort)
     shown = [each for each in live if search.casefold() in each[0].pipeline.casefold()]
     if key is not None:
@@ -129,7 +132,7 @@ def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> Pipe
     return PipelineList(
         tuple(card for card, _ in shown),
         len(live),
-        len(live) > _MOST_CARDS,
+        is_dense,
         search,
         sort if key is not None else "name",
     )
@@ -173,8 +176,13 @@ def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
     )
 
 
-def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> Health:
-    """Returns the health of a build. `supervised` is True if a supervisor is up."""
+def health_of(
+    build: BuildStatus, now: datetime, *, rate: float | None, supervised: bool = True
+) -> Health:
+    """Returns the health of a build. `supervised` is True if a supervisor is up.
+
+    `rate` is the number of offsets that the build folds per second, or None if it is not known yet.
+    """
     age = build.age_seconds(now)
     if build.stopped is not None:
         return Health("Stopped", "bad", build.stopped.text)
@@ -192,11 +200,11 @@ def health_of(build: BuildStatus, now: datetime, *, supervised: bool = True) -> 
         return Health("Up to date", "ok")
     if build.rests:
         return Health("At rest", "ok", "it folds in turns, and at once for an undo")
-    return (
-        Health("Following", "ok")
-        if age is not None and age < _AT_WORK_SECONDS
-        else Health("Behind", "warn")
-    )
+    if age is None or age >= _AT_WORK_SECONDS:
+        return Health("Behind", "warn")
+    if rate is None:
+        return Health("Measuring", "unknown", "its rate is not known yet")
+    return Health("Following", "ok") if rate else Health("Behind", "warn")
 
 
 def phase_health(build: BuildStatus) -> Health:
@@ -234,13 +242,14 @@ def _pipeline_card(
     )
     times, rates = rates_over_time(steps, now)
     record, generation = _serving_since(state, pipeline)
+    rate = rate_of(steps, now)
     return PipelineCard(
         pipeline,
         live,
         idle,
         candidate,
-        None if live is None else health_of(live, now),
-        rate_of(steps, now),
+        None if live is None else health_of(live, now, rate=rate),
+        rate,
         {"x": times, "y": rates},
         0.0 if not steps else min(WINDOW, now - steps[0].at).total_seconds(),
         generation,

@@ -39,7 +39,7 @@ from kappa.records.redrive import parse_position
 from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
-from kappa.replay.page.build_rates import WINDOW, BuildHistories
+from kappa.replay.page.build_rates import WINDOW, BuildHistories, rate_of
 from kappa.replay.page.code_changes import ChangedPart, code_changes
 from kappa.replay.page.graph_layout import draw_graph
 from kappa.replay.page.graph_states import graph_states
@@ -207,7 +207,8 @@ def render_page(
     where = request.url.path
 
     def health(build: BuildStatus) -> object:
-        return health_of(build, now, supervised=supervised)
+        rate = _rate_in(request, desk, build, now)
+        return health_of(build, now, rate=rate, supervised=supervised)
 
     html = page_html(
         name,
@@ -296,6 +297,14 @@ def show_rollout(request: Request, number: int) -> Response:
         changes=_code_changes_of(desk, view.live_build, wanted.build),
         sends=sends_at_switch(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
         soak_seconds=desk.here.settings.rollout.soak_seconds,
+        kept=next(
+            (
+                each
+                for each in status.builds
+                if each.role == "idle" and each.pipeline == wanted.pipeline
+            ),
+            None,
+        ),
     )
 
 
@@ -521,6 +530,17 @@ def show_generation(request: Request, number: int) -> Response:
         tables=tables,
         trouble=trouble,
         deeds=tuple(undo_to(state, number)),
+    )
+
+
+def _rate_in(
+    request: Request, desk: SharedLooks, build: BuildStatus, now: datetime
+) -> float | None:
+    """Returns how many offsets a build that lags folds per second, or None if it is not known."""
+    return (
+        rate_of(_histories_of(request, desk).points_of(build.build, now), now)
+        if build.lag
+        else None
     )
 
 
@@ -823,7 +843,7 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
         shown, trouble = whole, error
     is_outline = len(shown.nodes) > _NODES
     shown = outline_of_graph(shown) if is_outline else shown
-    drawn = draw_graph(shown, _states_in(desk, shown, status, rates))
+    drawn = draw_graph(shown, _states_in(request, desk, shown, status, rates))
     changes = {each.node.change for each in drawn.nodes}
     numbers = {each.node.rollout for each in drawn.nodes if each.node.change}
     tones = {each.state.tone for each in drawn.nodes if each.state is not None}
@@ -851,7 +871,11 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
 
 
 def _states_in(
-    desk: SharedLooks, graph: ProjectGraph, status: Status, rates: Mapping[str, float | None]
+    request: Request,
+    desk: SharedLooks,
+    graph: ProjectGraph,
+    status: Status,
+    rates: Mapping[str, float | None],
 ) -> Mapping[str, Health]:
     """Returns the states of a graph's nodes, by id. Nodes whose state is unknown are left out."""
     store, supervised = desk.here.store, desk.here.running is not None
@@ -862,7 +886,9 @@ def _states_in(
     return graph_states(
         graph,
         {each.pipeline: each for each in status.builds if each.role == "live"},
-        lambda build: health_of(build, now, supervised=supervised),
+        lambda build: health_of(
+            build, now, rate=_rate_in(request, desk, build, now), supervised=supervised
+        ),
         rates,
         sink_statuses(store, now.timestamp()),
         alert_statuses(store),

@@ -194,7 +194,12 @@ def _environment() -> Environment:
         "scaled": formatting.scaled,
         "spark": formatting.spark_points,
     }
-    pages.globals |= {"when": _relative_time, "exactly": _exact_time, "percent": formatting.percent}
+    pages.globals |= {
+        "moment": formatting.moment,
+        "when": _relative_time,
+        "exactly": _exact_time,
+        "percent": formatting.percent,
+    }
     pages.tests |= {"numeric": formatting.is_number, "brief": formatting.is_brief}
     return pages
 

@@ -825,8 +825,15 @@ def build(**changes: Any) -> BuildStatus:
     ],
 )
 def test_how_a_build_is_is_said_in_a_word(changes: dict[str, Any], word: str) -> None:
-    assert health_of(build(**changes), NOW).word == word
-    assert health_of(build(), NOW, supervised=False).word == "Not running"
+    assert health_of(build(**changes), NOW, rate=1.5).word == word
+    assert health_of(build(), NOW, rate=1.5, supervised=False).word == "Not running"
+
+
+def test_a_lag_that_is_not_known_to_shrink_is_not_green() -> None:
+    lags = build(lag=651, fresh_at=NOW)
+    new, stands = health_of(lags, NOW, rate=None), health_of(lags, NOW, rate=0.0)
+    assert (new.word, new.tone) == ("Measuring", "unknown")
+    assert (stands.word, stands.tone) == ("Behind", "warn")
 
 
 def steps(*points: tuple[float, int]) -> list[HistoryPoint]:
