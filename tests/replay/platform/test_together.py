@@ -150,7 +150,7 @@ class World:
             self.begin(build)
             return
         try:
-            job.look()
+            job.follow_journal()
             if not job.is_held():
                 end, newest = at(self.ends[build], topic=PIPELINES[build]), job.newest
                 mark = Mark(build, "t", 1, newest.number, newest.offsets, end)
