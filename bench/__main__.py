@@ -1,4 +1,4 @@
-"""The benchmarks: compare Kappa with other programs at the same task on the same log.
+"""The benchmarks: compare Kappa with other programs at the same task on the same topic.
 
     python bench [--cell CELL] [--rounds N] [--events N] [--rivals A,B] [--again] [--report]
 
@@ -249,7 +249,7 @@ def _tell(
 
 
 def _run_own(cell: str, home: Path, given: argparse.Namespace) -> int:
-    """Measures a cell without rivals, and writes its report with the load before the measurement.
+    """Measures a cell without rivals, and writes its report and the load before the measurement.
 
     Returns 0 if there is a report, otherwise 1.
     """

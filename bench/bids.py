@@ -1,8 +1,8 @@
 """The input: Nexmark's bids in a topic of a real broker, generated from a seed and kept.
 
 An event is a JSON object with seven fields and about 205 bytes; its key is the bidder. Every value
-is a hash of the event's number and a seed, so the same size always gives the same log. Bidders and
-prices are uniformly distributed. Source: https://github.com/nexmark/nexmark.
+is a hash of the event's number and a seed, so the same size always gives the same records. Bidders
+and prices are uniformly distributed. Source: https://github.com/nexmark/nexmark.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class Input:
 
 
 def bids(start: int, end: int, keys: int) -> Iterator[ProducedRecord]:
-    """Yields the events with the numbers from `start` to `end` as records, always the same."""
+    """Yields the events with the numbers from `start` up to but not including `end`, as records.
+
+    The same arguments always give the same records.
+    """
     connection = duckdb.connect(":memory:")
     try:
         for first in range(start, end, _CHUNK):

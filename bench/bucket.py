@@ -1,11 +1,11 @@
-"""A comparison of a root in a bucket with a root in a folder, in replays and freshness of answers.
+"""A comparison of a root in a bucket with a root in a folder, for replays and for freshness.
 
     python bench --cell bucket
 
-The bucket is on a real S3 server on this machine. The replays of the two roots are run in turns,
-and connect to the server directly. For the freshness of answers, a proxy delays each request by 2
-ms, as in a data centre. The platform with a folder uses the same broker. The two platforms run one
-after the other.
+The bucket is on a real S3 server on this machine. The replays into the two roots are run in turns,
+and connect to the server directly. To measure the freshness of answers, a platform is run for each
+root, one after the other, with the same broker. A proxy then delays each request to the bucket by 2
+ms, as in a data centre.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ endpoint = "{endpoint}"
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures the cell. Returns None if a result differs from the oracle's."""
+    """Measures the start of a job and of an empty JVM in `rounds` rounds.
+
+    Returns None if a result differs from the oracle's.
+    """
     ensure_enough(events)
     os.environ.update(CREDENTIALS)
     (home / "run").mkdir(parents=True, exist_ok=True)

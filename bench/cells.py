@@ -1,4 +1,4 @@
-"""The cells: each task, its size, its rivals, and SQL for its result over the log. Pure.
+"""The cells: each task, its size, its rivals, and the SQL for its result over the topic. Pure.
 
 A cell is one size of one task. Each task is written three times: as a pipeline for Kappa, as a
 script for each rival (scripts/), and as SQL for the oracle (oracle.py), which checks all results.
@@ -282,8 +282,9 @@ class Task:
     """A task of the benchmarks.
 
     `pipeline` is the text of a pipeline's file. `returns` contains, per table, the columns that the
-    pipeline's function returns, as DDL. `wanted` contains, per table, SQL for the expected rows. A
-    rival that processes fewer than `slowest` events per second is considered to hang.
+    pipeline's function returns, as DDL. `wanted` contains, per table, SQL for the expected rows.
+    `slowest` is the lowest rate, in events per second, that is expected of a rival; it determines
+    the time limit of a run.
     """
 
     name: str
@@ -456,8 +457,8 @@ class Cell:
     def gap_ms(self) -> int:
         """Returns the gap of the sessions, in milliseconds.
 
-        It is twice the mean time between two events of a key, but at most an eighth of the log. So
-        some sessions end even if keys have few events.
+        The gap is twice the mean time between two events of a key, but at most an eighth of the
+        time that the topic covers. So some sessions end even if keys have few events.
         """
         return min(2 * STEP_MS * self.keys, STEP_MS * self.events // 8)
 
@@ -468,7 +469,7 @@ class Cell:
         )
 
     def sized(self, *, events: int | None, rounds: int | None) -> Cell:
-        """Returns the same cell with other numbers of events and rounds; None keeps a number."""
+        """Returns this cell with other numbers of events and rounds. None changes nothing."""
         return replace(self, events=events or self.events, rounds=rounds or self.rounds)
 
 
@@ -521,6 +522,6 @@ GROUPS = {**{name: (name,) for name in CELLS}, "ordered": ("ordered-large", "ord
 
 
 def ensure_enough(events: int) -> None:
-    """Raises SystemExit if a cell of so many events has nothing to measure."""
+    """Raises SystemExit if a cell with `events` events is too small to measure."""
     if events < _FEWEST_EVENTS:
         raise SystemExit(f"{events} events are too few to measure: give at least {_FEWEST_EVENTS}")

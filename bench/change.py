@@ -1,10 +1,10 @@
-"""The time that a person waits for a change, and the resources that idle processes use meanwhile.
+"""The time that a user waits for a change, and the resources that idle processes use.
 
     python bench --cell change
 
-Commands are run on a platform with the default settings, as users run it. Each command is measured
-in several rounds, in turns with an empty Spark session. After each round, the served rows must
-equal DuckDB's result over the events.
+Commands are run on a platform with the default settings, as users run them. Each command is
+measured in several rounds, in turns with the start of an empty Spark session. After each round, the
+served rows must equal DuckDB's result over the events.
 """
 
 from __future__ import annotations

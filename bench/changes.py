@@ -2,11 +2,11 @@
 
     python bench --cell changes
 
-The whole platform runs as users run it, with totals of about a million keys. Events are sent at a
+The whole platform runs as users run it, with totals for about a million keys. Events are sent at a
 steady rate. Meanwhile a probe repeats a query, and a subscriber follows the table
-(scripts/subscriber.py); both are measured for the same events. Then a promote changes every row. At
-the end, a sink sends the table while 10,000 rows per second change. The served rows, the
-subscriber's rows and the rows in the sink's topic must equal the oracle's.
+(scripts/subscriber.py); the latency of both is measured for the same events. Then a promote changes
+every row. At the end, a sink sends the table's changes while 10,000 rows per second change. The
+served rows, the subscriber's rows and the rows in the sink's topic must equal the oracle's.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ChangesPlatform(Platform):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The freshness of answers and of a subscriber at one rate, for the same events."""
+    """The freshness of query answers and of a subscriber at one rate, for the same events."""
 
     rate: int
     query: Freshness
@@ -100,7 +100,8 @@ class Reach:
 class Promoted:
     """The rows that a promote has changed, and the seconds until the subscriber had all of them.
 
-    `computed` is the number of seconds until the first of these rows arrived.
+    `computed` is the number of seconds until the first of these rows arrived. Both times begin at
+    the record of the promote.
     """
 
     rows: int
@@ -117,9 +118,9 @@ class Promoted:
 class Sending:
     """The performance of a sink while events arrive at a rate.
 
-    `events` and `rows` are per second, `cpu` is in seconds per row, and `behind` is the longest
-    delay in seconds. `after` is the number of seconds from the last event to the end of the topic's
-    last change set.
+    `rate` is the requested rate. `events` and `rows` are per second, `cpu` is in seconds per row,
+    and `behind` is the longest delay in seconds. `after` is the number of seconds from the last
+    event until the topic had the last change set.
     """
 
     rate: int
@@ -132,7 +133,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All measurements of the cell."""
+    """All measurements of the cell `freshness`."""
 
     events: int
     reaches: tuple[Reach, ...]
@@ -141,7 +142,10 @@ class Found:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures everything. Returns None if a result differed from the oracle's."""
+    """Measures the latencies, the promote and the sink.
+
+    Returns None if the rows of the table, the subscriber or the topic differ from the oracle's.
+    """
     cell = Cell("changes", "totals", events, int(events * _KEYS), 1, ())
     platform = ChangesPlatform(home, cell, listen="127.0.0.1:0")
     try:
@@ -177,7 +181,7 @@ def _subscriber(platform: Platform) -> Iterator[Path]:
 
 
 def _reach(platform: Platform, rate: int, followed: Path) -> Reach:
-    """Sends live events, and measures when the probe and the subscriber get them."""
+    """Sends live events, and measures the latency until the probe and the subscriber have them."""
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
     with platform.live_events(rate, ledger, answers):
@@ -222,7 +226,7 @@ def _promoted(platform: Platform, followed: Path) -> Promoted:
 
 
 def _sending(platform: ChangesPlatform, rate: int) -> Sending:
-    """Deploys a sink, sends live events, and measures how far the sink is behind."""
+    """Deploys a sink, sends live events, and measures the sink's rate, CPU time and delay."""
     platform.is_sent = True
     platform.declare(1)
     platform.kappa("deploy", "--yes")
@@ -274,9 +278,9 @@ def _rows_of_topic(platform: Platform) -> str:
 
 
 def _sets(followed: Path) -> list[dict[str, Any]]:
-    """Returns the change sets that the subscriber has received so far.
+    """Returns the heads of the change sets that the subscriber has written to its file so far.
 
-    The last line of the file is ignored if it is not complete yet.
+    An incomplete last line of the file is ignored.
     """
     lines = followed.read_text(encoding="utf-8").splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -4,8 +4,8 @@
 
 The cluster is Spark's own standalone cluster on this machine: a master and two workers with one
 core each, whose executors start with the replay. So both replays use the same cores, and the
-difference is the cost of the cluster: more JVMs, rows sent between them, and shipped code and jars.
-The replays are run in turns.
+difference is the cost of the cluster: more JVMs, and the transfer of rows, code and jars between
+processes. The replays are run in turns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ driver_host = "{host}"
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures the cell. Returns None if a result differs from the oracle's."""
+    """Measures the start of a job and of an empty JVM in `rounds` rounds.
+
+    Returns None if a result differs from the oracle's.
+    """
     ensure_enough(events)
     cell = Cell("cluster", "totals", events, KEYS, _ROUNDS, ())
     with spark_cluster(home / "run" / "spark-cluster", workers=_WORKERS) as cluster:

@@ -3,10 +3,11 @@
     python bench --cell collect
 
 A collector runs on its own core, against a real broker, with `acks=all`. Its clients are a process
-on another core. Each round sends single events and batches of two sizes. For comparison, it also
-sends requests to `GET /healthz`, which does nothing. The rates are per second of CPU time of the
-collector, summed over its threads. At the end, an independent consumer reads the log: it must
-contain each acknowledged event at the place in the answer, and nothing else.
+on another core. In each round, the clients send single events and batches of two sizes. For
+comparison, they also send requests to `GET /healthz`, which does nothing. The rates are per second
+of CPU time of the collector, summed over its threads. At the end, an independent consumer reads the
+topic: it must contain each acknowledged event at the partition and offset that the answer has
+named, and nothing else.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ class Stretched:
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures the collector. Returns None if the log differs from the acknowledged events."""
+    """Measures the collector.
+
+    Returns None if the records in the topic differ from the acknowledged events.
+    """
     folder = home / "run" / "collect"
     shutil.rmtree(folder, ignore_errors=True)
     found: list[Stretched] = []
@@ -158,7 +162,7 @@ def _cores() -> list[int]:
 
 
 def _differences(folder: Path, log: Log) -> str:
-    """Compares the log with the acknowledged events. Returns "" if they are equal."""
+    """Compares the topic's records with the acknowledged events. Returns "" if they are equal."""
     raw = folder / "raw.parquet"
     consume(log.bootstrap_servers, TOPIC, log.end([TOPIC]), raw)
     with duckdb.connect(":memory:") as connection:

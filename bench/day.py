@@ -1,11 +1,11 @@
-"""A long run on live events: what grows, and whether queries stay as fast.
+"""A long run on live events: which sizes grow, and whether queries become slower.
 
     python bench --cell day
 
 The whole platform runs until a number of slices or a number of minutes is reached. At intervals,
-the cell counts files on the disk, measures the job's memory, and measures the time of a query. If
-the rows that are served at the end equal the oracle's, the cell reports the first and the last
-quarter of the run.
+the cell counts files on the disk, and measures the job's memory and the duration of a query. If the
+rows that are served at the end equal the oracle's, the cell reports the medians of the first and of
+the last quarter of the run.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _ASKED = "select count(*), sum(bids)::bigint from totals"
 class Look:
     """The measurements at one moment.
 
-    They are the number of slices so far, numbers of files, sizes in bytes, and the seconds of a
-    query.
+    They are the number of slices so far, numbers of files, sizes in bytes, and the duration of a
+    query in seconds.
     """
 
     slices: int

@@ -1,6 +1,6 @@
-"""Figures computed from rounds: medians with minimum and maximum, and ratios per round. Pure.
+"""Computes figures from rounds: medians with minimum and maximum, and ratios per round. Pure.
 
-Ratios are computed per round, because both rivals of a round ran under a similar load.
+Ratios are computed within a round, because Kappa and the rival ran under a similar load there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cells import KAPPA
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """The events and seconds of a run, without its first piece of work."""
+    """The events and seconds of a run, without its first part, such as its first slice."""
 
     events: int
     seconds: float
@@ -27,10 +27,11 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One run of one rival: wall-clock and CPU seconds, peak memory in bytes, and load before it.
+    """One run of one rival: wall-clock and CPU seconds, and peak memory in bytes.
 
-    Both times include the whole start. `refused` is the reason if there is no figure: the run
-    failed, or its result differed from the oracle's (`unequal`).
+    `load` is the load average before the run. Both times include the whole start. `refused` is the
+    reason if there is no figure, because the run failed or because its result differed from the
+    oracle's (`unequal`).
     """
 
     number: int
@@ -64,9 +65,9 @@ class Spread:
 class Figure:
     """The figures of one rival.
 
-    `cold` and `warm` are events per second, and `cpu` is microseconds per event. A ratio says by
-    what factor Kappa is better. `refused` is the reason why figures are missing; all figures are
-    missing if any result differed.
+    `cold` and `warm` are events per second, and `cpu` is microseconds per event. A ratio is the
+    factor by which Kappa is better. `refused` is the reason why figures are missing; all figures
+    are missing if any result of the rival differed from the oracle's.
     """
 
     rival: str
@@ -112,7 +113,7 @@ def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) ->
         return Figure(rival, 0, refused=refused or "not run yet")
 
     def ratio(of: Callable[[Round], float | None]) -> Spread | None:
-        """Returns the factor by which the rival's value is greater than Kappa's, per round."""
+        """Returns the spread, over the rounds, of the rival's value divided by Kappa's."""
         if rival == KAPPA:
             return None
         pairs = ((of(each), of(kappas[each.number])) for each in good if each.number in kappas)

@@ -2,10 +2,10 @@
 
     python bench --cell formats
 
-A log of bids is written in each format by a library for that format. It is decoded into a file in
-the same way as a Spark worker decodes a part of a large slice: with the same batches and the same
-Parquet columns, but without a broker and without Spark. The formats are measured in turns. Each
-file must contain the rows from which DuckDB made the log.
+The same bids are written in each format by a library for that format. They are then decoded into a
+file in the same way as a Spark worker decodes a part of a large slice: with the same batches and
+the same Parquet columns, but without a broker and without Spark. The formats are measured in turns.
+Each file must contain the rows from which DuckDB made the bids.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ Row = Mapping[str, Any]
 
 
 class _Schemas:
-    """The schemas that the log's records refer to, by id."""
+    """The schemas, by id, that stand in for a schema registry."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         kind, file = {_AVRO_ID: ("AVRO", "bid.avsc"), _PROTOBUF_ID: ("PROTOBUF", "bid.proto")}[
@@ -88,7 +88,7 @@ class Decoding:
 
 
 def main(home: Path, rounds: int, events: int = EVENTS) -> Report | None:
-    """Measures every format. Returns None if decoded rows differ from the log's rows."""
+    """Measures every format. Returns None if decoded rows differ from the written rows."""
     folder = home / "formats"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -180,7 +180,7 @@ def _millis(row: Row) -> int:
 
 
 def equal_rows(bids: duckdb.DuckDBPyConnection, path: Path) -> bool:
-    """Returns True if a decoded file has exactly the rows of the log."""
+    """Returns True if a decoded file has exactly the rows in the table `bids` of DuckDB."""
     columns = 'auction, bidder, price, channel, url, "at"::timestamp as "at", first'
     found = f"select {columns} from '{path}' where _fate = 0"
     wanted = "select * from bids"

@@ -4,9 +4,9 @@
 
 The whole platform runs as users run it, with totals by key: `kappa up`, `kappa deploy`. A producer
 sends events at a steady rate, and a probe repeats a query; both are separate processes. The cell
-measures each rate alone, the lowest rate while a candidate replays the whole log, and the highest
-rate while the topic is archived. A replay without live events gives the replay's own rate. The CPU
-use of each process shows how much of the machine a replay can get while events arrive. The rows
+measures each rate alone, the lowest rate while a candidate replays the whole topic, and the highest
+rate while the topic is archived. A replay without live events is measured for comparison. The CPU
+time of each process shows how much of the machine a replay gets while events arrive. The rows
 served at the end must equal the oracle's.
 """
 
@@ -43,10 +43,11 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A period of live running: its rate, what runs in parallel, its freshness, and its costs.
+    """A measured period with live events: the rate, the freshness, and the costs.
 
-    `job` and `archiver` are CPU seconds per event. `answers` is the number of answers per second.
-    `cores` contains CPU seconds per second, by role.
+    `beside` describes the work that ran in parallel. `job` and `archiver` are CPU seconds per
+    event. `answers` is the number of answers per second. `cores` contains CPU seconds per second,
+    by role.
     """
 
     rate: int
@@ -60,7 +61,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay of the whole log: its warm events per second, and its CPU seconds per second."""
+    """A replay of the whole topic: its warm events per second, and its CPU seconds per second."""
 
     rate: float
     cores: float
@@ -68,7 +69,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All measurements of the cell."""
+    """All measurements of the cell `freshness`."""
 
     events: int
     stretches: tuple[Stretch, ...]
@@ -77,7 +78,10 @@ class Found:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures everything. Returns None if the result differs from the oracle's."""
+    """Measures all periods and replays.
+
+    Returns None if the served rows differ from the oracle's.
+    """
     platform = Platform(home, Cell("freshness", "totals", events, KEYS, 1, ()))
     replays: list[Replay] = []
     with platform.up():
@@ -104,10 +108,11 @@ def stretch(
     *,
     query: str = ASKED,
 ) -> Stretch:
-    """Sends live events at a rate, and measures them after a warm-up, while `meanwhile` runs.
+    """Sends live events at a rate, and measures their freshness after a warm-up.
 
-    `beside` describes `meanwhile`. By default, events are measured for a minute. The probe repeats
-    the query `query`. Raises KappaError if not all events were seen in an answer.
+    The measured period lasts while `meanwhile` runs, by default for a minute. `beside` describes
+    `meanwhile`. The probe repeats the query `query`. Raises KappaError if not all events were seen
+    in an answer.
     """
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
@@ -148,7 +153,7 @@ def _cores_text(cores: Mapping[str, float]) -> str:
 
 
 def _replay(platform: Platform, number: int) -> Replay:
-    """Replays the whole log into a candidate, and abandons the candidate."""
+    """Replays the whole topic into a candidate, measures the replay, and abandons the candidate."""
     platform.declare(number)
     platform.kappa("stage", "--yes")
     # A process that has ended tells no more what it took, so its job is looked at meanwhile.

@@ -1,8 +1,8 @@
 """The bench's folder, its broker with the inputs, and the processes that the bench starts.
 
 Only one bench at a time can use the folder. However this process exits, no other process is left
-running: the broker and each rival exit with it. Processes that a rival has left running are found
-by a mark in their environment (demo/processes/family.py).
+running, because the broker and each rival exit with it. If a rival has left processes running, they
+are found by a mark in their environment (demo/processes/family.py) and killed.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def take(command: Command, folder: Path, seconds: float) -> Took:
 
 
 def last_line(folder: Path) -> str:
-    """Returns the last line that a command has printed."""
+    """Returns the last line that a command has printed, as found in the folder's `output.log`."""
     log = folder / "output.log"
     said = (
         log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -144,12 +144,12 @@ def machine() -> str:
 
 
 def say(text: str) -> None:
-    """Prints a progress line to stderr, since stdout is for the results."""
+    """Prints a progress line to stderr, because stdout is for the results."""
     print(text, file=sys.stderr, flush=True)
 
 
 def under(load: float) -> str:
-    """Returns a text with the conditions of figures: machine, load average before, and the time."""
+    """Returns a text with the conditions of figures: machine, load average before, and time now."""
     return fill(f"{machine()}; load average before it {load:.2f}; {now()}.", 100)
 
 

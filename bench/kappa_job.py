@@ -1,7 +1,7 @@
 """Kappa as a program of the bench: a project with one pipeline, a new build, and its catch-up.
 
-The catch-up leg runs as on the platform, and is measured from the start of its process to its end.
-If the log is short, a job that has caught up continues as a tail; scripts/fold_log.py ends this
+The catch-up leg runs as on the platform, and is measured from the start of its process to the exit.
+If the topic is short, a job that has caught up continues as a tail; scripts/fold_log.py stops this
 job.
 """
 
@@ -60,7 +60,7 @@ _SLICE = re.compile(
 
 
 class KappaJob:
-    """A job for a build of the task's pipeline, in a project with the given settings."""
+    """A program of the bench that runs a job for a build of the task's pipeline."""
 
     tasks = frozenset(TASKS)
 
@@ -162,7 +162,7 @@ class KappaJob:
         )
 
     def made_ready(self, attempt: Attempt, store: Store, topic: Topic) -> None:
-        """Prepares additional files before the job runs. Does nothing in this class."""
+        """Prepares additional files before the job runs. This class needs none; a subclass may."""
 
     def result(self, attempt: Attempt) -> Rows:
         store = _store(attempt)
@@ -190,9 +190,9 @@ class KappaJob:
 
 
 class FromArchive(KappaJob):
-    """The same job with an archive of the whole topic.
+    """The same job, which reads the topic from an archive.
 
-    The archive is made once per input, and kept.
+    The archive is made once per input, and kept for later runs.
     """
 
     def set_up(self, home: Path) -> Mapping[str, str]:
@@ -255,9 +255,9 @@ def _output(attempt: Attempt) -> str:
 def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
     """Returns the offsets and seconds of the slices after the first large slice. Pure.
 
-    Each given slice is a pair of its offsets and its offsets per second. A long catch-up begins
-    with a small slice, which is not counted. Returns None if no slice follows the first large
-    slice.
+    `slices` has a pair for each slice: its number of offsets, and its offsets per second. The first
+    large slice is the first with at least half as many offsets as the largest; small slices before
+    it are not counted. Returns None if no slice follows the first large slice.
     """
     found = list(slices)
     most = max((offsets for offsets, _ in found), default=0)

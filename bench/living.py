@@ -1,6 +1,6 @@
 """A whole live platform, for cells that measure Kappa as users run it.
 
-It is started by `kappa up` and `kappa deploy`. A producer sends events at a steady rate
+The platform is started by `kappa up` and `kappa deploy`. A producer sends events at a steady rate
 (scripts/paced.py), and a probe repeats a query (scripts/probe.py). The pipeline computes the
 bench's totals by key, or another task. All files are in one folder. The platform's processes are
 found by a mark in their environment.
@@ -99,7 +99,8 @@ class Platform:
     def __init__(self, home: Path, cell: Cell, *, listen: str = "", root: str = "") -> None:
         """Creates the project's folder. Nothing is started yet.
 
-        `root` contains settings of a root that is not a folder, and of the cluster that it needs.
+        `listen` is the address of the HTTP server, or "" for none. `root` contains lines of
+        kappa.toml for a root that is not a folder, and for other settings of the cell.
         """
         self.folder = home / cell.name
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -132,7 +133,7 @@ class Platform:
         return typed(self.folder, self.environment, *arguments)
 
     def turn_to(self, task: str, number: int) -> None:
-        """Deploys another task's pipeline instead, and waits until the earlier build has ended."""
+        """Deploys another task's pipeline, and waits until the earlier build's job has ended."""
         self.cell = replace(self.cell, task=task)
         self.declare(number)
         # What readers of the one before had may be gone.
@@ -185,11 +186,11 @@ class Platform:
         return newest
 
     def end(self) -> Offsets:
-        """Returns the log's end."""
+        """Returns the offsets at the end of the topic."""
         return self.log.end([self.cell.topic])
 
     def wait_for_all(self) -> None:
-        """Waits until all events that are in the log now are served."""
+        """Waits until all events that are in the topic now are served."""
         end, deadline = self.end(), time.monotonic() + _PATIENCE_SECONDS
         while not self.frontier().offsets.covers(end):
             if time.monotonic() > deadline:

@@ -2,8 +2,9 @@
 
     python bench --cell loop
 
-The project has one pipeline, its sample events and no broker. The program runs as users run it, and
-its output lines are read. Each save changes the function, and the program must report changed rows.
+The project has one pipeline, its sample events and no broker. `kappa dev` runs as users run it, and
+the cell reads its output lines. Before each save, the cell changes the pipeline's function, and
+`kappa dev` must report changed rows.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def web(visits):
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures the loop. Returns None if an answer did not report changed rows."""
+    """Measures the time of the first answer, and of `rounds` saves.
+
+    Returns None if an answer did not report changed rows.
+    """
     folder = home / "run" / "loop"
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("pipelines", "events"):
@@ -93,7 +97,7 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 class _Answers:
-    """A reader of the program's output lines, which groups the lines into answers."""
+    """Groups the output lines of `kappa dev` into answers."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._lines = queue.SimpleQueue[str | None]()

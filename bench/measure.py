@@ -3,10 +3,10 @@
     python measure.py ANSWER.json OUTPUT.log SECONDS COMMAND...
 
 This process adopts orphans of the command (for example a JVM whose Python process has exited), so
-that the kernel adds up the CPU time of the whole tree of processes. The kernel does not do this if
-a parent ignores the exit of its children, as PySpark's daemon does. So this program also samples
-each process a few times a second, and reports the larger of the two sums. It imports only the
-standard library. It runs only on Linux.
+that the kernel adds up the CPU time of the whole tree of processes. The kernel does not add the CPU
+time of a child whose parent ignores the exit of its children, as PySpark's daemon does. So this
+program also samples the CPU time of each process a few times a second, and reports the larger of
+the two sums. It imports only the standard library. It runs only on Linux.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _Process(NamedTuple):
 def _descendants(root: int) -> Mapping[int, _Process]:
     """Returns the descendants of a process, by process id.
 
-    Orphans of these descendants count, because this process adopts them.
+    Orphaned descendants are included, because the measuring process adopts them.
     """
     parents: dict[int, int] = {}
     found: dict[int, _Process] = {}

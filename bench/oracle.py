@@ -1,6 +1,6 @@
-"""The oracle: DuckDB computes each result from the raw log up to the same offsets.
+"""The oracle: DuckDB computes each result from the raw records up to the same offsets.
 
-The log is consumed once per input, as bytes, and kept as Parquet. The rows that a task must give
+The topic is consumed once per input, as bytes, and kept as Parquet. The rows that a task must give
 are computed once and kept. A rival with other rows gets no figure.
 """
 
@@ -59,7 +59,7 @@ class Oracle:
         folder: Path,
         say: Callable[[str], None],
     ) -> None:
-        """Consumes the log and computes the expected rows, unless an earlier run has kept both."""
+        """Consumes the topic and computes the expected rows, unless an earlier run kept both."""
         self._folder = folder / f"{given.topic}.{given.id}"
         self._folder.mkdir(parents=True, exist_ok=True)
         raw = self._folder / "raw.parquet"
@@ -87,7 +87,7 @@ class Oracle:
         return "; ".join(told) or None
 
     def _kept(self, raw: Path, sql: str) -> Path:
-        """Returns a file with the rows of an SQL query over the log.
+        """Returns a file with the rows of an SQL query over the topic's records.
 
         The rows are computed if no earlier run has kept the file.
         """
@@ -133,7 +133,7 @@ def _difference(
 
 
 def consume(bootstrap_servers: str, topic: str, offsets: Offsets, into: Path) -> None:
-    """Writes every record before these offsets into a Parquet file, unchanged."""
+    """Writes all records of a topic before the given offsets into a Parquet file, unchanged."""
     ends = {partition: end for _, partition, end in offsets.items() if end}
     consumer = Consumer(
         {

@@ -1,4 +1,4 @@
-"""The plot: a bar per rival for events per second, with a line from minimum to maximum. Pure.
+"""The plot: bars with the events per second of each rival, with their minimum and maximum. Pure.
 
 The module writes the SVG text itself.
 """
@@ -18,9 +18,10 @@ _COLD, _WARM, _KAPPA = "#8a94a6", "#c9d0db", "#1f6feb"
 
 
 def plot(title: str, footing: str, found: Sequence[Figure]) -> str:
-    """Returns an SVG of the rivals with figures.
+    """Returns an SVG with the rivals that have figures.
 
-    For each rival, the upper bar includes the whole start, and the lower bar is the warm rate.
+    For each rival, the upper bar is the rate with the whole start included, and the lower bar is
+    the warm rate.
     """
     shown = [figure for figure in found if figure.cold is not None]
     most = max(
@@ -103,7 +104,7 @@ def _x(value: float, end: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """Returns the next number that is 1, 2, 4 or 8 times a power of ten."""
+    """Returns the smallest number >= `value` that is 1, 2, 4 or 8 times a power of ten."""
     power = 10 ** math.floor(math.log10(value))
     return float(next(step * power for step in (1, 2, 4, 8, 10) if step * power >= value))
 

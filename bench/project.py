@@ -1,4 +1,4 @@
-"""A small project on a whole platform, with functions for commands, events and served rows."""
+"""A small project on a whole platform: runs commands, sends events, and checks served rows."""
 
 from __future__ import annotations
 
@@ -65,14 +65,17 @@ class Project:
         self._least: dict[str, int] = {}
 
     def declare(self, name: str, *, least: int = 0) -> None:
-        """Writes a pipeline's file. Each `least` gives another version of the pipeline."""
+        """Writes a pipeline's file. Each `least` gives another version of the pipeline.
+
+        `least` is the minimum of a visit's milliseconds.
+        """
         self._least[name] = least
         (self.folder / "pipelines" / f"{name}.py").write_text(
             _PIPELINE.format(name=name, least=least), encoding="utf-8"
         )
 
     def send(self, name: str, events: int) -> None:
-        """Sends `events` events, and waits until they are acknowledged."""
+        """Sends `events` events to the topic `name`, and waits until they are acknowledged."""
         begun = len(self._sent)
         sent = [(name, f"/{number % 50}", number) for number in range(begun, begun + events)]
         self.log.produce(
@@ -194,9 +197,9 @@ def seconds_of(*command: str) -> float:
 
 
 def private_and_shared(pids: Sequence[int]) -> tuple[int, int]:
-    """Returns the private bytes of these processes together, and the bytes that they share.
+    """Returns the private bytes of all given processes, and the bytes that they share.
 
-    See proc_pid_smaps(5).
+    Both numbers are sums over the processes. See proc_pid_smaps(5).
     """
     private = shared = 0
     for pid in pids:

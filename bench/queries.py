@@ -2,10 +2,10 @@
 
     python bench --cell queries
 
-The figure *cold* is for `kappa query`, from the start of its process to its end. It is compared
-with a Python process that only imports the two libraries that every query needs. The figure *warm*
-is for a group by over a table with a million rows, which is pinned and read like every query. It is
-compared with DuckDB on the same Parquet files. Both must give the same rows.
+The *cold* figure measures `kappa query`, from the start of its process to the exit. It is compared
+with a Python process that only imports the two libraries that every query needs. The *warm* figure
+measures a group by over a table with a million rows, which is pinned and read as in every query. It
+is compared with DuckDB on the same Parquet files. Both must give the same rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ _GROUPED = (
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures both ratios. Returns None if rows differ from the rows in the files."""
+    """Measures both ratios in `rounds` rounds.
+
+    Returns None if Kappa's rows differ from the rows in the files.
+    """
     project = home / "queries"
     shutil.rmtree(project, ignore_errors=True)
     store = _served(project)

@@ -3,12 +3,12 @@
     python bench --cell rate [--events CEILING]
 
 The rate is doubled until the p99 of freshness is above two seconds, or until the ceiling is
-reached. Then one rate between the last two is tried. Kappa runs as users run it: it counts and sums
-by key, appends rows, and keeps a view; a probe queries the last table or view (living.py). Spark
-Structured Streaming into Delta does the first two tasks. PyFlink into files does the second task
-only, since its file sink does not accept rows that change. An event of a rival counts as seen when
-its table or file contains it; no query is run. The rows that each program has written at the end
-must equal the oracle's.
+reached. If a rate was too high, a rate between the last two is tried. Kappa runs as users run it,
+with three tasks in turn: counts and sums by key, appended rows, and a maintained view; a probe
+queries the task's last table or view (living.py). Spark Structured Streaming into Delta does the
+first two tasks. PyFlink into files does the second task only, because its file sink does not accept
+rows that change. An event counts as seen by a rival when the rival's table or file contains the
+event; no query is run. The rows that each program has written at the end must equal the oracle's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _QUERIES = {
 class Step:
     """The measurement of one rate: the rates requested and sent, and the freshness of the events.
 
-    Rates are in events per second. `freshness` is None if some events were never seen.
+    `asked` and `sent` are in events per second. `freshness` is None if some events were never seen.
     """
 
     asked: int
@@ -102,9 +102,10 @@ class Step:
 
 
 def climb(measured: Callable[[int], Step], ceiling: int) -> tuple[Step, ...]:
-    """Measures rates, each twice the last, until a rate is not kept or is the ceiling.
+    """Measures rates, doubling each time, until a rate is not kept or the ceiling is reached.
 
-    Then a rate between the last two is measured. Returns all steps in the order of measurement.
+    If the last rate was not kept and is not the first, a rate halfway between the last two is also
+    measured. Returns all steps in the order of measurement.
     """
     steps = [measured(min(FIRST_RATE, ceiling))]
     while steps[-1].is_kept and steps[-1].asked < ceiling:
@@ -175,7 +176,7 @@ class Tail(Rival, Protocol):
     """A rival that follows a topic until it is killed."""
 
     def seen(self) -> Answers:
-        """Returns pairs (time, offsets that the rival's table then contained), in order of time."""
+        """Returns pairs of a time and the offsets in the rival's table at that time, by time."""
 
     @contextmanager
     def watched(self, folder: Path) -> Iterator[None]:
@@ -343,9 +344,9 @@ def _step_of(
 def _wait_for_all(
     tail: Tail, folder: Path, here: Ground, topic: str, process: subprocess.Popen[bytes]
 ) -> Answers:
-    """Waits until a rival has all events that are in the topic now. Returns the result of `seen`.
+    """Waits until a rival's table or file contains all events that are in the topic now.
 
-    Raises NotThereError if the rival exits, or takes too long.
+    Returns the result of `seen`. Raises NotThereError if the rival exits, or takes too long.
     """
     end, deadline = here.log.end([topic]), time.monotonic() + _PATIENCE_SECONDS
     while not ((answers := tail.seen()) and answers[-1][1].covers(end)):
@@ -384,6 +385,6 @@ def _report(found: Mapping[tuple[str, str], tuple[Step, ...] | str], ceiling: in
 
 
 def _told(step: Step) -> str:
-    """Returns a short text with the result of a step."""
+    """Describes the result of a step in a few words: the rate, and the p99 of freshness."""
     p99 = "not all seen" if step.freshness is None else f"{step.freshness.p99:.2f} s"
     return f"{step.asked:,}: {p99}{'' if step.is_sent else f', {step.sent:,.0f} sent'}"

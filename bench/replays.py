@@ -1,4 +1,4 @@
-"""Replays of one log, run in turns. Each replay is the whole catch-up of a new build."""
+"""Replays of one topic, run in turns. Each replay is the whole catch-up of a new build."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _MARGIN_SECONDS = 600.0
 class Replay:
     """The cost of one replay.
 
-    `wall` is the time in seconds from the start of its process to its end. `warm` has the events
-    and seconds of its warm slices.
+    `wall` is the time in seconds from the start of the replay's process to its exit. `warm` has the
+    events and seconds of the slices after the first large slice, or None.
     """
 
     wall: float
@@ -36,10 +36,10 @@ class Replay:
 def in_turns(
     home: Path, ways: Mapping[str, tuple[KappaJob, Cell]], rounds: int
 ) -> Mapping[str, Sequence[Replay]] | None:
-    """Replays one log in each of several ways, round by round.
+    """Replays one topic in each of several ways, round by round.
 
-    The cells of all ways must have the same topic. Returns None if a result differs from the
-    oracle's.
+    `ways` maps the name of each way to its program and cell. The cells of all ways must have the
+    same topic. Returns None if a result differs from the oracle's.
     """
     cells = [cell for _, cell in ways.values()]
     for kappa, _ in ways.values():

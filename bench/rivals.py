@@ -1,4 +1,4 @@
-"""The rivals: the setup and start of each, and the place of its result.
+"""The rivals: installs each rival, starts it, and finds its result.
 
 If a rival cannot be set up, the reason is recorded, and the other rivals run. The rivals' programs
 are in scripts/; each is written as the makers of the rival recommend. kappa_job.py runs Kappa.
@@ -63,7 +63,7 @@ class Command:
 
 
 class Rival(Protocol):
-    """A program that does the tasks in `tasks`."""
+    """A program that can do the tasks named in `tasks`."""
 
     tasks: frozenset[str]
 
@@ -74,17 +74,20 @@ class Rival(Protocol):
         """
 
     def prepare(self, attempt: Attempt) -> Command:
-        """Makes preparations that are not measured, and returns the command that is measured."""
+        """Makes the preparations that are not measured, and returns the command to measure."""
 
     def result(self, attempt: Attempt) -> Rows:
-        """Returns where the result of a run is, as SQL that DuckDB can read from."""
+        """Returns, per table, SQL with which DuckDB reads the result of a run."""
 
     def warm(self, attempt: Attempt) -> Warm | None:
-        """Returns the events and seconds of the run after it was warm, or None if unknown."""
+        """Returns the events and seconds of a run without its first part, or None if unknown."""
 
 
 class Script:
-    """A script that gets the broker, the topic and a folder, and may write `warm.json` there."""
+    """A rival that is a script.
+
+    The script gets the broker, the topic and a folder, and may write `warm.json` to the folder.
+    """
 
     tasks = frozenset({"totals"})
 
@@ -100,7 +103,7 @@ class Script:
         )
 
     def table(self, attempt: Attempt) -> str:
-        """Returns the name of the task's only table, which is also the name of its folder."""
+        """Returns the name of the task's only table. The folder of the table has the same name."""
         (table,) = TASKS[attempt.cell.task].wanted
         return table
 
@@ -122,9 +125,9 @@ class Script:
 
 
 class SparkScript(Script):
-    """The plain script on Spark and Delta, with many batches or a single batch.
+    """The plain script on Spark and Delta, with at most `batch` records per batch (0: no limit).
 
-    It uses the packages and jars of Kappa, so that both have the same versions.
+    The script uses the packages and jars of Kappa, so that both have the same versions.
     """
 
     tasks = frozenset({"totals", "projection", "windows", "latest"})
@@ -156,7 +159,7 @@ class SparkScript(Script):
 
 
 class PolarsScript(Script):
-    """The script without a JVM, in its own Python environment."""
+    """The Polars script, which needs no JVM, in its own Python environment."""
 
     tasks = frozenset({"totals", "projection", "windows"})
     _needs = ("polars==2.1.0", "confluent-kafka==2.16.1", "deltalake==1.6.6", "pyarrow==26.0.1")
@@ -173,7 +176,7 @@ class PolarsScript(Script):
 
 
 class Consume(Script):
-    """A loop in Python that only consumes the records: the upper limit of any rate."""
+    """The Python script that only consumes the records, which gives the upper limit of any rate."""
 
     tasks = frozenset(TASKS)
 
@@ -191,7 +194,10 @@ class Consume(Script):
 
 
 class ConsumeC(Consume):
-    """The same loop in C, with the librdkafka of confluent_kafka's wheel."""
+    """The consumer loop of `Consume` in C.
+
+    The program uses the librdkafka that the confluent_kafka wheel contains.
+    """
 
     def set_up(self, home: Path) -> Mapping[str, str]:
         compiler = shutil.which("cc") or shutil.which("gcc")
@@ -263,9 +269,9 @@ class FlinkSql(Script):
 
 
 class FlinkStreaming(FlinkSql):
-    """The same query as a stream up to the log's end.
+    """The same query in streaming mode, up to the end of the topic.
 
-    It writes a new row for a key to a topic whenever the row changes.
+    Whenever the row of a key changes, Flink writes the new row to another topic.
     """
 
     tasks = frozenset({"totals"})
@@ -407,7 +413,10 @@ def every_rival() -> Mapping[str, Rival]:
 def set_up(
     rivals: Mapping[str, Rival], home: Path, say: Callable[[str], None]
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Sets up the rivals. Returns the versions of each, and the reasons why some are missing."""
+    """Sets up the rivals.
+
+    Returns the versions of each rival, and the reason for each rival that could not be set up.
+    """
     versions: dict[str, dict[str, str]] = {}
     missing: dict[str, str] = {}
     for name, rival in rivals.items():
@@ -436,9 +445,10 @@ def cores() -> int:
 
 
 def ensure_environment(folder: Path, needs: Sequence[str], *, builder: Sequence[str] = ()) -> Path:
-    """Returns the Python of an environment with exactly these packages, created if necessary.
+    """Returns the Python of an environment with exactly the packages `needs`, created if necessary.
 
-    pip installs the packages. If `builder` is given, packages are built with the packages in it.
+    pip installs the packages. If `builder` is given, the packages are built with those of
+    `builder`.
     """
     python = folder / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -494,7 +504,7 @@ def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) 
 
 
 def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> None:
-    """Makes a folder by `make`, unless the folder is complete and was made from the same `of`."""
+    """Makes a folder by `make`, unless it is complete and was made from the same list `of`."""
     stamp, made_of = folder / ".made-of", hashlib.sha256("\n".join(of).encode()).hexdigest()
     if not (stamp.exists() and stamp.read_text(encoding="utf-8") == made_of):
         shutil.rmtree(folder, ignore_errors=True)
@@ -504,7 +514,10 @@ def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> N
 
 
 def run(command: Sequence[str]) -> None:
-    """Runs a step of a set-up. Raises NotThereError with its last line of output if it fails."""
+    """Runs a step of a set-up.
+
+    Raises NotThereError, with the step's last line of output, if the step fails or takes too long.
+    """
     without = {
         name: value
         for name, value in os.environ.items()

@@ -1,8 +1,8 @@
-"""The rounds that were run, in one file for all cells. A finished round is not run again.
+"""The finished rounds, in one file for all cells. A finished round is not run again.
 
-A run is one cell at one size with one state of the code: after a change of any of Kappa's files,
-new rounds belong to another run. Figures never combine rounds of two runs. The file is replaced
-after each round, so an interrupted bench continues where it stopped.
+A run is one cell at one size with one state of the code: after a change of any of the bench's or
+Kappa's files, new rounds belong to another run. Figures never combine rounds of two runs. The file
+is replaced after each round, so an interrupted bench continues where it stopped.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Run:
     def due(self, rounds: int, rivals: Sequence[str]) -> Iterator[tuple[int, str]]:
         """Yields the rounds to run, as (number, rival), with the rivals in turns (A-B-A-B).
 
-        If a round was interrupted, all its rivals run again, because a ratio compares runs that
-        follow each other. A run that failed, or gave a wrong result, is not repeated.
+        If a round was interrupted, all its rivals run again, because a ratio compares measurements
+        that follow each other. A rival that failed, or gave a wrong result, is not repeated.
         """
         done = {(each.number, each.rival) for each in self.rounds}
         for number in range(1, rounds + 1):
@@ -64,7 +64,7 @@ class Run:
 
 
 class Runs:
-    """All runs so far, the newest last."""
+    """All runs in the file, the newest last."""
 
     def __init__(self, file: Path) -> None:
         """Reads the file, if it exists."""
@@ -99,7 +99,7 @@ class Runs:
 
 
 def code_of(files: Mapping[str, bytes]) -> str:
-    """Returns a short digest of the code's files."""
+    """Returns a short digest of the names and contents of the code's files."""
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name} {hashlib.sha256(files[name]).hexdigest()}\n".encode())

@@ -1,4 +1,4 @@
-"""The output of a run: a table for the terminal or for a page, with versions and machine."""
+"""Formats the results of a run: tables for the terminal or for a page, with the conditions."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ _HEADINGS = (
 class Report:
     """The result of a cell without rivals.
 
-    `line` is a summary in one line, `measured` has all measurements, and `page` is the section of a
-    page. `python bench` writes the measurements as JSON, and adds the load before the cell.
+    `line` is a summary in one line, `measured` has all measurements, and `page` is a section of a
+    document in Markdown. `python bench` writes the measurements as JSON, and adds the load average
+    before the cell.
     """
 
     line: str
@@ -98,12 +99,12 @@ def footing(run: Run, cores: int) -> str:
 
 
 def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """Returns a row per rival, in the order of the headings."""
+    """Returns the cells of the table: a row per rival, with a cell per heading."""
     return [_row(figure) for figure in found]
 
 
 def grid(run: Run, found: Sequence[Figure], cores: int) -> Grid:
-    """Returns the table in the form for the terminal."""
+    """Returns the table of results as a Rich table for the terminal."""
     made = Grid(
         title=title(run), caption=footing(run, cores), title_justify="left", caption_justify="left"
     )
@@ -120,7 +121,7 @@ def refusals(found: Sequence[Figure]) -> list[str]:
 
 
 def page(run: Run, found: Sequence[Figure], cores: int) -> str:
-    """Returns the table as Markdown, with the conditions and versions."""
+    """Returns the table of results as Markdown, with the conditions and the versions."""
     lines = [f"**{title(run)}**", "", table(_HEADINGS, rows(found)), ""]
     lines += [footing(run, cores) + ".", *(f"No figure of {text}." for text in refusals(found))]
     return "\n".join([*lines, "", f"{versions(run)}.", ""])
@@ -173,7 +174,7 @@ def _spread(spread: Spread | None, form: str) -> str:
 
 
 def placed(document: str, cell: str, section: str) -> str:
-    """Returns the document with this section between the marks of the cell.
+    """Returns the document with the new `section` between the marks of the cell.
 
     Raises ValueError if the document does not have the marks.
     """

@@ -3,11 +3,11 @@
     python bench --cell serve
 
 The whole platform runs as users run it. One pipeline folds 1,000 events a second during the whole
-measurement, so the frontier advances. The tables of another pipeline have 300,000 rows, a million
-rows, and as many rows as there are events. 1, 4 and 16 clients run two queries: one reads the row
-of a random key, the other is a group by over the million rows. The same queries are run with DuckDB
-on the same files. If the machine has PostgreSQL, they are also run on a copy of the tables with an
-index. All must give the same rows.
+measurement, so its frontier advances. Another pipeline has three tables, with 300,000 rows, with a
+million rows, and with as many rows as there are events. 1, 4 and 16 clients run two queries: one
+reads the row of a random key, the other is a group by over the million rows. The same queries are
+run with DuckDB on the same files. If PostgreSQL is installed, they are also run on a copy of the
+tables with an index. All servers must give the same rows.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Loop:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures all loops. Returns None if the servers gave different rows."""
+    """Measures all closed loops. Returns None if the servers gave different rows."""
     sizes = {
         "small": min(300_000, events),
         "million": min(1_000_000, events),

@@ -3,7 +3,7 @@
     python bench --cell short
 
 A platform with the default settings gets a million small records. A pipeline with three tables is
-deployed, then replayed, then corrected while events continue to arrive. Each command is timed from
+deployed, then replayed unchanged, and then deployed with a correction. Each command is timed from
 its start to its end, when the new build serves. The served rows must equal DuckDB's result over the
 events.
 """
@@ -139,7 +139,7 @@ def _records(oracle: duckdb.DuckDBPyConnection) -> Iterator[ProducedRecord]:
 
 
 def _slices(at: Project) -> list[tuple[int, float]]:
-    """Returns the offsets and seconds of each slice in the catch-up of the serving build."""
+    """Returns the offsets and the seconds of each slice in the serving build's catch-up."""
     build = current_state(at.store).serving["web"]
     log = at.store.path(f"logs/{build}.log").read_text(errors="replace")
     assert at.store.path(folder_of_build(build)).exists()

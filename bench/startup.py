@@ -2,9 +2,9 @@
 
     python bench --cell startup
 
-Each round runs the tail of a new build over ten thousand events, directly after an empty JVM (`java
--version`). The slice's rows must equal the oracle's. scripts/start_parts.py runs the same steps one
-after the other, to measure the time of each step.
+In each round, the tail of a new build folds ten thousand events, directly after a run of an empty
+JVM (`java -version`) for comparison. The slice's rows must equal the oracle's.
+scripts/start_parts.py runs the same steps one after the other, to measure the time of each step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _NAP_SECONDS = 0.01
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures the cell. Returns None if a result differs from the oracle's."""
+    """Measures the start of a job and of an empty JVM in `rounds` rounds.
+
+    Returns None if a result differs from the oracle's.
+    """
     kappa, java = KappaJob(), find_java().command
     kappa.set_up(home)
     slices, machines, parts = [], [], []
@@ -75,9 +78,10 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 def _parts(folder: Path) -> Mapping[str, float]:
-    """Measures the time of each step of a job's start.
+    """Measures the seconds of each step of a job's start, by the name of the step.
 
-    The program ends in the middle of a stream, so Spark reports errors. These errors are ignored.
+    The program that runs the steps ends in the middle of a stream, so Spark prints errors. These
+    errors are ignored.
     """
     with (folder / "parts.log").open("wb") as said:
         done = subprocess.run(

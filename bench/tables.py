@@ -2,10 +2,10 @@
 
     python bench --cell tables
 
-Contributions to random keys are committed as a job commits them, but without a log and without
-Spark: either as recent rows that wait next to the table, or merged at once. Reads of versions with
-recent rows and of drained versions are timed in turns. Both must contain what DuckDB computes from
-all contributions.
+Contributions to random keys are committed as a job commits them, but without a topic and without
+Spark. They either wait as recent rows next to the table, or are merged at once. Reads of a table
+with recent rows and reads of the drained table are timed in turns. Both tables must contain what
+DuckDB computes from all contributions.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ _MERGED_AT_ONCE = 3
 class Cost:
     """The cost for one table size and number of touched keys.
 
-    `waiting` (median), `waiting_most` (maximum) and `at_once` (median) are seconds per slice: the
-    first two with recent rows, the last with a merge. `reads` contains, for each read, its time
-    with recent rows divided by its time on the drained table.
+    `waiting`, `waiting_most` and `at_once` are seconds per slice. `waiting` is the median and
+    `waiting_most` the maximum with recent rows; `at_once` is the median with a merge in each slice.
+    `reads` contains, for each read, its time with recent rows divided by its time on the drained
+    table.
     """
 
     rows: int
@@ -193,7 +194,7 @@ def _writer(store: Store, merging: Merging) -> TableWriter:
 
 
 class _Commits:
-    """Commits slices to a table. Each call commits one slice and returns the seconds it took."""
+    """Commits slices to a table. Each call commits one slice and returns its seconds."""
 
     def __init__(self, writer: TableWriter, oracle: duckdb.DuckDBPyConnection) -> None:
         self._writer = writer
@@ -231,7 +232,7 @@ def _read(
 ) -> dict[str, float] | None:
     """Returns the time of each read with recent rows divided by its time on the drained table.
 
-    The result is the median over the rounds. Returns None if a read gives other rows than the
+    Each value is the median over the rounds. Returns None if a read gives other rows than the
     oracle.
     """
     with open_reader(None, served=True) as reader:

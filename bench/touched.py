@@ -1,9 +1,9 @@
 """The cost that a maintained view adds to a slice, if the view is computed by touched keys.
 
-This is a part of the cell `views`. Slices are committed as a job commits them, but without a log
-and without Spark: to a table of bids, to a table of their auctions, and to a view with the winning
-bid of each auction. Bids go to auctions that were opened recently, as in a live stream, or to
-random auctions. At the end, the view must have the rows that DuckDB computes from all bids.
+This is a part of the cell `views`. Slices are committed as a job commits them, but without a topic
+and without Spark, to a table of bids and to a table of their auctions. A view has the winning bid
+of each auction. Bids go to auctions that were opened recently, as in a live stream, or to random
+auctions. At the end, the view must have the rows that DuckDB computes from all bids.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Build:
         self._end = 0
 
     def fill(self, rows: int) -> None:
-        """Fills the tables with the oracle's first rows, and computes the whole view."""
+        """Fills both tables with the oracle's first rows, and computes the view as a whole."""
         auctions = self._writers["auctions"].stored
         for first in range(0, rows, _FILLED_AT_ONCE):
             count = min(_FILLED_AT_ONCE, rows - first)

@@ -5,8 +5,8 @@
 First, slices touch 300 keys of large tables under a view (touched.py). Second, a platform serves
 totals by key, with and without a view over them, while events are sent at a steady rate and a probe
 queries the totals or the view (living.py). Third, a new build replays the bids and auctions of
-Nexmark's query 4, with and without its two views. The second and third measurements are made in
-turns, and give ratios. The rows stored by each must equal DuckDB's result.
+Nexmark's query 4, with and without its two views. The measurements with and without views are made
+in turns, and give ratios. The stored rows must always equal DuckDB's result.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _REPLAYED = ("auctions", "q4")
 class Added:
     """All measurements of the cell, in seconds.
 
-    `slices` has the seconds that the view adds to a slice over tables of `rows` rows. The keys are
-    the kinds of auctions that get bids. `fresh` has the medians of freshness, and `replays` has the
-    durations of replays of `events` events. The keys of both are the tasks, and their values have
-    an element per round.
+    `slices` has the seconds that the view adds to each slice over tables of `rows` rows, by the
+    kind of auctions that get bids (`open` or `any`). `fresh` has the medians of freshness, and
+    `replays` has the durations of replays of `events` events; both are by task, with an element per
+    round.
     """
 
     rows: int
@@ -55,9 +55,10 @@ class Added:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures everything, with two rows in the tables for each event.
+    """Measures slices, freshness and replays.
 
-    Returns None if rows differ from the oracle's.
+    The tables under the slices have two rows for each of the `events` events. Returns None if rows
+    differ from the oracle's.
     """
     ensure_enough(events)
     if (slices := seconds_added(home, 2 * events)) is None:

@@ -1,7 +1,7 @@
-"""The demo: the platform on real data, from a log to a replayed change and its undo.
+"""The demo: the platform on real data, from events in topics to a replayed change and its undo.
 
-The demo uses Kappa as a user does: it runs Kappa's commands, and does not import them. Its folders,
-in the order in which to read them:
+The demo runs Kappa's commands as a user does, and does not import them. Its folders, in the order
+in which to read them:
 
 - processes: the commands and child processes of a run, and all their descendants
 - producer: the events, the process that sends them, and its record of what it has sent

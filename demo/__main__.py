@@ -26,7 +26,10 @@ _CLUSTER_RATE, _CLUSTER_FLIGHTS = 30.0, 60_000
 
 
 def main() -> int:
-    """Runs the command. After a failure, or with --keep, the folder is kept."""
+    """Parses the arguments and runs the story. The exit code is 0 if all findings held.
+
+    After a failure, or with --keep, the folder of the run is kept.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m demo",
         description=(
@@ -93,7 +96,7 @@ def main() -> int:
 def _forget_settings() -> None:
     """Removes the user's settings from the environment, except the settings of the jars.
 
-    The demo has its own settings.
+    Otherwise, they would replace the demo's own settings.
     """
     for name in [
         name

@@ -44,7 +44,7 @@ EDITS = (
 
 
 def edited(version_1: str) -> str:
-    """Returns version 2 of the file.
+    """Returns version 2 of `pipelines/flights.py`.
 
     Raises KappaError if `version_1` is not the known version 1.
     """

@@ -18,10 +18,10 @@ from kappa.state.store import Store
 
 
 class Measures:
-    """The measurements that the story makes during its acts."""
+    """Collects the measurements that the story makes during its acts."""
 
     def __init__(self) -> None:
-        """Begins without measurements."""
+        """Creates an object without measurements."""
         # The length of the log when version 2 was deployed.
         self.history = 0
         self._windows: dict[str, tuple[float, float]] = {}
@@ -29,14 +29,14 @@ class Measures:
 
     @contextmanager
     def window(self, name: str) -> Iterator[None]:
-        """Stores when the block began and ended, under the name `rest` or `replay`."""
+        """Stores when the block begins and when it ends, under the name `rest` or `replay`."""
         begun = monotonic()
         yield
         self._windows[name] = (begun, monotonic())
 
     @contextmanager
     def query(self) -> Iterator[None]:
-        """Stores the CPU time of the query process that the block runs."""
+        """Stores the CPU time of the process that the block runs for a query."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -45,7 +45,11 @@ class Measures:
         )
 
     def show(self, screen: Screen, store: Store, records: Path, watch: Watch) -> None:
-        """Prints all measurements, including those of `watch` and of the witnesses' records."""
+        """Prints all measurements.
+
+        `records` is the folder with the producer's ledger and the reader's log, and `watch` has the
+        memory and the progress of the replay.
+        """
         screen.heading("Measured on this machine")
         build = current_state(store).serving[PIPELINE]
         replayed = watch.replayed(build, at_least=self.history)

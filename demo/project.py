@@ -24,7 +24,7 @@ rollout.hold_attempts = 6
 
 
 class Project:
-    """The files of a run, all of them in one folder."""
+    """The project of a run: its folder, its files, and the folder of the witnesses' records."""
 
     def __init__(self, run: Path) -> None:
         """Creates the project's folders in the empty folder `run`."""

@@ -64,9 +64,10 @@ class Screen:
     def wait(
         self, until: Callable[[], bool], line: Callable[[], str], *, patience_seconds: float
     ) -> bool:
-        """Displays `line` and updates it until `until` returns True.
+        """Displays `line`, and updates it, until `until` returns True.
 
-        Returns False if this takes longer than `patience_seconds`.
+        `line` returns the text to display. Returns False if this takes longer than
+        `patience_seconds`.
         """
         deadline = time.monotonic() + patience_seconds
         with self._live() as show:

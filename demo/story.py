@@ -1,7 +1,7 @@
-"""The story of the demo, act by act: a log, a version, a replayed change, a switch, an undo.
+"""The story of the demo, act by act: the events, a version, a replayed change, a switch, an undo.
 
 Every `kappa` command is run as a user types it. Meanwhile the witnesses run (witnesses.py). At the
-end, their records are compared with the platform, and measures.py prints the measurements.
+end, the witnesses' records are compared with the platform, and measures.py prints the measurements.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _GONE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The options of the story: events per second, and the number of first flights (None: all).
+    """The options of the story: events per second, and the number of first flights.
 
-    With `on_cluster`, the story runs on a cluster. With `in_bucket`, the root is in a bucket,
-    otherwise in a folder.
+    If `flights` is None, all flights are sent first. With `on_cluster`, the story runs on a
+    cluster. With `in_bucket`, the root is in a bucket, and otherwise in a folder.
     """
 
     rate: float
@@ -82,7 +82,10 @@ class Story:
         self._storms: list[tuple[tuple[Any, ...], ...]] = []
 
     def tell(self) -> list[Finding]:
-        """Runs all acts, and returns the findings. In any case, no process is left running."""
+        """Runs all acts, and returns the findings.
+
+        No process is left running, even if an act fails.
+        """
         try:
             with ExitStack() as stack:
                 servers = stack.enter_context(self._cluster()) if self._wishes.on_cluster else None

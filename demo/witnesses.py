@@ -1,6 +1,7 @@
-"""The witnesses: a producer and a reader, which run until the story ends and record what they do.
+"""The witnesses: a producer and a reader, which run until the story ends and record their actions.
 
-Each witness is a separate process. At the end, the story compares their records with the platform.
+Each witness is a separate process. At the end, the story compares the witnesses' records with the
+platform.
 """
 
 from __future__ import annotations

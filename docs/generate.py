@@ -81,7 +81,7 @@ def _words_of(command: Any) -> dict[str, Any]:
 def _parameter_words(parameter: Any) -> dict[str, Any]:
     """Returns the words that complete a parameter: its kind of object, or its choices.
 
-    The metavar names the kind of object, such as PIPELINE.
+    The parameter's metavar gives the kind of object, such as PIPELINE.
     """
     words = {"help": _first_line(getattr(parameter, "help", ""))}
     if getattr(parameter, "is_flag", False):

@@ -1,7 +1,7 @@
-"""A program that takes the screenshots for the docs, of pages with invented data.
+"""A program that takes screenshots for the docs. The pages show invented data.
 
 `make shots` writes docs/page-*.png. With a folder as argument, the program writes screenshots of
-all pages to that folder: light, dark and narrow. The program needs Chromium.
+all pages to that folder, each in a light, a dark and a narrow variant. The program needs Chromium.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SIZES = {
 
 
 def fingerprint(build: str) -> str:
-    """Returns a hash that looks like a version."""
+    """Returns a hash of a build's name that looks like a version."""
     return hashlib.sha256(build.encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """A program that builds the documentation site from the pages of docs/.
 
-The site has a search and a light and a dark theme, and works offline. `make site` runs the program,
-which writes site/. The pages have the order of docs/README.md. The site has only the pages of
+`make site` runs the program, which writes site/. The site has a search and a light and a dark
+theme, and works offline. The pages have the order of docs/README.md. The site has only the pages of
 docs/, so a link to any other file is replaced by the name of the file. The site is built by
 Zensical (requirements/site.lock). Diagrams need Mermaid, which is fetched by npm; without npm,
 diagrams are shown as text.
@@ -163,7 +163,8 @@ def build_site(site: Path, *, diagrams: bool) -> list[str]:
 def put_mermaid(file: Path) -> bool:
     """Writes Mermaid's script to a file. Returns False if npm cannot fetch the script.
 
-    In this case the reason is printed.
+    If False is returned, the reason was printed. Raises SystemExit if the fetched archive has
+    another digest than MERMAID_SHA256.
     """
     if shutil.which("npm") is None:
         print("diagrams stay texts: there is no npm")
@@ -192,7 +193,7 @@ def put_mermaid(file: Path) -> bool:
 
 
 def _toml(value: object) -> str:
-    """Returns a list, a text, or a table of texts and lists, as TOML."""
+    """Formats a list, a text, or a table of texts and lists, as TOML."""
     match value:
         case list():
             return f"[{', '.join(map(_toml, value))}]"

@@ -1,25 +1,25 @@
 """Kappa: a replayable event platform. The file of a pipeline imports all names from here.
 
-These are the packages, in the order to read them. Each imports only packages above it in this list
-(tests/test_packages.py checks that):
+These are the packages, in the order to read them. Each package imports only packages above it in
+this list (tests/test_packages.py checks that):
 
     base        errors, settings, processes, files, Java: used by every package
     declare     the declarations of users: types, formats, folds, topics, tables, views, pipelines
-    state       all that is stored: files, journal, builds, frontiers, leases, locks
+    state       all that a root stores except rows: files, journal, builds, frontiers, leases
     code        the version of a pipeline's code
     tables      stored rows: Delta tables, archives, maintained views
     kafka       the only access to Kafka and to a schema registry; the embedded broker
-    records     from bytes to valid events, and back
-    engine      from offsets to commits: the slice, the job, Spark
-    serving     readers: query, then outlets, http and collect
-    replay      decisions: rollout, then status, page and platform
+    records     decoding of records into valid events, and encoding of events
+    engine      jobs, which fold slices of records with Spark and commit the rows
+    serving     readers of the tables: queries, outlets, HTTP; and the collector of events
+    replay      decisions about rollouts; the status, the page and the processes of the platform
     project     `kappa.Project`: the commands as an object, for programs and notebooks
     agents      an MCP server, by which agents read, plan and stage
     commands    the command line
 
-`testing.py` is for tests of pipelines, and `pytest_plugin.py` keeps a Spark session warm for them.
-`setup.py` prepares the machine. `serving` and `replay` are folders at the top of the tree, with
-links to them here.
+`testing.py` contains helpers for tests of pipelines, and `pytest_plugin.py` keeps a Spark session
+open for these tests. `setup.py` prepares the machine. `serving` and `replay` are folders at the top
+of the repository, with symbolic links to them in this package.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Imports a public name when it is first used, since most commands need no declarations."""
+        """Imports a public name only when it is first used: most commands need no declarations."""
         if name == "Project":
             from kappa.project.project import Project  # noqa: PLC0415  # as said above
 

@@ -1,7 +1,7 @@
-"""A pytest plugin: tests can import the project's pipelines, and share a warm Spark session.
+"""A pytest plugin: tests import the project's pipelines, and share one Spark session.
 
-If Kappa is installed, pytest finds the plugin without configuration. A file of tests requests Spark
-with this line:
+If Kappa is installed, pytest finds the plugin without configuration. A test file requests the Spark
+session with this line:
 
     pytestmark = pytest.mark.usefixtures("warm_spark")
 """
@@ -15,7 +15,11 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Lets tests import from the project that contains them: `from pipelines.web import web`."""
+    """Adds the project's folder to `sys.path`, so that tests can import `pipelines.web`.
+
+    The project's folder is pytest's root folder, or the nearest folder above it, that contains
+    `kappa.toml`. Without such a folder, does nothing.
+    """
     root = config.rootpath
     for folder in (root, *root.parents):
         if (folder / "kappa.toml").is_file():
@@ -27,7 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def warm_spark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Keeps a Spark session for `tables_of` and the laws until the last test has ended."""
+    """Keeps one Spark session open, for all calls of the functions in kappa/testing.py.
+
+    The session ends after the last test.
+    """
     # A run without tests on Spark does not wait for this import.
     from kappa.engine.children.rehearsal import local_session  # noqa: PLC0415
 

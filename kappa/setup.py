@@ -24,10 +24,11 @@ from kappa.state.files.bucket import is_bucket
 
 
 def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False) -> Jars:
-    """Prepares the machine. With `for_bucket`, prepares it also for a root in a bucket.
+    """Prepares this machine: finds Java, and makes the jars, class archives and compiled loops.
 
-    Returns the jars. Raises KappaError if a step fails, except for the class archives, which are
-    optional.
+    With `for_bucket`, also gets the jars for a root in a bucket. Returns the jars. Raises
+    KappaError if a step fails. If only the class archives cannot be made, prints the error on
+    `console` and continues, since the archives are optional.
     """
     java = find_java()
     jars = ensure_jars(

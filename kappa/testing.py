@@ -1,4 +1,4 @@
-"""Helpers for tests of pipelines, without a broker: the rows that events give, and the laws.
+"""Helpers for tests of pipelines without a broker: they compute tables, and check the laws.
 
     from kappa.testing import law_of_slices, some_events, tables_of
 
@@ -9,11 +9,12 @@
     def test_the_law_of_slices():
         law_of_slices(web, some_events(web, 200))
 
-The law of slices is about any cut of the log into contiguous slices. Folding the slices one after
-the other gives the same tables as a single slice of the whole log. So a replay in large slices
-equals a tail in small slices. All helpers run on a Spark session in this process
-(engine/children/rehearsal.py), which the fixture `warm_spark` keeps between tests
-(pytest_plugin.py).
+The law of slices: however the log is cut into contiguous slices, folding the slices one after the
+other gives the same tables as folding the whole log as a single slice. So a replay in large slices
+gives the same tables as a tail in small slices.
+
+All helpers run on a Spark session in this process (engine/children/rehearsal.py). The fixture
+`warm_spark` keeps this session open between tests (pytest_plugin.py).
 """
 
 from __future__ import annotations
@@ -61,7 +62,11 @@ Events = Mapping[str, Iterable[Event | Mapping[str, Any]]]
 
 
 def _short(check: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a check, so that pytest shows the test's line and the error, but no inner frame."""
+    """Decorates a check, so that pytest shows the test's line and the error, but no inner frame.
+
+    If a maintained view has several rows with one key, the error's hint also says that events in a
+    test need distinct ids.
+    """
 
     @wraps(check)
     def shortly(*given: P.args, **named: P.kwargs) -> T:
@@ -81,12 +86,14 @@ def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, An
     """Folds events as a job does. Returns the rows that readers see, by table or view.
 
     `events` maps each topic of the `pipeline` to its events, in order. An event is an `Event`, or
-    the mapping of its fields; then the key and the partition are the ones that a producer would
+    the mapping of its fields; then the event has the key and the partition that a producer would
     choose. A row is a dict of its columns. The rows are ordered by their columns from left to
     right, nulls last. A date or timestamp that Python cannot represent is given as text, such as
-    "10000-01-01". The result includes views and the table `rejects`. Raises DeclarationError if the
-    function is not a pipeline's, or if a view cannot be read. Raises Broken if a maintained view
-    cannot be computed, or if the function fails on an event and `on_error="stop"` is declared.
+    "10000-01-01". The result includes views and the table `rejects`.
+
+    Raises UsageError if `pipeline` is not a pipeline, or does not read one of the topics. Raises
+    DeclarationError if a view cannot be read. Raises Broken if a maintained view cannot be
+    computed, or if the function fails on an event and `on_error="stop"` is declared.
 
     Example:
         visit = {"visitor": "ann", "page": "/", "happened_at": "2024-01-31T12:00:00Z"}
@@ -105,12 +112,13 @@ def law_of_slices(
 ) -> None:
     """Checks the law of slices for a `pipeline`: any cut of the log gives the same tables.
 
-    `events` are given as for `tables_of`. The check folds a slice per event (at most 64 slices),
-    then `cuts` random cuts with empty and with repeated slices, and tries each way to compute a
-    slice. Without `large`, it leaves out the way of large slices, which takes ten seconds or more.
-    The same `seed` gives the same cuts. Raises LawBroken, with the smallest cut found and the rows
-    that differ. Raises DeclarationError if the function is not a pipeline's, and UsageError if
-    there are no events, or no valid events.
+    `events` are given as for `tables_of`. The check folds the log in one slice per event (at most
+    64 slices), and then in `cuts` random cuts, with empty and with repeated slices. It uses each
+    method by which a job can compute a slice. Without `large`, it omits the method for large
+    slices, since this method takes ten seconds or more. The same `seed` gives the same cuts.
+
+    Raises LawBroken, with the smallest cut found and the rows that differ. Raises UsageError if
+    `pipeline` is not a pipeline, or if there are no events, or no valid events.
 
     Example:
         law_of_slices(web, some_events(web, 6), cuts=2)
@@ -137,11 +145,11 @@ def law_of_slices(
 def law_of_views(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int = 0) -> None:
     """Checks the law of views: a maintained view always equals its query over the tables.
 
-    The check folds `events` of the `pipeline`, given as for `law_of_slices`: in one slice, in a
-    slice per event (at most 64 slices), and in `cuts` random cuts. After each slice it compares the
-    stored rows of each maintained view with the rows of its query. The same `seed` gives the same
-    cuts. Raises LawBroken, with the smallest cut found and the rows that differ. Raises UsageError
-    if the pipeline has no maintained view, or if there are no events.
+    `events` are given as for `tables_of`. The check folds them in one slice, in one slice per event
+    (at most 64 slices), and in `cuts` random cuts. After each slice, it compares the stored rows of
+    each maintained view with the rows of the view's query. The same `seed` gives the same cuts.
+    Raises LawBroken, with the smallest cut found and the rows that differ. Raises UsageError if the
+    pipeline has no maintained view, or if there are no events.
 
     Example:
         BUSY = View("busy", "select page from page_visits where visits > 1", keys=("page",))

@@ -2,11 +2,11 @@
 
     python ask_load.py WAY TARGET CLIENTS SECONDS KEYS SQL
 
-WAY is `kappa` (TARGET is the URL of the server), `wire` (TARGET is the address of the server for
-Postgres clients, which prepare their statement) or `duckdb` (TARGET is a statement that creates the
-views). `{key}` in SQL is replaced by a random key below KEYS. After a second that is not counted,
-the clients are measured. Prints JSON: the number of answers, the seconds, the latencies of the
-answers, and the CPU seconds of this process.
+WAY is `kappa` (TARGET is the URL of the server), `wire` (TARGET is the connection string of the
+server for Postgres clients, which prepare their statement) or `duckdb` (TARGET is a statement that
+creates the views). `{key}` in SQL is replaced by a random key below KEYS. The measurement begins
+after one second. Prints JSON: the number of answers, the seconds, the p50 and p99 of the latencies,
+the CPU seconds of this process, and the first errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WARM_SECONDS = 1.0
 
 
 def kappa_asker(url: str) -> Callable[[], Callable[[str, int], object]]:
-    """Returns a function that makes clients of Kappa's HTTP server, with one connection each."""
+    """Returns a function that creates a client of Kappa's HTTP server, with its own connection."""
 
     def connect() -> Callable[[str, int], object]:
         place = urlsplit(url)
@@ -45,9 +45,9 @@ def kappa_asker(url: str) -> Callable[[], Callable[[str, int], object]]:
 
 
 def wire_asker(dsn: str) -> Callable[[], Callable[[str, int], object]]:
-    """Returns a function that makes Postgres clients.
+    """Returns a function that creates a Postgres client.
 
-    The clients prepare their statement, and send the key as a parameter.
+    The client prepares its statement, and sends the key as a parameter.
     """
     import psycopg  # other ways need none
 
@@ -66,7 +66,7 @@ def wire_asker(dsn: str) -> Callable[[], Callable[[str, int], object]]:
 
 
 def duckdb_asker(views: str) -> Callable[[], Callable[[str, int], object]]:
-    """Returns a function that makes connections to a DuckDB database in this process."""
+    """Returns a function that creates a connection to a DuckDB database in this process."""
     import duckdb  # the client of Kappa needs none
 
     database = duckdb.connect()
@@ -81,7 +81,7 @@ def duckdb_asker(views: str) -> Callable[[], Callable[[str, int], object]]:
 
 
 def main() -> None:
-    """Sends the queries, and prints the measurements."""
+    """Runs the clients until the time is up, and prints the measurements."""
     way, target, clients, seconds, keys, sql = sys.argv[1:]
     connect = {"kappa": kappa_asker, "wire": wire_asker, "duckdb": duckdb_asker}[way](target)
     latencies: list[list[float]] = [[] for _ in range(int(clients))]

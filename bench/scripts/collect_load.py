@@ -3,9 +3,10 @@
     python collect_load.py PORT TOPIC PID NAME CONNECTIONS EVENTS SECONDS LEDGER.parquet
 
 A request contains one event, or EVENTS events with one per line. If EVENTS is 0, a request is `GET
-/healthz`. The ledger gets each acknowledged event with its place in the log. Prints JSON with the
-measurements between the first second and the end: the events, the seconds, the CPU seconds of the
-process PID, and the latencies of requests.
+/healthz`. LEDGER.parquet gets each acknowledged event with its partition and offset. The
+measurement begins after one second and lasts SECONDS. Prints JSON: the events, the seconds, the CPU
+seconds of the process PID, the p50 and p99 of the latencies of requests, and the first refused
+answers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ EVENT = (
 
 
 class Load:
-    """The state that all connections share."""
+    """The counters, answers and settings that all connections share."""
 
     def __init__(self, topic: str, name: str, events: int) -> None:
         self.topic, self.name, self.events = topic, name, events
@@ -63,7 +64,7 @@ class Load:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, which sends a request whenever it has the answer to the last one."""
+    """One connection, which sends its next request when it has received the last answer."""
 
     def __init__(self, load: Load) -> None:
         self._load = load

@@ -1,4 +1,4 @@
-"""The upper limit for Python: confluent_kafka's consume loop, which only takes value lengths.
+"""The upper limit for Python: a confluent_kafka consumer that reads only the lengths of values.
 
     python consume.py BOOTSTRAP TOPIC FOLDER
 

@@ -1,8 +1,8 @@
-"""A program that runs a build's job until the build has folded the log to given offsets.
+"""A program that runs a build's job until the build has folded its topics up to given offsets.
 
     python fold_log.py OFFSETS --project PROJECT --root ROOT --build BUILD [the job's other options]
 
-OFFSETS is JSON: `{topic: {partition: next offset}}`. A job that has caught up with a short log
+OFFSETS is JSON: `{topic: {partition: next offset}}`. A job that has caught up with a short topic
 continues as the build's tail. This program then stops the job by SIGTERM, as `kappa down` does.
 """
 

@@ -2,8 +2,8 @@
 
     python pathway_script.py BOOTSTRAP TOPIC FOLDER
 
-Runs with PATHWAY_THREADS threads, and writes `FOLDER/totals.csv`.
-https://pathway.com/developers/api-docs/pathway-io/kafka
+Uses as many threads as the environment variable PATHWAY_THREADS says, and writes
+`FOLDER/totals.csv`. https://pathway.com/developers/api-docs/pathway-io/kafka
 """
 
 from __future__ import annotations

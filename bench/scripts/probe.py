@@ -1,10 +1,10 @@
 """The probe of the freshness cell: repeats a query, and writes each answer's time and offsets.
 
-    python probe.py PROJECT BUILD_OF OUT SQL
+    python probe.py PROJECT PIPELINE OUT SQL
 
-Writes a line of JSON per answer, `{"at": seconds, "offsets": {...}}`, with the offsets of the
-pipeline BUILD_OF. `at` is in seconds of the clock that all processes of a machine share. The probe
-exits when its standard input ends.
+Writes a line of JSON per answer to the file OUT, `{"at": seconds, "offsets": {...}}`. The offsets
+are those of the pipeline's serving build. `at` is in seconds of the clock that all processes of a
+machine share. The probe exits when its standard input ends.
 """
 
 from __future__ import annotations

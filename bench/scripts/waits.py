@@ -2,9 +2,9 @@
 
     python waits.py PORT SERVER_PORT SECONDS
 
-So each request on a persistent connection takes SECONDS longer, and the proxy uses little CPU. If a
-request arrives in several pieces, each piece is delayed. There are two threads per connection,
-since an event loop would only wait for whole milliseconds.
+So each request on a persistent connection takes SECONDS longer, and the proxy uses little CPU time.
+If a request arrives in several pieces, each piece is delayed. There are two threads per connection,
+because an event loop can only wait for whole milliseconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The servers of `make cluster`: brokers, Spark, and S3, each a real process on 127.0.0.1.
 
-The tests start the same servers. This package does not know the events or the story. Read the
+The tests start the same servers. This package does not depend on the events or the story. Read the
 modules in this order:
 
 - brokers: three Kafka brokers

@@ -1,4 +1,4 @@
-"""Three Kafka brokers on 127.0.0.1, all of them also controllers. Each can be killed."""
+"""Three Kafka brokers on 127.0.0.1, each of which is also a controller and can be killed."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Brokers:
             )
 
     def kill(self, node: int) -> None:
-        """Kills a broker, which ends as in a power cut."""
+        """Kills a broker without a shutdown, as in a power cut."""
         self._running[node].kill()
         self._running.pop(node).wait()
 
     def stop(self, node: int) -> None:
-        """Shuts a broker down as for a restart, so that it hands over its leaderships."""
+        """Shuts a broker down as for a restart, so that other brokers take over its leaderships."""
         self._running[node].terminate()
         self._running.pop(node).wait(_PATIENCE_SECONDS)
 

@@ -38,9 +38,9 @@ class NotRunError(Exception):
 
 
 def ensure_versitygw() -> Path:
-    """Returns the path of the server's program, after building it if necessary.
+    """Returns the path of the versitygw program, after building the program if necessary.
 
-    Building it takes two minutes of CPU time. Raises NotRunError if it cannot be built.
+    The build takes two minutes of CPU time. Raises NotRunError if the program cannot be built.
     """
     folder = user_cache("versitygw")
     folder.mkdir(parents=True, exist_ok=True)

@@ -48,9 +48,10 @@ def running_servers(
 ) -> Iterator[Servers]:
     """Runs all servers during the block, and yields their description.
 
-    Their files are in `folder`. With `in_bucket`, the root is in a bucket if the S3 server can run;
-    otherwise the root is a folder that all servers see. `environment` contains the credentials of
-    the bucket. Workers do not see the folder of the project.
+    The servers' files are in `folder`. With `in_bucket`, the root is in a bucket if the S3 server
+    can run; otherwise the root is a folder that all servers can read and write. `environment`
+    contains the credentials of the bucket. The folder `project` is hidden from the Spark workers,
+    if workers can be isolated on this machine.
     """
     # Logs and locks of this host are in it, and so is the root, if it is a folder.
     own = folder / "kappa"
@@ -98,7 +99,10 @@ def in_folder(own: Path) -> Mapping[str, str]:
 
 
 def at_store(own: Path, store: RunningStore) -> Mapping[str, str]:
-    """Returns the settings of a root in the server's bucket, with a local folder of this host."""
+    """Returns the settings of a root in the bucket of `store`.
+
+    `own` is the local folder of this host.
+    """
     return {
         "root": f"s3://{BUCKET}/root",
         "local": str(own),

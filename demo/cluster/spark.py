@@ -1,7 +1,7 @@
-"""Spark's standalone cluster on 127.0.0.1, of real processes. Each process can be killed.
+"""Spark's standalone cluster on 127.0.0.1, of real processes, each of which can be killed.
 
-The jars are the jars of the installed PySpark. Workers may be isolated: then each worker runs in
-its own mount namespace, in which some folders are empty. All other folders are shared.
+The jars are those of the installed PySpark. Workers may be isolated: then each worker runs in its
+own mount namespace, in which some folders are empty. All other folders are shared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ISOLATED = (
 
 
 def why_not_isolated() -> str | None:
-    """Returns why workers cannot be isolated on this machine, or None if they can."""
+    """Returns why workers cannot be isolated on this machine, or None if isolation is possible."""
     if sys.platform != "linux" or shutil.which("unshare") is None:
         return "no unshare"
     tried = subprocess.run(
@@ -44,13 +44,13 @@ def why_not_isolated() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A process of the cluster, which is a session leader, and the time at which it was started."""
+    """A process of the cluster and its start time. The process is a session leader."""
 
     process: subprocess.Popen[bytes]
     born: int
 
     def end(self) -> None:
-        """Kills the process, and the executors that it has started: they belong to its session."""
+        """Kills the process and the executors that it has started, which belong to its session."""
         self.process.kill()
         self.process.wait()
         assert ensure_session_gone(self.process.pid, since=self.born), "nothing survives SIGKILL"
@@ -67,7 +67,8 @@ class RunningSpark:
     ) -> None:
         """Prepares the cluster without starting it.
 
-        The output of the processes is written to `folder`. Workers do not see the folders `hidden`.
+        The output of the processes is written to `folder`. The folders in `hidden` are not visible
+        to the workers.
         """
         self._folder, self._hidden = folder, hidden
         self._environment = os.environ if environment is None else environment
@@ -118,7 +119,7 @@ class RunningSpark:
         self.wait(lambda: self.workers() > before, f"worker {number}")
 
     def kill_worker(self, number: int) -> None:
-        """Kills a worker and its executors, which end as in a power cut."""
+        """Kills a worker and its executors without a shutdown, as in a power cut."""
         self._workers.pop(number).end()
 
     def workers(self) -> int:
@@ -127,12 +128,12 @@ class RunningSpark:
         return 0 if state is None else int(state["aliveworkers"])
 
     def cores_used(self) -> int:
-        """Returns the number of cores that executors use."""
+        """Returns the number of the cluster's cores that executors use now."""
         state = self._state()
         return 0 if state is None else int(state["coresused"])
 
     def applications(self, *, ended: bool) -> list[str]:
-        """Lists the names of the applications that have ended, or of those that still run."""
+        """Lists the names of the ended applications, or of the running ones if not `ended`."""
         state = self._state()
         listed = [] if state is None else state["completedapps" if ended else "activeapps"]
         return [each["name"] for each in listed]

@@ -1,8 +1,8 @@
 """Freshness: the time from sending an event to the first answer that contains the event. Pure.
 
 Freshness is computed after the run from two independent records: the times and offsets of the
-producer's events, and the times and offsets of the reader's answers. So the reader's pause between
-two queries is included.
+producer's events, and the times and offsets of the reader's answers. So it includes the reader's
+pause between two queries.
 """
 
 from __future__ import annotations

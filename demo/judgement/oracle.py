@@ -1,7 +1,7 @@
 """The oracle: the rows that tables must have, computed by DuckDB from the producer's ledger alone.
 
-The oracle uses no code of Kappa's engine: it reads the whole log at once, in SQL, without slices,
-folds, commits or frontiers. Rows are compared exactly, as multisets.
+The oracle uses no code of Kappa's engine: it reads all records of the ledger at once, in SQL,
+without slices, folds, commits or frontiers. Rows are compared exactly, as multisets.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Oracle:
     """The rows of versions 1 and 2, computed from the ledger up to some offsets."""
 
     def __init__(self, ledger: Path, offsets: Offsets) -> None:
-        """Reads the ledger's records before `offsets`."""
+        """Opens a DuckDB in memory with the ledger's records before `offsets`."""
         self._connection = duckdb.connect(":memory:")
         self._connection.execute("set TimeZone = 'UTC'")
         self._connection.execute(
@@ -127,7 +127,7 @@ class Oracle:
 
     @property
     def records(self) -> int:
-        """Returns the number of records up to the offsets."""
+        """Returns the number of the ledger's records before the offsets."""
         ((records,),) = self._connection.execute("select count(*) from log").fetchall()
         return int(records)
 

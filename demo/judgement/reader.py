@@ -1,8 +1,9 @@
 """The reader's process: repeats one query over several tables, and counts wrong answers.
 
 It is run as `python -m demo.judgement.reader PROJECT LOG`, and continues until its standard input
-is closed. Each line that it prints is a `Verdict` as JSON; the last line is final. It writes one
-line per answer to LOG, with the time and the offsets. Freshness is computed from these lines.
+is closed. It prints a `Verdict` as a line of JSON every half second, and finally at the end. For
+each answer, it writes a line with the time and the offsets to the file LOG. Freshness is computed
+from these lines.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _QUESTIONS = {
 
 
 def look(store: Store) -> Observation:
-    """Queries the tables that are served now, and returns the answer."""
+    """Queries the tables that are served now, and returns the counts in the answer."""
     with pin_served(store, lease_seconds=_LEASE_SECONDS) as pinned:
         snapshot = pinned.snapshot
         with connect_reader(snapshot, store) as reader:
@@ -90,7 +91,10 @@ def _version(snapshot: Snapshot) -> int:
 
 
 def main() -> int:
-    """Runs the command. The exit code is 0 if no answer was wrong."""
+    """Repeats the query until standard input is closed.
+
+    The exit code is 0 if there were answers and none of them was wrong.
+    """
     parser = argparse.ArgumentParser(prog="python -m demo.judgement.reader")
     parser.add_argument("project", type=Path)
     parser.add_argument("log", type=Path)

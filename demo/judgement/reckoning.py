@@ -1,7 +1,7 @@
-"""The reckoning at the end of the story: tables compared with the oracle, verdict, freshness.
+"""The reckoning at the end of the story: the results of the oracle, the verdict and freshness.
 
-oracle.py, verdict.py and freshness.py make the judgements. This module turns their results into
-texts.
+oracle.py, verdict.py and freshness.py compute the results. This module applies them to the run, and
+returns findings for display.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEASE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A condition that must hold, whether it held, and a text with the observation."""
+    """A condition that must hold, whether the condition held, and a text with the observation."""
 
     what: str
     held: bool
@@ -73,7 +73,7 @@ def judged(verdict: Verdict) -> Finding:
 
 
 def replayed_there(applications: Sequence[str], builds: Mapping[int, str]) -> Finding:
-    """Checks by name that the builds of both versions have run on the Spark cluster."""
+    """Checks by name that the builds of both versions were replayed on the Spark cluster."""
     return Finding(
         "both versions were replayed on the Spark cluster",
         set(builds.values()) <= {*applications},

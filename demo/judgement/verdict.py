@@ -2,7 +2,7 @@
 
 All tables of an answer must be folded from the same slices. An answer is mixed if its tables
 disagree with each other or with the frontier, or if it has rows that the serving version cannot
-have made. An answer is backward if its generation, or the offset of any partition, is less than in
+have made. An answer is backward if its generation, or the offset of any partition, is lower than in
 an earlier answer to the same reader.
 """
 

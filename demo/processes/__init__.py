@@ -1,11 +1,11 @@
 """The processes of a run: commands, child processes, and all their descendants.
 
-This package starts, watches and ends processes. It does not know the events or the queries. Read
-the modules in this order:
+This package starts, watches and ends processes. It does not depend on the events or the queries.
+Read the modules in this order:
 
 - prompt: the `kappa` command as a user types it, displayed and run
-- child: a child process that prints lines of JSON and ends when its standard input is closed
+- child: a child process that prints lines of JSON and exits when its standard input is closed
 - end_of_input: the code in the child that detects the end of its standard input
 - family: every process that descends from a run, found by a mark in the environment
-- watch: a thread that watches the family's memory, and each build's progress
+- watch: a thread that observes the family's memory, and each build's progress
 """

@@ -1,4 +1,4 @@
-"""A child process of the story, which prints lines of JSON and ends when its input is closed."""
+"""A child process of the story, which prints lines of JSON and exits when its input is closed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Child:
     def __init__(
         self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path
     ) -> None:
-        """Starts the process in its own session, which Ctrl-C at the terminal does not reach."""
+        """Starts the process in its own session, so that Ctrl-C at the terminal does not end it."""
         self._name = module
         self._complaints = (folder / f"{module}.log").open("w+", encoding="utf-8")
         command = [sys.executable, "-m", module, *arguments]
@@ -58,7 +58,7 @@ class Child:
     def wait_until_it_speaks(self, patience_seconds: float) -> dict[str, Any]:
         """Waits until the process has printed a line, and returns the last line.
 
-        Raises KappaError if it prints nothing within `patience_seconds`, or exits.
+        Raises KappaError if the process prints nothing within `patience_seconds`, or exits.
         """
         deadline = time.monotonic() + patience_seconds
         while (line := self.last) is None:
@@ -72,7 +72,8 @@ class Child:
     def finish(self) -> tuple[int, dict[str, Any]]:
         """Closes the process's input and waits until it exits. Returns exit code and last line.
 
-        Raises KappaError if it does not exit in time, and kills it, or if it has printed no line.
+        If the process does not exit in time, kills it and raises KappaError. Also raises KappaError
+        if the process has printed no line.
         """
         self._close_input()
         try:
@@ -88,7 +89,7 @@ class Child:
         return code, self._last
 
     def ensure_ended(self) -> None:
-        """Ends the process. If it still runs, it is killed."""
+        """Kills the process if it still runs, and closes its files."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

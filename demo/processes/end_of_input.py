@@ -1,4 +1,4 @@
-"""The detection of the end of standard input, which tells a child that its parent has exited."""
+"""Detects the end of standard input, by which a child learns that its parent has exited."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The family of a run: every process that descends from the run, found by a mark.
 
-The mark is an environment variable of the first process. Children inherit their parent's
-environment, daemons too, so all descendants have the mark (in Linux's /proc). By it, the demo
+The mark is an environment variable of the first process. Children, including daemons, inherit their
+parent's environment, so all descendants have the mark (in Linux's /proc). By the mark, the demo
 measures the memory of all processes, and checks that no process is left running.
 """
 

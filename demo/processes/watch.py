@@ -1,4 +1,4 @@
-"""A thread that watches the memory of all processes of the story, and each build's progress."""
+"""A thread that observes the memory of all processes of the story, and each build's progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WEIGH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The replay of a build: the offsets folded, and the seconds since its first frontier."""
+    """The replay of a build: the folded offsets, and the seconds since its first frontier."""
 
     offsets: int
     seconds: float
@@ -32,10 +32,10 @@ class Replayed:
 
 
 class Watch:
-    """A context in which memory and progress are watched."""
+    """A context manager whose thread records the peak memory and the progress of builds."""
 
     def __init__(self, store: Store, mark: str) -> None:
-        """Prepares to watch the processes with this mark (family.py)."""
+        """Prepares to observe the processes with the mark `mark` (family.py)."""
         self.peak_resident = 0
         self._store = store
         self._mark = mark

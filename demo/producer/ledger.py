@@ -1,9 +1,9 @@
 """The ledger: the producer's own list of its records, in one Parquet file.
 
 The oracle's computations use only the ledger. The ledger computes a record's offset as its position
-among the records sent to its partition. This is right because this producer is the only producer,
-is idempotent, and chooses the partition itself. `Ledger.close` compares the offsets with the
-offsets that the broker has acknowledged, and raises an error if they differ.
+among the records sent to its partition. This gives the right offset because this producer is the
+only producer, is idempotent, and chooses the partition itself. `Ledger.close` compares the offsets
+with the offsets that the broker has acknowledged, and raises an error if they differ.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROWS_IN_MEMORY = 50_000
 
 
 class Ledger:
-    """A ledger that is being written."""
+    """A ledger to which events are being written."""
 
     def __init__(self, path: Path) -> None:
         """Creates the file, which can be read after it is closed."""
@@ -45,7 +45,7 @@ class Ledger:
         self._next: Counter[tuple[str, int]] = Counter()
 
     def add(self, event: Event) -> None:
-        """Adds an event that is being sent now."""
+        """Adds an event, with the current time as its sending time."""
         place = (event.topic, event.partition)
         self._rows.append(
             (*place, self._next[place], event.key, event.value, event.valid, time.monotonic())

@@ -1,6 +1,7 @@
 """Walks three records through the packages, from their bytes to the answer of a query.
 
-Needs neither a broker nor a platform. The page one-record.md shows what this program prints.
+The program needs neither a broker nor a platform. The page one-record.md shows the output of the
+program.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def web(visits):  # noqa: ANN001, ANN201  # as a user writes it
 
 
 def main() -> None:
-    """Prints what each package makes of the records."""
+    """Prints the result of each package for the records."""
     # kafka: the log. A log in memory gives the same raw records as a broker's.
     log = MemoryLog()
     for key, page, time in (

@@ -1,4 +1,4 @@
-"""Requests of an agent, run as the commands that a user types, each in a separate process.
+"""Runs an agent's requests as the commands that a user types, each in a separate process.
 
 A command that loads the project's files runs code of the project, so it must never run in a server.
 The process acts as `agent NAME for USER`, and the journal records this name.
@@ -44,20 +44,20 @@ class AgentCaller:
 
 
 def acting_agent(agent: str, user: str) -> str:
-    """Returns `agent NAME for USER`.
+    """Returns `agent NAME for USER`, the name under which the journal records an agent's acts.
 
-    Names that a client has chosen are reduced to plain characters and shortened.
+    Clients choose these names. So both are reduced to plain characters and shortened.
     """
     names = (_NAME.sub("-", name).strip("-")[:_LONGEST_NAME] or "unnamed" for name in (agent, user))
     return "agent {} for {}".format(*names)
 
 
 def run_command(here: ProjectContext, by: str, *words: str, project: Path | None = None) -> Any:
-    """Runs a `kappa` command under the name `by`, and returns the JSON that it prints, or None.
+    """Runs a `kappa` command for the agent `by`, and returns the JSON that the command prints.
 
-    `project` is the folder of the project's files, if it is not the project's own folder. Raises
-    KappaError with the command's message and hint if the command fails, and TimedOut if it takes
-    too long.
+    `words` are the command and its arguments. Returns None if they do not request JSON. `project`
+    is the folder of the project's files, if it is not the project's own folder. Raises KappaError
+    with the command's message and hint if the command fails, and TimedOut if it takes too long.
     """
     command = [
         *command_of("kappa.commands.main"),
@@ -89,8 +89,9 @@ def run_command(here: ProjectContext, by: str, *words: str, project: Path | None
 def request_act(
     here: ProjectContext, by: str, act: AgentAct, pipeline: str, reason: str
 ) -> dict[str, Any]:
-    """Runs an act on a pipeline, waits for its end, and returns a document about it.
+    """Runs an act on a pipeline, waits for its end, and returns a document about the act.
 
+    `by` is the name that the journal records. Raises UsageError if `pipeline` is not a valid name.
     Raises ConsentNeeded, with the command for a user to type, unless `[agents] may` lists the act.
     """
     if not _PIPELINE.fullmatch(pipeline):
@@ -108,7 +109,10 @@ def request_act(
 
 
 def ensure_yes(here: ProjectContext, act: AgentAct, command: str) -> None:
-    """Raises ConsentNeeded unless agents may do an act. `command` is for a user to type."""
+    """Raises ConsentNeeded unless `[agents] may` lists the act.
+
+    `command` is the command that a user can type instead, for the hint.
+    """
     if act not in here.settings.agents.may:
         raise ConsentNeeded(
             f"an agent needs a person's yes to {act}",
@@ -117,7 +121,7 @@ def ensure_yes(here: ProjectContext, act: AgentAct, command: str) -> None:
 
 
 def reason_words(reason: str) -> tuple[str, ...]:
-    """Returns the command's option for a reason, on one line, or nothing if there is no reason."""
+    """Returns the command's option with the reason on one line, or () if there is no reason."""
     # A character that moves a terminal's cursor, or turns text around, would show another reason.
     plain = "".join(each if each.isprintable() else " " for each in reason)
     line = " ".join(plain.split())[:_LONGEST_REASON]
@@ -125,7 +129,7 @@ def reason_words(reason: str) -> tuple[str, ...]:
 
 
 def _told(output: str) -> tuple[str, str]:
-    """Returns the error message and the hint at the end of a command's stderr."""
+    """Returns the last error message in a command's stderr, and the hint that follows it."""
     message = hint = ""
     for line in output.splitlines():
         if line.startswith("error: "):

@@ -1,7 +1,7 @@
 """A search in the documentation: the sections of its pages, ranked by BM25.
 
-All functions are pure except those that read the pages. Source of the formula: Robertson and
-Zaragoza, The Probabilistic Relevance Framework, 2009.
+Source of the formula: Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009. All
+functions are pure, except those that read the pages.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class DocSection:
 
 
 def search_docs(query: str, *, limit: int = 5) -> tuple[DocSection, ...]:
-    """Returns the sections that fit a query best, with the best first."""
+    """Returns the sections that match a query, the best match first, and at most `limit`."""
     sections = _sections()
     return tuple(sections[place] for place in ranked(query, _counted(), limit))
 
 
 def ranked(query: str, counted: Sequence[Counter[str]], limit: int) -> list[int]:
-    """Returns the indexes of the texts that fit a query best, with the best first, by BM25. Pure.
+    """Returns the indexes of the texts that match a query, the best match first, by BM25. Pure.
 
-    `counted` has the counts of the words in each text.
+    `counted` has, for each text, the number of occurrences of each word.
     """
     lengths = [sum(each.values()) for each in counted]
     mean = (sum(lengths) / len(lengths) if lengths else 0.0) or 1.0

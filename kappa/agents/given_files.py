@@ -46,9 +46,9 @@ def checked_files(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def project_files(folder: Path, named: Iterable[str] = ()) -> Mapping[str, Path]:
-    """Returns the files that a project's pipelines consist of, by path below the project.
+    """Returns the files that make up a project's pipelines, by path relative to the project.
 
-    These are the Python files, the texts in the folders of code and samples, and the `named` files
+    These are the Python files, the texts in the folders of code and samples, and the `named` files,
     from which a build was born. A link to a file outside the project is left out.
     """
     inside = folder.resolve()
@@ -68,7 +68,7 @@ def project_files(folder: Path, named: Iterable[str] = ()) -> Mapping[str, Path]
 
 
 def copy_project(files: Mapping[str, Path], into: Path, given: Mapping[str, str]) -> None:
-    """Copies a project's files into a folder. Given files replace the project's files.
+    """Copies a project's files into the folder `into`. Given files replace the project's files.
 
     Raises UsageError if the files of the project are too large for a rehearsal.
     """
@@ -85,7 +85,7 @@ def copy_project(files: Mapping[str, Path], into: Path, given: Mapping[str, str]
 
 
 def id_of(given: Mapping[str, str], ground: object) -> str:
-    """Returns the id of a plan: a hash of the given files and of the state they were planned on."""
+    """Returns the id of a plan: a hash of the given files and of the state it is based on."""
     content = json.dumps([given, ground], sort_keys=True, default=str)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:20]
 

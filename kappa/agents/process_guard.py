@@ -1,11 +1,11 @@
-"""The keeper of a rehearsal: runs a program, and ends all processes that it has started.
+"""The guard of a rehearsal: runs a program, and ends all processes that the program has started.
 
     python -I -S process_guard.py FOLDER BYTES SECONDS PROGRAM...
 
-If the parent of a process ends, the process becomes a child of the keeper. So no process outlives
-the rehearsal, however the process was started. The processes may write BYTES below FOLDER, and run
-for SECONDS. The exit code is that of PROGRAM, or `TOO_LARGE` or `TOO_LONG`. This file imports only
-the standard library.
+If the parent of a process ends, the process becomes a child of the guard. So no process outlives
+the rehearsal, however the process was started. The processes may write at most BYTES below FOLDER,
+and run for at most SECONDS. The exit code is that of PROGRAM, or `TOO_LARGE`, `TOO_LONG` or
+`ENDED`. This file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _wait(program: int, folder: str, most: int, deadline: float, asked: Sequence
 
 
 def _sizes(folder: str) -> Iterator[int]:
-    """Yields the bytes on the disk of each file below a folder, without following links."""
+    """Yields the disk space in bytes of each file below a folder. Links are not followed."""
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
@@ -74,9 +74,9 @@ def _sizes(folder: str) -> Iterator[int]:
 
 
 def _end_children() -> None:
-    """Kills the children of this program, until there are none.
+    """Kills the children of this process until there are none.
 
-    Processes whose parent was killed become children of this program, and are killed, too.
+    Processes whose parent was killed become children of this process, and are killed, too.
     """
     with suppress(ChildProcessError):
         while True:

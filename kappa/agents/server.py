@@ -1,8 +1,8 @@
 """The tools of agents as an MCP server, on stdio and over HTTP.
 
-The SDK `mcp` is an extra (`pip install 'kappa[mcp]'`). Only this module imports it, when a server
-is created. Each tool is a few lines that call tools.py. If a tool fails with a KappaError, the
-agent gets its message and hint; the text of any other error stays in the server.
+The SDK `mcp` is an extra (`pip install 'kappa[mcp]'`). Only this module imports the SDK, when a
+server is created. Each tool is a few lines that call tools.py. If a tool fails with a KappaError,
+the agent gets the error's message and hint; the text of any other error is not sent to the agent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AgentsOverHttp:
 
 
 def open_desk(here: ProjectContext) -> AgentDesk:
-    """Returns the tools for a project. The caller must close them."""
+    """Returns the tools for a project. The caller must close the returned object."""
     return AgentDesk(here)
 
 
@@ -63,9 +63,10 @@ def run_on_stdio(desk: AgentDesk) -> None:
 
 
 def serve_over_http(desk: AgentDesk) -> AgentsOverHttp:
-    """Returns the server for the path `/mcp`.
+    """Returns the MCP server as an application for the path `/mcp`.
 
-    Agents act for the clients that the gate has accepted.
+    An agent acts for the client that the gate (the server's check of hosts, origins and tokens) has
+    accepted.
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
@@ -82,7 +83,7 @@ def serve_over_http(desk: AgentDesk) -> AgentsOverHttp:
 class _Endpoint:
     """An ASGI application as an object.
 
-    A plain function would be treated as a function that handles a request.
+    The web framework would treat a plain function as a handler of requests.
     """
 
     def __init__(self, handle: Callable[..., Awaitable[None]]) -> None:
@@ -95,8 +96,8 @@ class _Endpoint:
 def make_server(desk: AgentDesk, identity: Identity | None) -> MCPServer[Any]:
     """Creates the MCP server for the tools. Raises UsageError if the SDK is not installed.
 
-    `identity` is the user for whom all agents act. If None, the gate names the client of each
-    request.
+    `identity` is the user for whom all agents act. If it is None, the client of each request is the
+    one that the gate has accepted.
     """
     try:
         from mcp.server.mcpserver import Context, MCPServer
@@ -251,7 +252,7 @@ def make_server(desk: AgentDesk, identity: Identity | None) -> MCPServer[Any]:
 
 
 def _asking(context: Context[Any, Any]) -> Identity:
-    """Returns the client of a request over HTTP. Raises Forbidden if the client is not known."""
+    """Returns the client that has sent a request over HTTP. Raises Forbidden if it is not known."""
     request = context.request_context.request
     found = None if request is None else identity_in(request.scope)
     if found is None:
@@ -262,7 +263,7 @@ def _asking(context: Context[Any, Any]) -> Identity:
 
 
 def _told(tool: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Wraps a tool so that a KappaError becomes an error with message and hint for the agent."""
+    """Wraps a tool so that the agent gets a KappaError as a tool error with message and hint."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(tool)

@@ -1,4 +1,4 @@
-"""The pinned snapshots with which an agent can repeat an answer."""
+"""The pinned snapshots of an agent. With them, a query can be repeated on the same rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class _HeldPin:
 
 
 class AgentSnapshots:
-    """Pinned snapshots by name, of which the newest 16 are kept. Usable from any thread.
+    """Pinned snapshots by name. The 16 that were used last are kept. Usable from any thread.
 
-    The same frontiers always have the same name.
+    Snapshots with the same generation and frontiers have the same name.
     """
 
     def __init__(self, store: Store, *, lease_seconds: float) -> None:
-        """Takes the store. Nothing is pinned yet."""
+        """Creates an empty set. `lease_seconds` is the duration of each snapshot's lease."""
         self._store = store
         self._lease_seconds = lease_seconds
         self._lock = threading.Lock()
@@ -46,7 +46,8 @@ class AgentSnapshots:
         """Yields a pinned snapshot and its name.
 
         If `name` is given, this is the snapshot with that name. Otherwise, it is a snapshot of the
-        moment `when`, or of now. Raises UsageError if the named snapshot is no longer kept.
+        past moment `when`, or of the present if `when` is None. Raises UsageError if the named
+        snapshot is no longer kept.
         """
         found, held = self._named(name) if name is not None else self._newly(when)
         try:

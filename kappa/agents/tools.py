@@ -1,9 +1,10 @@
-"""The tools of agents as functions: each takes plain values, and returns a JSON document.
+"""The tools of agents as functions, which take plain values and return JSON documents.
 
 The functions do not depend on a protocol. They are thin layers over `kappa.Project`, the sandbox
-for queries, and the commands. Each first checks whether the caller may do the act (serving/access).
-The message and the hint of a KappaError are for the agent. The meaning of tables is taken from the
-docstrings in a build's code. That code is parsed but never run, because this process is a server.
+for queries, and the commands. Each function first checks whether the caller may do the act
+(serving/access). The message and the hint of a KappaError are for the agent. The meaning of tables
+is read from the docstrings in a build's code. That code is parsed but never run, because this
+process is a server.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ _LONGEST_FILE = 256 << 10
 
 
 class AgentDesk:
-    """The tools for one project, for all clients of a server. The owner must close it."""
+    """The tools for one project, for all clients of a server. The creator must close the object."""
 
     def __init__(self, here: ProjectContext) -> None:
-        """Takes the project. The processes for queries are started by the first query."""
+        """Creates the tools for a project. The first query starts the processes for queries."""
         self.here = here
         self.project = Project(here)
         self._sandbox = Sandbox(Allowance.of(here.settings.serve))
@@ -65,7 +66,7 @@ class AgentDesk:
         self._saved = make_folder(Path(tempfile.gettempdir()), CHILD)
 
     def close(self) -> None:
-        """Ends the processes, releases the snapshots, and deletes the plans."""
+        """Stops the processes for queries, releases the snapshots, and deletes the plans."""
         self._sandbox.close()
         self._snapshots.close()
         shutil.rmtree(self._saved, ignore_errors=True)
@@ -81,7 +82,7 @@ class AgentDesk:
     # Reading
 
     def list_tables(self, caller: AgentCaller) -> dict[str, Any]:
-        """Lists the served tables with their columns, and their meaning from the code."""
+        """Returns the served tables with their columns, and the docstrings that explain them."""
         ensure_may(caller.identity, Act.READ)
         readable = caller.identity.tables
         tables = [
@@ -172,7 +173,7 @@ class AgentDesk:
     def changes(self, caller: AgentCaller, table: str, since: str | None = None) -> dict[str, Any]:
         """Returns the net changes of a table since a cursor, and the cursor for the next call.
 
-        Without a cursor, only the present cursor is returned, because the present rows are not
+        If `since` is None, only the present cursor is returned, because the present rows are not
         changes.
         """
         ensure_may(caller.identity, Act.READ, _object_of(table))
@@ -236,7 +237,7 @@ class AgentDesk:
         return {"note": DATA, "rejects": json_value(found.rows)}
 
     def search_docs(self, query: str) -> dict[str, Any]:
-        """Returns the sections of Kappa's documentation that fit a query best."""
+        """Returns the sections of Kappa's documentation that match a query best."""
         found = search_docs(query[:500])
         return {
             "sections": [
@@ -270,7 +271,8 @@ class AgentDesk:
     def plan(self, caller: AgentCaller, files: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Plans the project as it is, or with given files that are rehearsed on samples.
 
-        Given files run in a confined process, and are kept under the id of the plan.
+        Given files run in a confined process. They are stored under the plan's id, so that the plan
+        can be staged.
         """
         ensure_may(caller.identity, Act.PLAN if files is None else Act.REHEARSE)
         with self._planned():
@@ -289,8 +291,9 @@ class AgentDesk:
     def stage(self, caller: AgentCaller, plan: str, reason: str = "") -> dict[str, Any]:
         """Starts the rollouts of a plan: they replay, are verified, and wait for a user's yes.
 
-        A plan with given files needs a user's yes before this, unless `[agents] may` lists stage.
-        The reason is that a staged build runs like the project's own code, and is not confined.
+        If the plan has given files, a user must agree before this, unless `[agents] may` lists
+        stage. The reason is that a staged build runs like the project's own code, and is not
+        confined.
         """
         ensure_may(caller.identity, Act.STAGE)
         if plan not in self._plans:
@@ -324,7 +327,7 @@ class AgentDesk:
     def request(
         self, caller: AgentCaller, act: AgentAct, pipeline: str, reason: str = ""
     ) -> dict[str, Any]:
-        """Does an act if `[agents] may` lists it.
+        """Runs an act on a pipeline if `[agents] may` lists the act.
 
         Otherwise, raises ConsentNeeded with the command for a user to type.
         """
@@ -348,13 +351,16 @@ class AgentDesk:
 
 
 def _object_of(table: str) -> str:
-    """Returns the object of the right to read a table, whose name may include its pipeline."""
+    """Returns the object of the right to read a table.
+
+    `table` is the table's name, with or without its pipeline.
+    """
     pipeline, _, name = table.rpartition(".")
     return table_object(pipeline, name) if pipeline else name
 
 
 def _shortened(head: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the head of an answer without the versions of tables."""
+    """Returns the head of an answer without the Delta versions of tables."""
     return {
         "generation": head["generation"],
         "builds": {
@@ -381,7 +387,7 @@ class Meaning:
 
 
 def meaning_of(store: Store, birth: Birth) -> Meaning:
-    """Returns what the code of a build says about its pipeline."""
+    """Returns the docstrings about a build's pipeline, from the code snapshot of the build."""
     files = read_snapshot(store, birth)
     own = f"{birth.module.replace('.', '/')}.py"
     # A module may import its pipeline from another file.

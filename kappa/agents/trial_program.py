@@ -1,11 +1,11 @@
-"""The program of a rehearsal: confines itself, and runs a project on samples twice.
+"""The program of a rehearsal: confines its own process, and runs a project twice on samples.
 
     python -m kappa.agents.trial_program FOLDER
 
 FOLDER has request.json and samples of the topics. The program, and the programs that it starts, can
-write only there. The project is run first as it is, and then with the given files. So the answer,
-answer.json, has the rows that the change adds, removes and changes. The whole answer may be written
-by the untrusted code that ran, so its reader must treat it as data.
+write only in this folder. The project is run first as it is, and then with the given files. So the
+answer, answer.json, has the rows that the given files add, remove and change. The untrusted code
+that ran may have written the whole answer, so its reader must treat the answer as data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_TEXT = 500
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the rehearsal, and returns the exit code."""
+    """Runs the rehearsal in the folder that the arguments name, and returns the exit code."""
     folder = Path(arguments[0])
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     from kappa.serving.query.sandbox.confine import confine_program

@@ -1,9 +1,10 @@
-"""A rehearsal of files that an agent gives: prepared and read here, run by a confined program.
+"""A rehearsal of files that an agent gives. A confined program runs it.
 
-The confined program (trial_program.py) gets copies of the project's files, of samples of the topics
-that serving builds read, and of the birth certificates of the serving builds. It gets no settings,
-no secrets, and only a few harmless variables of this process. Its answer is JSON; only the names of
-topics in it are used.
+This module prepares the rehearsal and reads the answer of the confined program (trial_program.py).
+The program gets copies of the project's files, of samples of the topics that serving builds read,
+and of the birth certificates of the serving builds. It gets no settings, no secrets, and only a few
+harmless environment variables of this process. The answer is JSON that cannot be trusted: this
+module uses only the names of topics in it.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "LD_LIBRARY_PATH
 
 
 def rehearse_files(here: ProjectContext, given: Mapping[str, str]) -> dict[str, Any]:
-    """Runs a project with given files on samples, confined, and compares the result.
+    """Runs a project with given files on samples, confined, and compares the resulting rows.
 
-    The comparison is with the project as it is. Returns a document with the id, the refusals, the
-    cost of a replay, and for each pipeline the plan in brief, its effects on readers, and the rows
-    that change. Raises UsageError if a path is not allowed, KappaError if this machine cannot
-    confine a program, and TimedOut if the rehearsal takes too long.
+    The comparison is with the rows of the project as it is. Returns a document with the id, the
+    refusals, the cost of a replay, and for each pipeline the plan in brief, its effects on readers,
+    and the rows that change. Raises UsageError if a path is not allowed, KappaError if this machine
+    cannot confine a program, and TimedOut if the rehearsal takes too long.
     """
     given = checked_files(given)
     state = here.state()
@@ -105,7 +106,10 @@ def _samples(here: ProjectContext, births: Mapping[str, Birth]) -> Mapping[str, 
 
 
 def _cost(here: ProjectContext, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns, for each changed pipeline, the number of records that a replay reads."""
+    """Returns the number of records that a replay reads, for each changed pipeline.
+
+    The list is empty if the broker does not answer.
+    """
     wanted = {
         str(each["pipeline"]): [
             name for name in each["topics"] if isinstance(name, str) and TOPIC_NAME.fullmatch(name)
@@ -204,7 +208,7 @@ def _run(scratch: Path) -> dict[str, Any]:
 
 
 def _read_plain(path: Path, most: int) -> bytes | None:
-    """Reads at most `most` bytes of a file. Returns None if the path is not a regular file."""
+    """Reads at most `most` bytes of a file. Returns None if `path` is not a regular file."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -1,4 +1,7 @@
-"""Timestamps in records, and a stopwatch. Both are for display: no decision depends on them."""
+"""The times in records, formatted for display, and a stopwatch for the steps of a slice.
+
+No decision depends on these times.
+"""
 
 from __future__ import annotations
 

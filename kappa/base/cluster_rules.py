@@ -1,8 +1,8 @@
-"""The rules of `engine.master`, `engine.driver_host` and `engine.conf`. Pure.
+"""The checks of the settings `engine.master`, `engine.driver_host` and `engine.conf`.
 
-A leg on a cluster must give the same rows as on one machine. So Kappa itself sets the Spark
-settings that affect rows. If a user gives such a setting, these rules refuse it by name, with the
-reason. All other settings are passed to Spark unchanged.
+A leg on a cluster must compute the same rows as on one machine. So Kappa itself sets the Spark
+settings that affect rows. If a user gives such a setting, the error names it, with the reason. All
+other settings are passed to Spark unchanged. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _SECRET = re.compile(
 
 
 def problems_of_cluster(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
-    """Yields the problems of the cluster's settings: setting's name, reason and remedy."""
+    """Yields the problems of the cluster's settings, each as (setting, problem, remedy)."""
     if engine.master and not _is_master(engine.master):
         yield (
             "engine.master",
@@ -149,8 +149,8 @@ def is_secret_of_spark(name: str) -> bool:
 def addresses(master: str, conf: Mapping[str, str] = MappingProxyType({})) -> list[tuple[str, int]]:
     """Returns the host and port of each master.
 
-    For YARN, these are the resource managers that Spark's settings, `conf`, name. Raises ValueError
-    if an address is not valid.
+    For YARN, these are the resource managers in `conf`, the settings of Spark. Raises ValueError if
+    an address is not valid.
     """
     if master == YARN:
         return _managers(conf)

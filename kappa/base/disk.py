@@ -1,9 +1,9 @@
 """Files on the local disk that are either whole or absent, also after a power loss.
 
-The bytes and the name of a file reach the disk separately and in any order; only a sync guarantees
-that they are there. So a file is written under another name, synced and renamed, and then its
-folder is synced. The guarantees on which the platform relies, and the reasons, are in "All File
-Systems Are Not Created Equal" (Pillai et al., OSDI 2014).
+The content and the name of a file reach the disk separately and in any order; only a sync
+guarantees that both are on the disk. So a file is written under a temporary name, synced and
+renamed, and then its folder is synced. The guarantees of file systems on which the platform relies,
+and the reasons, are in "All File Systems Are Not Created Equal" (Pillai et al., OSDI 2014).
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def put_file(
     """Writes a file that is either whole or absent. Returns False if `new` and the file exists.
 
     If False is returned, nothing has changed. Missing folders are created. If `synced`, the file
-    survives a power loss after the return, provided that the folder survives. A `private` file can
-    be read only by its user, whatever the umask. Raises OSError if the file cannot be written.
+    survives a power loss after the function returns, provided that its folder survives. A `private`
+    file can be read only by the user, whatever the umask is. Raises OSError if the file cannot be
+    written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(_UNFINISHED.format(path.name, secrets.randbits(63)))
@@ -60,10 +61,10 @@ def put_file(
 
 
 def link_file(file: Path, link: Path) -> None:
-    """Gives an immutable file a second name, or copies the file if the disk has no links.
+    """Creates a hard link to an immutable file. If that is not possible, copies the file.
 
-    If `link` already exists, nothing happens. Raises FileNotFoundError if the file no longer
-    exists, and OSError for other failures.
+    If `link` already exists, does nothing. Raises FileNotFoundError if `file` does not exist, and
+    OSError if the copy fails.
     """
     try:
         os.link(file, link)
@@ -77,10 +78,7 @@ def link_file(file: Path, link: Path) -> None:
 
 
 def delete_file(path: Path) -> None:
-    """Deletes a file.
-
-    Does nothing if the file is missing; raises KappaError if the deletion fails.
-    """
+    """Deletes a file. A missing file is ignored. Raises KappaError if the deletion fails."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -96,14 +94,17 @@ def not_deleted(path: Path, error: OSError) -> KappaError:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Returns True if the file's name is that of a file which `put_file` has not finished."""
+    """Returns True if `path` has the name of a file that `put_file` is still writing.
+
+    Such a file may also have been left by a process that died.
+    """
     return re.fullmatch(r".+#\d+", path.name) is not None
 
 
 def sync_files(paths: Iterable[Path]) -> None:
     """Waits until the contents of files are on the disk. Raises OSError if a sync fails.
 
-    If there are many files, threads sync them in parallel, since a disk writes them together.
+    If there are more than eight files, threads sync them in parallel, which is faster.
     """
     every = list(paths)
     if len(every) <= _FEW:
@@ -116,7 +117,10 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def sync_folders(paths: Iterable[Path]) -> None:
-    """Waits until the file names in folders are on the disk. Raises OSError if a sync fails."""
+    """Waits until the names of all files in some folders are on the disk.
+
+    Raises OSError if a sync fails.
+    """
     for path in paths:
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 

@@ -1,6 +1,6 @@
 """The seal of a document: a field that contains a hash of all other bytes of the document.
 
-Every document below a root that Kappa reads back is sealed, so Kappa notices a changed bit. A
+All documents that Kappa reads from a root are sealed, so that Kappa notices a changed bit. A
 document that an earlier Kappa wrote has no seal, and is read without this check. Anybody can write
 a document with a valid seal: the seal protects against accidental damage, not against forgery.
 """
@@ -17,16 +17,16 @@ _DIGITS = 32
 
 
 class SealBroken(ValueError):
-    """A document that is not as it was written."""
+    """The error if a document has changed since it was written."""
 
 
 def encoded(document: object) -> bytes:
-    """Returns a document as JSON; equal documents give equal bytes."""
+    """Encodes a document as JSON. Equal documents have equal bytes."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
 
 
 def sealed(document: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Returns a document as JSON with a seal, and the seal itself."""
+    """Encodes a document as JSON, with its seal as an additional field. Also returns the seal."""
     assert SEAL not in document, "a document gets its seal here"
     seal = _seal_of(encoded(document))
     return encoded({**document, SEAL: seal}), seal
@@ -53,7 +53,7 @@ def unsealed(content: bytes) -> tuple[Any, str]:
 
 
 def _is_sealed_by(content: bytes, key: str, seal: object) -> bool:
-    """Returns True if the field `key`, with the value `seal`, holds the hash of all other bytes."""
+    """Returns True if the value `seal` of the field `key` is the hash of all other bytes."""
     if not isinstance(seal, str) or len(seal) != _DIGITS:
         return False
     before, _, after = content.partition(f'"{key}":"{seal}"'.encode())

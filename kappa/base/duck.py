@@ -1,7 +1,7 @@
-"""The only module that opens connections to DuckDB; it also exports DuckDB's types and errors.
+"""The only module that opens connections to DuckDB. It also exports DuckDB's types and errors.
 
-Every connection is to a database in memory, uses UTC and draws no progress bar. Only the demo's
-oracle opens a connection without this module, because the oracle is an independent computation.
+Every connection is to a database in memory, uses UTC and draws no progress bar. There is one
+exception: the demo's oracle opens its own connection, because it is an independent computation.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ _asking = Lock()
 
 
 def told_by(error: Exception) -> tuple[str, list[str]]:
-    """Returns the message of a DuckDB error, with the kind of the error, and a list of hints.
+    """Returns the message of a DuckDB error, including the error's kind, and a list of hints.
 
-    The hints are DuckDB's suggestions for a wrong name. Suggestions from DuckDB's own catalog are
-    left out.
+    The hints are DuckDB's suggestions for a wrong name, without suggestions from DuckDB's own
+    catalog. If `at` is used as a name without quotes, the hint says so instead.
     """
     whole = (
         error.object.decode(errors="replace")
@@ -93,12 +93,15 @@ def _named_hint(line: str) -> str:
 
 
 def without_kind(message: str) -> str:
-    """Returns a message of DuckDB without the kind of the error at its beginning."""
+    """Returns a DuckDB message without the kind of error at the beginning (`Binder Error: `)."""
     return message.partition(" Error: ")[2] or message
 
 
 def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB database in memory, with times in UTC."""
+    """Opens a DuckDB database in memory, which shows times in UTC.
+
+    `config` contains settings of DuckDB.
+    """
     options = dict(config or {})
     # At the opening DuckDB takes this limit and does not keep to it.
     most_spilled = options.pop(_MOST_SPILLED, None)
@@ -117,7 +120,7 @@ def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def new_cursor(connection: Connection) -> Connection:
-    """Opens a further connection to the database of `connection`, with times in UTC.
+    """Opens another connection to the database of `connection`, with times in UTC.
 
     The new connection has its own random seeds, temporary objects and local settings.
     """
@@ -125,16 +128,20 @@ def new_cursor(connection: Connection) -> Connection:
 
 
 def sql_tokens(sql: str) -> tuple[tuple[int, str], ...]:
-    """Lists the tokens of an SQL text: the position of each, in bytes of UTF-8, and its kind.
+    """Splits an SQL text into tokens. Returns each token's kind and position in UTF-8 bytes.
 
-    Kinds are `keyword`, `identifier`, `string_const`, `numeric_const`, `operator` and `comment`. A
-    quoted text is one token. A quote or a comment without an end hides the rest of the text.
+    The result contains (position, kind) pairs. Kinds are `keyword`, `identifier`, `string_const`,
+    `numeric_const`, `operator` and `comment`. A quoted text is one token. A quote or a comment that
+    is not closed extends to the end of the text.
     """
     return tuple((offset, kind.name) for offset, kind in duckdb.tokenize(sql))
 
 
 def sql_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of DuckDB's scalar functions, aggregates and macros, and its keywords."""
+    """Returns the words of DuckDB's SQL: the names of functions, and the keywords.
+
+    The functions are scalar functions, aggregates and macros.
+    """
     with open_connection() as duck:
         functions, keywords = (
             tuple(name for (name,) in duck.execute(sql).fetchall())
@@ -145,9 +152,9 @@ def sql_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @contextmanager
 def showing_progress(connection: Connection) -> Iterator[Connection]:
-    """Lets other threads read the progress of a connection's queries within the block.
+    """Within the block, other threads can read the progress of the connection's queries.
 
-    The other threads call `progress_of_queries`.
+    They call `progress_of_queries`.
     """
     connection.execute("set enable_progress_bar = true")
     connection.execute("set enable_progress_bar_print = false")
@@ -161,18 +168,18 @@ def showing_progress(connection: Connection) -> Iterator[Connection]:
 
 
 def progress_of_queries() -> tuple[float, ...]:
-    """Returns the progress of each query in `showing_progress`, in percent of the rows to scan."""
+    """Returns the progress of each connection in `showing_progress`, in percent."""
     with _asking:
         return tuple(each.query_progress() for each in _moving)
 
 
 class TookTooLong(Exception):
-    """A DuckDB query that was interrupted because it took too long."""
+    """The error if a DuckDB query was interrupted because it took too long."""
 
 
 @contextmanager
 def interrupted_after(connection: Connection, seconds: float) -> Iterator[None]:
-    """Interrupts the queries of a connection when the block has taken more than `seconds`.
+    """Interrupts the queries of a connection if the block takes longer than `seconds`.
 
     If `seconds` is infinite, nothing is interrupted. Raises TookTooLong if a query was interrupted.
     """

@@ -18,8 +18,9 @@
         └── Damaged             1  a stored record or file differs from what was written
 
 The message of an error is a single sentence: the event, the name of the affected thing, and the
-reason. The `hint` is the next step for the user, with the command to type. The modules that use
-other libraries translate their errors, so that users never see these.
+reason. The `hint` is the next step for the user, with the command to type. Modules that call other
+libraries convert the libraries' errors to these errors, so that users never see the libraries'
+errors.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class ExitCode(IntEnum):
 
 
 class KappaError(Exception):
-    """An error with a message of one sentence for the user, and a hint at the next step."""
+    """An error with a message of one sentence for the user, and a hint for the user's next step."""
 
     exit_code = ExitCode.FAILED
 
@@ -92,9 +93,9 @@ _Mistake = TypeVar("_Mistake", bound=UsageError)
 
 
 def joined_error(mistakes: Iterable[_Mistake]) -> _Mistake | None:
-    """Joins mistakes into the first one, with the rest in `others`. Returns None for no mistakes.
+    """Joins mistakes into one error: the first mistake, with the other mistakes in its `others`.
 
-    Mistakes with equal messages count once.
+    Mistakes with equal messages count once. Returns None if there are no mistakes.
     """
     found = {mistake.message: mistake for each in mistakes for mistake in each.each}
     if not found:
@@ -113,31 +114,31 @@ class VerificationFailed(KappaError):
 
 
 class TimedOut(KappaError):
-    """The error for a wait that took too long. The work that was waited for continues."""
+    """The error if a wait took too long. The work for which this process waited continues."""
 
     exit_code = ExitCode.TIMED_OUT
 
 
 class Conflict(KappaError):
-    """The error for a writer that was not the first, or a decision on an outdated state."""
+    """The error if another writer was first, or if a decision was made on an outdated state."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class Superseded(KappaError):
-    """The error for a root that another host has claimed. Nobody sees this host's later work."""
+    """The error if another host has claimed the root. Later work of this host has no effect."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class Copied(KappaError):
-    """The error for a change of a root that is a copy. The original root may be running."""
+    """The error if a process tries to change a root that is a copy. The original may be running."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class ConsentNeeded(KappaError):
-    """The error for a question to the user that cannot be asked without a terminal."""
+    """The error if a question to the user cannot be asked, because there is no terminal."""
 
     exit_code = ExitCode.CONSENT_NEEDED
 
@@ -147,29 +148,29 @@ class Unreachable(KappaError):
 
 
 class AccessRefused(Unreachable):
-    """The error for a Kafka cluster that refuses this client, or that the client does not trust."""
+    """The error if a Kafka cluster refuses this client, or if this client does not trust it."""
 
 
 class AclMissing(KappaError):
-    """The error for an operation that no rule of the Kafka cluster allows to this client."""
+    """The error if no rule (ACL) of the Kafka cluster allows this client an operation."""
 
 
 class NotProvable(KappaError):
-    """The error for a build that cannot be proved, because its log, code or rules have changed."""
+    """The error if a build cannot be proved, because its log, code or rules have changed."""
 
 
 class Broken(KappaError):
-    """The error for a broken law of the platform. The process must stop, to prevent damage."""
+    """The error if a law of the platform is broken. The process must stop, to prevent damage."""
 
 
 class Damaged(Broken):
-    """The error for a stored record or file that differs from what was written."""
+    """The error if a stored record or file differs from what was written, or is missing."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a hint with the known name that is most similar to `name`, or "" if none is similar.
+    """Returns `did you mean NAME?` with the known name most similar to `name`, as a hint.
 
-    Upper and lower case count as equal.
+    Returns "" if no known name is similar. Upper and lower case count as equal.
     """
     import difflib  # noqa: PLC0415  # a command without a mistake does without
 
@@ -179,16 +180,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def near_or_all(name: str, known: Iterable[str], *, none: str = "there are none") -> str:
-    """Returns a hint with the most similar known name, or otherwise with all known names.
+    """Returns a hint with the most similar known name. If none is similar, it lists all names.
 
-    If no name is known, returns the text `none`.
+    If `known` is empty, returns the text `none`.
     """
     names = list(known)
     return did_you_mean(name, names) or (f"there are {', '.join(names)}" if names else none)
 
 
 def machine_error(error: Exception) -> int | None:
-    """Returns the errno of the operating system's error that caused `error`, or None."""
+    """Returns the errno in an error of the operating system or of a Rust library, or None."""
     found = _OS_ERROR.search(str(error))
     if found is not None:
         return int(found[1])
@@ -196,16 +197,17 @@ def machine_error(error: Exception) -> int | None:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Returns True if a library's error says that this process ran out of memory."""
+    """Returns True if the message of a library's error reports that memory has run out."""
     return any(each in str(error).lower() for each in _NO_MEMORY)
 
 
 def unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
-    """Returns the error to raise if a stored file could not be read.
+    """Returns the error to raise if a stored file could not be read because of `error`.
 
-    The error is Damaged, with `hint`, if the file is missing or its content is wrong. If a system
-    call failed (EIO, EMFILE), the error is a KappaError with another hint: the failure is no sign
-    of damage, and the next attempt may succeed. So such an error does not stop a job permanently.
+    If the file is missing or its content is wrong, the result is Damaged, with `hint`. If a system
+    call failed (EIO, EMFILE), the result is a KappaError with another hint: such a failure does not
+    mean that the file is damaged, and the next attempt may succeed. So the failure does not stop a
+    job for good.
     """
     if machine_error(error) in {None, errno.ENOENT}:
         return Damaged(message, hint=hint)

@@ -1,10 +1,11 @@
-"""Failpoints: named places at which a test kills this process, to test crash recovery.
+"""Failpoints: named places in the code at which a test can kill this process.
 
-`KAPPA_FAIL=job.before_frontier:kill` kills the process at that place with SIGKILL.
-`job.before_frontier:kill:3` kills the process when it passes that place for the third time. There
-is a failpoint before and after every effect, in the modules that carry out effects. An unknown name
-ends the process at its start. If KAPPA_FAIL is not set, a failpoint costs one comparison. The idea
-is from FreeBSD's fail(9) and TiKV's fail-rs.
+With failpoints, tests check the recovery from crashes. `KAPPA_FAIL=job.before_frontier:kill` kills
+the process at that place with SIGKILL. `job.before_frontier:kill:3` kills the process when it
+passes that place for the third time. There is a failpoint before and after every effect, in the
+modules that carry out effects. If KAPPA_FAIL contains an unknown name, the process exits at its
+start. If KAPPA_FAIL is not set, a failpoint costs one comparison. The idea is from FreeBSD's
+fail(9) and TiKV's fail-rs.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ Action = Callable[[str], None]
 
 
 def failpoint(name: str) -> None:
-    """Kills this process, as `kill -9` does, if KAPPA_FAIL names this failpoint.
+    """Kills this process with SIGKILL if KAPPA_FAIL contains the name of this failpoint.
 
     Within `acting`, calls the action of `acting` instead.
     """

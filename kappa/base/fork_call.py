@@ -1,8 +1,8 @@
 """Calls in a forked process, within limits of time and memory.
 
-The fork is for work that cannot be ended otherwise. While DuckDB computes, Python handles no
-signal, and DuckDB does not always react to `interrupt`. But the kernel can end a process at any
-point. Source: getrlimit(2), prctl(2).
+A forked process is used for work that cannot be ended otherwise: while DuckDB computes, Python
+handles no signal, and DuckDB does not always react to `interrupt`. But the kernel can end a process
+at any point. Source: getrlimit(2), prctl(2).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _ENDS_SECONDS = 10.0
 
 
 class OverLimit(KappaError):
-    """The error of a call whose process was ended because it exceeded a limit."""
+    """The error if a forked process was ended because it exceeded a limit."""
 
 
 def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _Found:
     """Calls a function in a forked process. Returns its result, or raises its error.
 
-    The result is pickled. The process may use `seconds` of processor time, and 4 times as many
-    seconds of wall-clock time, since a busy machine is slow and a sleeping function uses no
-    processor time. The process may allocate `memory` bytes in addition to what it has at the fork,
-    and may write no file. Raises OverLimit if the process exceeds a limit.
+    The result and the error are pickled. The process may use `seconds` of processor time, and 4
+    times as many seconds of wall-clock time, since a busy machine is slow and a sleeping function
+    uses no processor time. The process may allocate `memory` bytes in addition to the memory that
+    it has at the fork, and may not write files. Raises OverLimit if the process exceeds a limit.
     """
     with _forked(_call, act, seconds, memory) as (process, answer):
         if not answer.poll(_TIMES_AS_LONG * seconds):
@@ -62,12 +62,13 @@ def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _F
 def try_each(
     acts: Mapping[str, Callable[[], object]], *, seconds: float, memory: int
 ) -> dict[str, tuple[OverLimit, str]]:
-    """Runs functions in turn. Returns the errors of the functions that exceeded a limit, by name.
+    """Runs functions one after the other, and returns those that exceeded a limit, by name.
 
-    Each error comes with the stack of the function, the innermost line first, as `faulthandler`
-    writes stacks. The functions' own results and errors are dropped. The functions run in a forked
-    process, each within the limits of `call_within`; but they may write files. Raises OverLimit if
-    the process ends, or takes too long, before it begins the first function.
+    The value for a name is the error, and the stack of the function as `faulthandler` writes it,
+    the innermost line first. The results and errors of the functions themselves are ignored. The
+    functions run in a forked process, each within the limits of `call_within`; but they may write
+    files. Raises OverLimit if the process ends, or takes too long, before it begins the first
+    function.
     """
     cut: dict[str, tuple[OverLimit, str]] = {}
     pending = list(acts)
@@ -94,9 +95,9 @@ def try_each(
 def _last_begun(
     process: ForkProcess, answer: Connection, seconds: float, memory: int
 ) -> tuple[str, OverLimit | None]:
-    """Waits for `_try`. Returns the name of the last function that began, and the error or None.
+    """Waits until `_try` ends. Returns the name of the last function that began, and an error.
 
-    The error is set if the process was ended. The name is "" if no function has begun.
+    The error is None unless the process was ended. The name is "" if no function has begun.
     """
     begun = ""
     while answer.poll(limit := _TIMES_AS_LONG * seconds if begun else _BEGINS_SECONDS):
@@ -117,7 +118,7 @@ def _last_begun(
 def _forked(work: Callable[..., None], *given: object) -> Iterator[tuple[ForkProcess, Connection]]:
     """Runs `work` in a forked process, and kills the process after the block.
 
-    Yields the process, and the end of a pipe from which the answers of `work` are read.
+    Yields the process, and the end of a pipe from which the caller reads the messages of `work`.
     """
     fork = multiprocessing.get_context("fork")
     answer, theirs = fork.Pipe(duplex=False)
@@ -203,7 +204,7 @@ def _limit_core(seconds: float) -> None:
 
 
 def _data_bytes() -> int | None:
-    """Returns the bytes of this process that `RLIMIT_DATA` counts, or None if not known."""
+    """Returns the size in bytes of the memory that `RLIMIT_DATA` limits, or None if not known."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -213,9 +214,9 @@ def _data_bytes() -> int | None:
 
 
 def _over_limit(process: ForkProcess, seconds: float, memory: int) -> OverLimit:
-    """Waits until a process has exited, and returns the error for its exit code.
+    """Waits until a process has exited, and returns an error that explains its exit code.
 
-    The process has exited before its work was done.
+    Call this function if the process has closed its pipe before its work was done.
     """
     process.join()
     code = process.exitcode or 0

@@ -27,10 +27,10 @@ class Level(StrEnum):
 
 
 def log_line(text: str, level: Level) -> str:
-    """Returns a text as a log line with the time, without a newline at the end.
+    """Formats a text as a log line, with the time, the level and the writer's name.
 
-    If the text has several lines, the later lines are indented, to show that they belong to the
-    first.
+    The line has no newline at its end. If the text has several lines, all lines after the first are
+    indented.
     """
     at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     shown = "\n  ".join(text.rstrip("\n").split("\n"))
@@ -38,13 +38,13 @@ def log_line(text: str, level: Level) -> str:
 
 
 def write_log_line(text: str, level: Level = Level.INFO) -> None:
-    """Writes a text to the log of this process. If the disk is full, the text is lost."""
+    """Writes a text to this process's log (stderr). If the disk is full, the text is lost."""
     with suppress(OSError):
         print(log_line(text, level), file=sys.stderr, flush=True)
 
 
 def error_in(line: str) -> str:
-    """Returns the text of an error line that `write_log_line` wrote. Pure.
+    """Returns the text of a log line that `write_log_line` has written with the level ERROR. Pure.
 
     Returns "" for any other line.
     """
@@ -53,9 +53,9 @@ def error_in(line: str) -> str:
 
 
 def named_level(line: str) -> str | None:
-    """Returns the level that a line has after its time, or None if the line has no level. Pure.
+    """Returns the level in a log line: error, warning, or "" for a lower level. Pure.
 
-    The result is error, warning, or "" for a lower level.
+    Returns None if the line does not begin with a time and a level.
     """
     found = _LEVEL.match(line)
     return None if found is None else "warning" if found[2] else "error" if found[3] else ""

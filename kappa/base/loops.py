@@ -1,10 +1,10 @@
 """Loops over all records, compiled by Numba once per user and machine.
 
-A loop releases Python's lock, so that several threads can decode in parallel.
+A loop releases Python's global interpreter lock, so that several threads can decode in parallel.
 
-The compiled code is kept in the user's cache. `make setup` imports the modules with compiled loops,
-so that no worker waits for the compiler. If the cache cannot be written, each process compiles the
-loops for itself. The reasons are in docs/explain/decisions/0007-compiled-loops.md.
+The compiled code is stored in the user's cache. `make setup` imports the modules with compiled
+loops, so that no worker waits for the compiler. If the cache cannot be written, each process
+compiles the loops again. The reasons are in docs/explain/decisions/0007-compiled-loops.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Loop = Callable[..., Any]
 
 
 def compiled(signature: Any) -> Callable[[Loop], Loop]:
-    """Returns a decorator that compiles a function of numbers and arrays for one signature."""
+    """Returns a decorator that compiles a function of numbers and arrays for one type signature."""
 
     def compile_loop(loop: Loop) -> Loop:
         # By default Numba keeps the code beside the module, where another user may not read or

@@ -1,8 +1,9 @@
 """Child processes that end with their parent, and identities of processes by pid and start time.
 
-As a program (`python process.py PARENT NICE COMMAND...`), this file ties a command to the process
-PARENT. The program asks the kernel to kill it when PARENT dies, and then becomes COMMAND by exec.
-It runs without installed packages (`-I -S`), so this file imports only the standard library.
+This file is also a program, `python process.py PARENT NICE COMMAND...`, which ties a command to the
+process PARENT. The program asks the kernel to kill this process when PARENT dies, and then replaces
+itself by COMMAND (exec). It runs without installed packages (`-I -S`), so this file imports only
+the standard library.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _NICENESS_TRIES, _NICENESS_SECONDS = 40, 0.05
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """The unique identity of a process.
+    """The unique identity of a process: its pid and its start time.
 
     The system may reuse a pid, but not together with the same start time, `born`.
     """
@@ -58,7 +59,7 @@ class ProcessId:
 def cores_here() -> int:
     """Returns the number of cores that this process may use.
 
-    In a container, the machine often has more cores than that.
+    In a container, this is often less than the number of cores of the machine.
     """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -70,7 +71,10 @@ def process_id(pid: int) -> ProcessId | None:
 
 
 def born(pid: int) -> str | None:
-    """Returns the start time of a process as the system writes it; None if it is dead."""
+    """Returns the start time of a process as text, or None if the process is dead.
+
+    The text is unique also across restarts of the machine.
+    """
     found = started(pid)
     if found is None:
         return None if Path("/proc/self/stat").exists() else _born_by_ps(pid)
@@ -101,12 +105,15 @@ def mark_children(root: str) -> None:
 
 
 def marked_root() -> str:
-    """Returns the id of the root that this process is marked with, or "" without a mark."""
+    """Returns the id of the root in this process's mark, or "" if the process has no mark."""
     return os.environ.get(MARK, "")
 
 
 def is_marked(pid: int, root: str) -> bool:
-    """Returns True if a process has the mark of `root`; False if its environment cannot be read."""
+    """Returns True if a process has the mark of `root`.
+
+    Returns False also if the environment of the process cannot be read.
+    """
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -174,7 +181,7 @@ def send_signal(process: ProcessId, number: int) -> None:
 
 @functools.cache
 def machine() -> str:
-    """Returns the id of this machine, or "" if it has none that is known, such as a container."""
+    """Returns the id of this machine, or "" if it is not known, for example in a container."""
     if os.environ.get("KUBERNETES_SERVICE_HOST") or any(map(os.path.exists, _OF_CONTAINERS)):
         return ""
     for path in _MACHINE_IDS:
@@ -185,7 +192,7 @@ def machine() -> str:
 
 
 def set_by_sigterm() -> threading.Event:
-    """Installs a handler for SIGTERM, and returns the event that SIGTERM sets."""
+    """Installs a handler for SIGTERM, and returns the event that the handler sets."""
     ended = threading.Event()
     # The event is set in another thread, since the interrupted thread may hold the event's lock.
     signal.signal(signal.SIGTERM, lambda _number, _frame: _thread.start_new_thread(ended.set, ()))
@@ -194,10 +201,10 @@ def set_by_sigterm() -> threading.Event:
 
 @contextlib.contextmanager
 def set_by_interrupt() -> Iterator[threading.Event]:
-    """Makes Ctrl-C set the yielded event within the block, instead of raising an exception.
+    """Yields an event that Ctrl-C sets within the block, instead of raising an exception.
 
-    A second Ctrl-C raises KeyboardInterrupt. SIGTERM and SIGHUP act like Ctrl-C, if they end this
-    command as Ctrl-C does.
+    A second Ctrl-C raises KeyboardInterrupt. SIGTERM and SIGHUP act like Ctrl-C if their handlers
+    raise KeyboardInterrupt, like the default handler of Ctrl-C.
     """
     ended = threading.Event()
 
@@ -229,13 +236,14 @@ def start_tied(
     inherits: Sequence[int] = (),
     source: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts a command in a new session, tied to this process: when this process dies, so does it.
+    """Starts a command in a new session. The command is killed when this process dies.
 
     On Linux the kernel kills the command with SIGKILL as soon as the THREAD that started the
     command ends. So call this function from the main thread, or from a thread that lives as long as
-    the process. On other systems, a command that a crash has left running is killed at the next
-    start (`kill_and_see_gone`). `nice` is the command's niceness, 0 to 19. The command inherits the
-    open files with the numbers in `inherits`, and reads its standard input from the file `source`.
+    the process. On other systems, a command that still runs after a crash of this process is killed
+    at the next start (`kill_and_see_gone`). `nice` is the command's niceness, 0 to 19. The command
+    inherits the open files with the numbers in `inherits`, and reads its standard input from the
+    file with the number `source`.
     """
     return subprocess.Popen(
         tied(command, nice=nice),
@@ -267,9 +275,9 @@ def start_apart(
 
 
 def name_process(name: Callable[[str], str]) -> None:
-    """Changes the command line of this process, which `ps` shows.
+    """Changes the command line of this process that `ps` shows.
 
-    `name` receives the present command line and returns the new one. The new one is cut to the
+    `name` is called with the present command line and returns the new one, which is cut to the
     length of the original command line.
     """
     # Without this variable setproctitle would overwrite the environment, which follows in memory.
@@ -281,10 +289,11 @@ def name_process(name: Callable[[str], str]) -> None:
 
 
 def lower_priority(nice: int, pids: Sequence[int]) -> None:
-    """Sets the niceness, 0 to 19, of processes of this user, with all their present threads.
+    """Raises the niceness of this user's processes in `pids` to `nice` (0 to 19).
 
-    A thread whose niceness is greater keeps it, since only root may reduce a niceness. If this
-    process leads a session, the niceness of the session's group is set too.
+    The niceness of all present threads of these processes is set. A thread with a greater niceness
+    keeps it, since only root may reduce a niceness. If this process leads a session, the niceness
+    of the session's group is set too.
     """
     if nice and os.getsid(0) == os.getpid():
         _group_niceness(nice)
@@ -299,10 +308,11 @@ def lower_priority(nice: int, pids: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def yielding_to_others(nice: int) -> Iterator[None]:
-    """Gives this process's session a smaller share of the machine within the block.
+    """Within the block, gives this process's session a smaller share of processor time.
 
-    The niceness of a session may be set back to 0, unlike the niceness of a thread. The function
-    has no effect if the kernel does not group processes by session.
+    Only the niceness of the session is changed, because it may be reset to 0 afterwards, unlike the
+    niceness of a thread. The function has no effect if this process does not lead its session, or
+    if the kernel does not group processes by session.
     """
     is_leader = nice > 0 and os.getsid(0) == os.getpid()
     if is_leader:
@@ -324,9 +334,9 @@ def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
 
 
 def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> bool:
-    """Kills a process, and waits until it is dead.
+    """Kills a process, and waits until the process is dead.
 
-    Returns False if it is alive after the patience.
+    Returns False if the process is still alive after `patience_seconds`.
     """
     send_signal(process, signal.SIGKILL)
     deadline = time.monotonic() + patience_seconds
@@ -340,13 +350,14 @@ def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> 
 def ensure_session_gone(
     session: int, *, since: int = 0, root: str | None = None, patience_seconds: float = 30.0
 ) -> bool:
-    """Kills the processes of a session born at or after `since`, and waits until they are dead.
+    """Kills the processes of a session that started at or after `since`, and waits for their end.
 
     `since` is in clock ticks since boot. Returns False if a process is still alive after
     `patience_seconds`. While any member of a session lives, no other session gets the same id. So
     the id identifies all processes that a dead leader has left (a job's JVM, Spark's Python
-    workers), in any process group. After the last member has ended, the id may be reused. So if the
-    id was read from a file, give the `root`: then only processes with the root's mark are killed.
+    workers), in any process group. After the last member has exited, the id may be reused. So if
+    the id was read from a file, pass the `root`: then only processes with the root's mark are
+    killed.
     """
     deadline = time.monotonic() + patience_seconds
     while True:
@@ -361,10 +372,10 @@ def ensure_session_gone(
 
 
 def _may_be_starting(session: int, since: int) -> bool:
-    """Returns True if a process of a session may not have started its own program yet.
+    """Returns True if a process of a session may not yet have executed its own program.
 
     Until then, the process has no readable environment, or has the environment of its parent, which
-    has no mark.
+    does not contain the mark.
     """
     newest = time.clock_gettime(time.CLOCK_BOOTTIME) - _STARTS_SECONDS
     for member in session_members(session, since=since):
@@ -379,10 +390,11 @@ def _may_be_starting(session: int, since: int) -> bool:
 def session_members(
     session: int, *, since: int = 0, root: str | None = None
 ) -> tuple[ProcessId, ...]:
-    """Returns the processes of a session born at or after `since`; with `root`, only the root's.
+    """Returns the processes of a session that started at or after `since` (ticks since boot).
 
-    A process is the root's if it has the root's mark. The leader of the session counts as the
-    root's if it was born at `since`: a leader marks its children, but has no mark itself.
+    With `root`, only processes of that root are returned: those with the root's mark, and the
+    leader of the session if it started exactly at `since`. A leader marks its children, but has no
+    mark itself.
     """
     found = []
     for entry in Path("/proc").iterdir():
@@ -397,11 +409,11 @@ def session_members(
 
 
 def bytes_moved(program: str) -> dict[int, int]:
-    """Returns the bytes that processes of this session have read and written, by pid.
+    """Returns the bytes that each process of this session has read and written, by pid.
 
-    Only processes with `program` in the command line are counted. The counts show whether a process
-    is stuck: a process in an endless computation reads and writes nothing. The result is empty if
-    the kernel does not count these bytes (proc_pid_io(5)).
+    Only processes whose command line contains `program` are counted. The counts show whether a
+    process is stuck: a process in an endless computation reads and writes nothing. The result is
+    empty if the kernel does not count these bytes (proc_pid_io(5)).
     """
     moved: dict[int, int] = {}
     for member in session_members(os.getsid(0)) if Path("/proc/self/io").exists() else ():

@@ -1,8 +1,9 @@
 """Programs of child processes: command lines, options, errors and exit codes.
 
-A program is a module with a `main`. Every program takes the project, the root and its own named
-options. A program writes an error to stderr as the command line does, and exits with the error's
-exit code. Files that a command and its children keep can be read only by the user.
+A program is a module with a function `main`. Every program has the options `--project` and
+`--root`, and its own named options. When a program fails, it writes the error to stderr as the
+command line does, and exits with the error's exit code. This module also sets the modes of files:
+files that a command and its children create for Kappa's own use can be read only by the user.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ def keep_private() -> None:
 
 
 def hand_out(file: Path) -> None:
-    """Changes the mode of a file or folder that the user named to what the user's umask allows."""
+    """Changes the mode of a file or folder to the mode that the user's umask allows.
+
+    Call this function for a file or folder whose path the user gave.
+    """
     if _users_umask:
         file.chmod((0o777 if file.is_dir() else 0o666) & ~_users_umask[0])
 
 
 @contextmanager
 def handing_out() -> Iterator[None]:
-    """Gives files that the block creates the mode that the user's umask allows.
+    """Within the block, sets the user's umask, so that new files get the mode that it allows.
 
     The umask applies to the whole process. So meanwhile no other thread may create files of the
     root, except in folders that only the user may enter.
@@ -57,7 +61,7 @@ def handing_out() -> Iterator[None]:
 
 
 def command_of(module: str, *options: str) -> list[str]:
-    """Returns the command line that runs `module` as a program."""
+    """Returns the command line that runs the Python module `module` with `options`."""
     # -P keeps a file of the user's folder from being imported in place of a library with its name.
     return [sys.executable, "-P", "-m", module, *options]
 
@@ -77,9 +81,9 @@ def run_program(
 ) -> int:
     """Parses the options of a program, calls `work` with them, and returns the exit code.
 
-    `options` names the options besides `--project` and `--root`, with the type of each. A
-    KappaError becomes the error's exit code; its text is written as a log line, or without a log
-    (`has_log`) as text for a terminal.
+    `options` maps the names of the options besides `--project` and `--root` to functions that
+    convert their texts. If `work` raises a KappaError, the result is the error's exit code. The
+    error is written to stderr: as a log line if `has_log`, otherwise as text for a terminal.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--project", type=Path, required=True)
@@ -98,5 +102,5 @@ def run_program(
 
 
 def error_text(error: KappaError) -> str:
-    """Returns an error as lines: the message, and the hint if there is a hint."""
+    """Formats an error for a terminal: the message, and the hint on a second line if given."""
     return f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else "")

@@ -1,8 +1,8 @@
 """The sections of kappa.toml: each setting with its default, bounds and description.
 
 An error about a setting shows the setting's description to the user. The mark `SECRET` in a type
-means that Kappa never shows the value. A secret is given by the environment or in a separate file,
-but never in kappa.toml, since that file is copied with the project into images and version
+means that Kappa never shows the value. A secret is read from the environment or from a separate
+file, but never from kappa.toml, since kappa.toml is copied with the project into images and version
 histories. Credentials of a bucket come from the environment (`AWS_ACCESS_KEY_ID`, ...) or from the
 other usual places that an S3 client searches.
 """
@@ -194,7 +194,7 @@ class CollectSettings(Section, frozen=True):
 
 
 class Durability(StrEnum):
-    """The failures that an acknowledged record survives.
+    """The failures after which an acknowledged record still exists.
 
     DISK: power losses and the death of processes. PROCESS: only the death of processes.
     """
@@ -211,7 +211,7 @@ def seconds_of(duration: str) -> float:
 
 
 class RegistrySettings(Section, frozen=True):
-    """`[registry]`: the schema registry for topics whose records name their schema in it."""
+    """`[registry]`: the schema registry, for topics whose records name a schema in a registry."""
 
     url: Annotated[
         str | None, "URL of a schema registry with Confluent's API; none: no registry"
@@ -282,7 +282,7 @@ class HistorySettings(Section, frozen=True):
 
 
 class ArchiveSettings(Section, frozen=True):
-    """`[archive]`: the copying of topics that declare an archive."""
+    """`[archive]`: the copying of records to the archives of topics that declare an archive."""
 
     every_seconds: Annotated[
         Seconds,
@@ -313,7 +313,7 @@ class ChangesSettings(Section, frozen=True):
 
 
 class PlanSettings(Section, frozen=True):
-    """`[plan]`: the records that a plan reads as a sample, before it offers a replay."""
+    """`[plan]`: the sample of records that a plan decodes before it offers a replay."""
 
     sample_records: Annotated[
         Count,
@@ -425,7 +425,7 @@ class ServeSettings(Section, frozen=True):
 
 
 class AgentAct(StrEnum):
-    """A kind of action for which an agent needs a person's yes, unless `agents.may` lists it."""
+    """An action for which an agent needs a person's approval, unless `agents.may` lists it."""
 
     STAGE = "stage"
     PROMOTE = "promote"
@@ -482,7 +482,7 @@ class AlertSettings(Section, frozen=True):
 
 
 class NotifySettings(Section, frozen=True):
-    """`[notify]`: messages about the platform itself."""
+    """`[notify]`: the receiver of notices, the messages about the platform itself."""
 
     to: Annotated[
         str,
@@ -561,7 +561,7 @@ class KafkaAuth(Section, frozen=True):
 
     @property
     def wire(self) -> Protocol:
-        """Returns the protocol in use: the given one, or the one that fits the mechanism."""
+        """Returns the given protocol, or the default: SASL_SSL with a mechanism, otherwise SSL."""
         if self.protocol is not None:
             return self.protocol
         return Protocol.SSL if self.mechanism is None else Protocol.SASL_SSL
@@ -745,7 +745,7 @@ RoleTopics = Annotated[list[str], "of the role collect: the topics to send to; n
 
 
 class GrantSettings(Section, frozen=True):
-    """`[access.people.NAME]` and `[access.groups.NAME]`: the roles of a person or a group."""
+    """`[access.people.NAME]` and `[access.groups.NAME]`: the roles of one person or one group."""
 
     roles: Roles = field(default_factory=list)
     tables: Tables = field(default_factory=list)
@@ -753,7 +753,7 @@ class GrantSettings(Section, frozen=True):
 
 
 class TokenSettings(Section, frozen=True):
-    """`[access.tokens.NAME]`: a token with roles that the environment gives.
+    """`[access.tokens.NAME]`: a token that comes from the environment, and its roles.
 
     It is for a machine on which only environment variables can be set.
     """
@@ -786,7 +786,7 @@ class OidcSettings(Section, frozen=True):
 
 
 class AccessSettings(Section, frozen=True):
-    """`[access]`: the rights of clients over the network, in addition to the token of `[serve]`."""
+    """`[access]`: the rights of network clients, in addition to the token of `[serve]`."""
 
     file: Annotated[
         Path | None,
@@ -812,7 +812,7 @@ _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port
 
 
 class StorageSettings(Section, frozen=True):
-    """`[storage]`: the S3 server of a bucket."""
+    """`[storage]`: the S3 server of the root's bucket."""
 
     endpoint: Annotated[str | None, "URL of the S3 server, without a bucket; none: Amazon's"] = None
     region: Annotated[str | None, "region of the bucket; none: AWS_REGION, or us-east-1"] = None
@@ -835,7 +835,7 @@ def without_secrets(url: str) -> str:
 
 
 def problems_of_storage(storage: StorageSettings) -> Iterator[tuple[str, str, str]]:
-    """Yields the problems of a bucket's settings: setting's name, reason and remedy. Pure."""
+    """Yields the problems of a bucket's settings, each as (setting, problem, remedy). Pure."""
     if storage.endpoint is None:
         return
     url = _ENDPOINT.fullmatch(storage.endpoint)

@@ -1,11 +1,12 @@
 """The settings of a project, from flags, the environment and kappa.toml.
 
-A flag overrides the environment, and the environment overrides kappa.toml. A variable has a name
-such as `KAPPA__KAFKA__BOOTSTRAP_SERVERS`. The project is the nearest folder, from the present one
-upwards, that contains a kappa.toml. An unknown key is an error, with the most similar known key.
+A flag overrides the environment, and the environment overrides kappa.toml. An environment variable
+has a name such as `KAPPA__KAFKA__BOOTSTRAP_SERVERS`. The project is the nearest folder that
+contains a kappa.toml: the current folder, or a folder above it. An unknown key is an error, with
+the most similar known key.
 
-A list of settings with their origins never shows the values of secrets. It hides the values of all
-Kafka options, since they may contain passwords. Of Spark's settings, it hides only secrets.
+Lists of settings with their origins never show the values of secrets. They hide the values of all
+Kafka options, since these may contain passwords. Of Spark's settings, they hide only secrets.
 """
 
 from __future__ import annotations
@@ -163,17 +164,18 @@ def find_project(start: Path) -> Path:
 def load_settings(start: Path, **flags: Any) -> Settings:
     """Loads the settings of the project that contains the folder `start`.
 
-    `flags` (`root=...`) override file and environment; a flag that is None is ignored. Raises
-    SettingsError if a setting is wrong. The error names the key, the file or variable, and the most
-    similar known key.
+    `flags` (`root=...`) override kappa.toml and the environment; a flag that is None is ignored.
+    Raises SettingsError if there is no project, or if a setting is wrong. The error names the key,
+    the file or variable, and the most similar known key.
     """
     return _settings_of(find_project(start), flags)
 
 
 def load_settings_anywhere(start: Path) -> Settings:
-    """Loads the settings as `load_settings` does, or without a project only the environment's.
+    """Loads the settings as `load_settings` does, but also without a project.
 
-    Raises SettingsError if a setting is wrong.
+    Without a project, the settings come from the environment and the defaults. Raises SettingsError
+    if a setting is wrong.
     """
     try:
         project = find_project(start)
@@ -185,7 +187,8 @@ def load_settings_anywhere(start: Path) -> Settings:
 def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
     """Loads the settings of the project in the folder `project`, with `flags`.
 
-    A missing kappa.toml counts as empty. Raises SettingsError with all mistakes.
+    A missing kappa.toml counts as empty. Raises SettingsError, which contains all mistakes that
+    were found.
     """
     file = project / FILE
     try:
@@ -211,7 +214,7 @@ def _settings_of(project: Path, flags: Mapping[str, Any]) -> Settings:
 
 
 def _in_environment() -> dict[str, Any]:
-    """Returns the settings that the environment gives, in the structure of kappa.toml."""
+    """Returns the settings from the environment, in the structure of kappa.toml."""
     found: dict[str, Any] = {}
     for _, given in given_by_environment():
         found = _beaten(found, given)
@@ -219,10 +222,10 @@ def _in_environment() -> dict[str, Any]:
 
 
 def given_by_environment() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields each variable that gives settings, with these settings in the structure of kappa.toml.
+    """Yields each environment variable with settings, and these settings as in kappa.toml.
 
-    A later variable overrides an earlier one. Raises SettingsError if a variable gives a section,
-    but not as JSON.
+    A later variable overrides an earlier one. Raises SettingsError if the value of a variable for a
+    whole section is not JSON.
     """
     for name in sorted(os.environ, key=str.upper):
         if not name.upper().startswith(_PREFIX):
@@ -249,7 +252,7 @@ def given_by_environment() -> Iterator[tuple[str, dict[str, Any]]]:
 def _beaten(given: Any, other: Any) -> Any:
     """Merges two sections, setting by setting.
 
-    If both have a setting, the one of `other` counts.
+    If both sections contain a setting, the value in `other` is used.
     """
     if not (isinstance(given, dict) and isinstance(other, dict)):
         return other
@@ -259,9 +262,9 @@ def _beaten(given: Any, other: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Mistake:
-    """A mistake in the setting at `path`. `says` is the end of the error's sentence.
+    """A mistake in the setting at `path`. `says` is the end of the error's message.
 
-    With `in_file`, the mistake is in the file, even if the environment gives the setting too.
+    With `in_file`, the mistake is in kappa.toml, even if the environment overrides the setting.
     """
 
     path: SettingPath
@@ -281,9 +284,9 @@ def _mistakes_of_file(in_file: Mapping[str, Any]) -> Iterator[_Mistake]:
 
 
 def _mistakes_together(settings: Settings) -> Iterator[_Mistake]:
-    """Yields the mistakes that only appear after all types are right.
+    """Yields the mistakes that can only be found after all types are right.
 
-    These are wrong values of the cluster's and the bucket's settings, and a `local` that is a URL.
+    These are wrong settings of the cluster or the bucket, and a `local` that is a URL.
     """
     for name, problem, mend in (
         *problems_of_cluster(settings.engine),
@@ -300,9 +303,10 @@ def _mistakes_together(settings: Settings) -> Iterator[_Mistake]:
 
 
 def _errors_of(mistakes: Iterable[_Mistake], text: str) -> list[SettingsError]:
-    """Returns an error for each mistake. It begins with the variable, or with `kappa.toml:LINE`.
+    """Returns an error for each mistake.
 
-    `text` is the text of kappa.toml. Mistakes in the file come first, in the order of their lines.
+    The message of an error begins with the variable, or with `kappa.toml:LINE`. `text` is the text
+    of kappa.toml. Mistakes in the file come first, in the order of their lines.
     """
     lines = _lines_of(text)
     variables = {path: name for name, given in given_by_environment() for path, _ in _leaves(given)}
@@ -317,15 +321,19 @@ def _errors_of(mistakes: Iterable[_Mistake], text: str) -> list[SettingsError]:
 
 
 def _nearest(given: Mapping[SettingPath, _Given], path: SettingPath) -> _Given | None:
-    """Returns the value at a path, or otherwise the first value below that path, or None."""
+    """Returns the value for `path` in `given`, or else the first value for a path below `path`.
+
+    Returns None if there is neither.
+    """
     inside = (given[each] for each in given if each[: len(path)] == path)
     return given.get(path, next(inside, None))
 
 
 def _read(kind: Any, given: Any, path: SettingPath, mistakes: list[_Mistake]) -> Any:
-    """Converts what is given for a setting or a section to its type, and notes mistakes.
+    """Converts the given value of a setting or a section to its type, and records mistakes.
 
-    A part with a mistake is added to `mistakes` and left out of the result.
+    If a part of the value is wrong, a mistake is added to `mistakes`, and the part is left out of
+    the result.
     """
     if isinstance(given, dict) and has_parts(kind):
         if _is_section(kind):
@@ -408,7 +416,7 @@ def _unknown(path: SettingPath, section: type[Section]) -> _Mistake:
 def _setting_paths(section: type[Section]) -> Iterator[SettingPath]:
     """Yields the paths of all settings in a section.
 
-    Settings below names that users choose are left out.
+    Settings below names that users choose, such as `collect.pull.NAME`, are left out.
     """
     for name in _setting_names(section):
         kind = section.kinds()[name]
@@ -428,7 +436,7 @@ def kind_at(path: Sequence[str]) -> Any:
 
 
 def _kind_of_parts(kind: Any) -> Any:
-    """Returns the value type of a setting that is a mapping by names."""
+    """Returns the type of the values in a setting that is a mapping by name."""
     return get_args(get_args(kind)[0])[1]
 
 
@@ -437,7 +445,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def has_parts(kind: Any) -> bool:
-    """Returns True if a type is a section, or a mapping by names that users choose."""
+    """Returns True if a type is a section, or a mapping whose keys are chosen by users."""
     return _is_section(kind) or any(get_origin(each) is dict for each in get_args(kind))
 
 
@@ -448,10 +456,10 @@ def _setting_names(section: type[Section]) -> list[str]:
 def secrets_in(
     file: Mapping[str, Any], sections: Mapping[tuple[str, ...], type[Section]], prefix: str
 ) -> Iterator[tuple[SettingPath, str]]:
-    """Yields each secret that a file contains: the setting's path, and a hint where to give it.
+    """Yields each secret in a file: the setting's path, and a hint where to put the secret.
 
-    `sections` are the sections with secrets, by path; `*` in a path stands for any name. `prefix`
-    is the beginning of the names of environment variables.
+    `sections` contains the sections with secrets, by path; `*` in a path stands for any name.
+    `prefix` is the beginning of the names of environment variables.
     """
     for path, section in sections.items():
         kinds = section.kinds()
@@ -477,7 +485,7 @@ def _variable(prefix: str, path: tuple[str, ...]) -> str:
 def _sections_at(
     given: Any, path: tuple[str, ...], named: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Yields the sections that are given at `path`, each with its own path.
+    """Yields the sections in `given` whose paths match `path`, each with its own path.
 
     A `*` in `path` matches any name.
     """
@@ -509,7 +517,7 @@ class SettingOrigin:
 
 
 def setting_origins(settings: Settings, **flags: Any) -> tuple[SettingOrigin, ...]:
-    """Lists all settings of a project with their origins.
+    """Returns all settings of a project with their values and origins.
 
     `flags` must be the flags with which `settings` were loaded.
     """
@@ -526,10 +534,9 @@ def setting_origins(settings: Settings, **flags: Any) -> tuple[SettingOrigin, ..
 
 
 def file_settings(project: Path) -> dict[str, str]:
-    """Returns the present settings of kappa.toml as JSON, by name. Secrets are HIDDEN.
+    """Returns the present settings in kappa.toml as JSON, by name. Secrets are HIDDEN.
 
-    Returns nothing if the file cannot be read: the function that loads the settings reports the
-    reason.
+    Returns {} if the file cannot be read; loading the settings reports the reason.
     """
     try:
         given = tomllib.loads(_file_text(project))
@@ -558,7 +565,7 @@ def _plain(settings: Settings) -> dict[str, Any]:
 
 
 def _leaves(given: Any, path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
-    """Yields each setting below `path`, with its own path and its value."""
+    """Yields each single setting below `path`, with its path and its value."""
     if isinstance(given, Mapping) and given and (not path or has_parts(kind_at(path))):
         for name, each in given.items():
             yield from _leaves(each, (*path, name))

@@ -1,4 +1,4 @@
-"""The file and line of a declaration, which stand at the beginning of errors."""
+"""The file and line of a declaration, with which errors about the declaration begin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ class Source:
 
     @classmethod
     def of_caller(cls, depth: int = 1) -> Source:
-        """Returns the file and line of the frame `depth` levels above the caller."""
+        """Returns the file and line of the frame `depth` levels above the calling function.
+
+        With the default of 1, this is the place at which the calling function was called.
+        """
         # This is the documented way to get a caller's line without building a whole stack.
         frame = sys._getframe(depth + 1)  # noqa: SLF001
         return cls(frame.f_code.co_filename, frame.f_lineno)

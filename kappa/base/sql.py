@@ -1,7 +1,6 @@
-"""Quoted names and text literals for SQL. Pure.
+"""Quoted names and text literals for SQL. This module does no I/O.
 
-Every name or text that a user gives passes through this module before it becomes part of a
-statement.
+Every name or text from a user is quoted by this module before it becomes part of a statement.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from collections.abc import Iterable
 
 
 def quoted(name: str) -> str:
-    """Quotes a name in the way of standard SQL, which DuckDB and delta-rs use."""
+    """Quotes a name for standard SQL, which DuckDB and delta-rs use."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def spark_quote(name: str) -> str:
-    """Quotes a name in the way of Spark's SQL."""
+    """Quotes a name for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -25,10 +24,10 @@ def lowered(name: str) -> str:
 
 
 def text(value: str) -> str:
-    """Returns a text as a literal of standard SQL."""
+    """Quotes a text as a string literal of standard SQL."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def spark_ddl(columns: Iterable[tuple[str, str]]) -> str:
-    """Formats columns, each a name and a Spark type, as the DDL text of a Spark schema."""
+    """Formats (name, Spark type) pairs of columns as the DDL text of a Spark schema."""
     return ", ".join(f"{spark_quote(name)} {kind}" for name, kind in columns)

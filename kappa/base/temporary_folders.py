@@ -1,16 +1,16 @@
-"""Temporary folders of a process, and the user's cache.
+"""Temporary folders of a process, and the folders of the user's cache and state.
 
 There is a kind of temporary folder for each of these uses:
 
-- a reader spills rows that do not fit in memory
+- a query spills rows that do not fit in memory
 - a query from the network downloads the files of a bucket that it may read
 - a proof folds a build, and an archive is checked
-- a child of Spark keeps its request and its files
-- `kappa dev` keeps its root
+- a child process with Spark stores its request and its files
+- `kappa dev` stores its root
 
-The name of a folder identifies the process that created it. Only the user can read the folder. It
-is deleted when the use ends. If the process was killed, the folder is deleted by the next process
-that creates a folder there, or by `kappa gc`.
+The name of a folder identifies the process that created the folder. Only the user can read the
+folder. The folder is deleted when the use ends. If the process was killed, the folder is deleted by
+the next process that creates a folder with the same parent, or by `kappa gc`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _OURS = re.compile(
 
 
 def make_spill_folder(parent: Path) -> Path:
-    """Creates a spill folder of this process below `parent`; deletes folders of dead processes."""
+    """Creates a folder of this process for spilled rows, as `make_folder` does."""
     return make_folder(parent, SPILL)
 
 
 def make_folder(parent: Path, prefix: str) -> Path:
-    """Creates a folder of this process below `parent`; deletes folders of dead processes.
+    """Creates a folder of this process below `parent`. Deletes the folders of dead processes.
 
-    The name of the folder begins with `prefix`. Raises SettingsError if the folder cannot be
+    The name of the new folder begins with `prefix`. Raises SettingsError if the folder cannot be
     created.
     """
     try:
@@ -66,13 +66,13 @@ def make_folder(parent: Path, prefix: str) -> Path:
 
 
 def delete_left_behind(parent: Path) -> None:
-    """Deletes the folders below `parent` whose processes have died."""
+    """Deletes the temporary folders below `parent` whose processes have died."""
     for left in left_behind(parent):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def left_behind(parent: Path) -> tuple[Path, ...]:
-    """Lists this user's folders below `parent` whose processes have died."""
+    """Returns this user's temporary folders below `parent` whose processes have died."""
     found = ((path, _OURS.fullmatch(path.name)) for path in parent.glob("*"))
     # The birth is compared, too: the pid may belong to another process by now.
     return tuple(

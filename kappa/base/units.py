@@ -1,6 +1,7 @@
-"""Times and sizes as text for display, and as values of settings and declarations. Pure.
+"""Parsing and formatting of times and sizes, for settings, declarations and display.
 
-The page uses shorter forms of times and numbers (serving/http/page/formatting.py).
+The page formats times and numbers in shorter forms (serving/http/page/formatting.py). This module
+does no I/O.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _MEMORY = {"m": 1 << 20, "g": 1 << 30}
 
 
 def parse_duration(text: object) -> int | None:
-    """Parses a duration such as `"5 minutes"` or `"90s"` to milliseconds; None for other texts."""
+    """Parses a duration such as `"5 minutes"` or `"90s"` to milliseconds.
+
+    Returns None if `text` is not a duration.
+    """
     found = _DURATION.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if found is None:
         return None
@@ -65,9 +69,9 @@ def size(count: int) -> str:
 
 
 def growth(before: float, now: float, seconds: float) -> float:
-    """Returns the growth of a count per second, or 0 if the count fell.
+    """Returns the increase of a count per second, or 0 if the count has decreased.
 
-    A count falls, for example, when the work begins again.
+    A count decreases, for example, when the counted work starts again.
     """
     return max(0.0, now - before) / seconds
 
@@ -81,7 +85,10 @@ def seconds_left(done: float, total: float, rate: float | None) -> float | None:
 
 
 def pace_text(done: float, total: float, rate: float | None) -> str:
-    """Formats a rate and the time left: `1,200/s, 40 s left`. Returns "" if no time is known."""
+    """Formats a rate and the time left: `1,200/s, 40 s left`. Returns "" if no time is left.
+
+    Also returns "" if the rate is unknown or 0.
+    """
     left = seconds_left(done, total, rate)
     return f"{rate:,.0f}/s, {left:,.0f} s left" if left else ""
 

@@ -1,9 +1,9 @@
-"""A build's code snapshot: the project's files at the build's birth.
+"""A build's code snapshot: the project's files at the time when the build was born.
 
-The files are kept under `builds/<build>/code/`. A build always runs from its own snapshot, so that
-a restart of v1 runs the code of v1 even if the working tree has changed. The birth certificate
-contains the SHA-256 of every file. A changed file breaks a law, since the build's tables were
-folded by other code.
+The files are stored under `builds/<build>/code/`. A build always runs from its own snapshot, so
+that a restart of v1 runs the code of v1 even if the working tree has changed. The birth certificate
+contains the SHA-256 of every file. A changed file is an error (Broken), since the build's tables
+were folded by other code.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from kappa.state.store import Store
 
 
 def snapshot_files(module: str, find: Find) -> Mapping[str, bytes]:
-    """Returns the project's files that an import of `module` reads, by path.
+    """Returns the content of each file that an import of `module` reads, by path.
 
-    The project must be loaded first, because only loading shows which files the declarations name.
+    The result includes data files that the declarations name. The project must be loaded first,
+    because only loading shows which files these are.
     """
     code = {path: source.content for path, source in imported_files(module, find).items()}
     return {**code, **named_files(code)}
 
 
 def hash_files(contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Returns the SHA-256 of each file by path, as a birth certificate contains them."""
+    """Returns the SHA-256 of each file, by path, in the form of a birth certificate's `sources`."""
     return {path: hashlib.sha256(content).hexdigest() for path, content in sorted(contents.items())}
 
 
@@ -50,29 +51,30 @@ def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> 
 
 
 def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
-    """Returns the files of a build's snapshot by path, without checking their hashes.
+    """Returns the content of each file in a build's snapshot, by path, without checking hashes.
 
-    Files that are missing are left out.
+    Missing files are left out.
     """
     found = ((path, store.get(f"{_code_folder(birth.build)}/{path}")) for path in birth.sources)
     return {path: content for path, content in found if content is not None}
 
 
 def load_snapshot(store: Store, birth: Birth) -> Pipeline:
-    """Returns the pipeline of a build, loaded from the build's own code.
+    """Loads the pipeline of a build from the build's own code.
 
-    From now on, this process imports only that code; Spark's workers do too, if
-    engine/spark/workers.py tells them to. Raises Broken if a file of the snapshot is missing, was
-    changed or was added, or if the code no longer runs (a library may have changed).
+    From then on, this process imports project modules only from that code; Spark's workers do too,
+    if engine/spark/workers.py tells them to. Raises Broken if a file of the snapshot is missing,
+    was changed or was added, or if the code no longer runs (for example, because a library has
+    changed).
     """
     return load_with_place(store, birth)[1]
 
 
 def snapshot_sources(store: Store, birth: Birth) -> Sources:
-    """Returns the modules of a build's own code.
+    """Returns the modules of a build's own code, as files on this host.
 
-    If the root is in a bucket, copies the modules to this host. Raises Broken if the copy differs
-    from the files at the build's birth.
+    If the root is in a bucket, first copies the files to this host. Raises Broken if the copy
+    differs from the files at the build's birth.
     """
     if not store.is_on_disk:
         for path, content in read_snapshot(store, birth).items():

@@ -1,18 +1,19 @@
-"""The version of a pipeline: a fingerprint of everything that decides the pipeline's rows. Pure.
+"""The version of a pipeline: a fingerprint of everything that determines the pipeline's rows.
 
 The version is computed from the code that the function reaches (reach.py), the topics, tables,
 views, sinks and alerts, and the number of the platform's semantics. Comments, docstrings, layout
 and annotations do not count. A change of a helper in another module does count.
 
-The rows version is the part of a version that decides rows. Views are computed when they are read,
-unless they are maintained; checks, sinks and alerts only read rows. Versions that differ only in
-these have the same rows version, and can use the same tables. The rows version is computed from the
-contents of a birth certificate. So builds that are older than rows versions have one, too.
+The rows version is a fingerprint of only those parts that determine rows. Views that are not
+maintained are computed when they are read, and checks, sinks and alerts only read rows. Versions
+that differ only in these parts have the same rows version, and can use the same tables. The rows
+version is computed from the contents of a birth certificate, so it can also be computed for builds
+that are older than rows versions.
 
-All declarations that count are also written as comparable lines, so that every change of a version
-can be shown as a diff. A birth certificate keeps the lines, because values that code computes
-cannot be read from the source of the code. For each kind of declaration, the function that writes
-the text to hash stands next to the function that writes the lines.
+All declarations that count are also written as lines of text, so that every change of a version can
+be shown as a diff. A birth certificate contains these lines, because values that code computes
+cannot be read from the code's source. For each kind of declaration, one function writes the text to
+hash, and the next function writes the lines.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ _DECIDING_NO_ROWS = frozenset({"view", "sink", "alert"})
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A version, and the hash of each of its parts by name.
+    """A version, and the hashes of the version's parts, by the name of the part.
 
-    A name is, for example, `function pipelines/flights.py:on_time`.
+    The name of a part is, for example, `function pipelines/flights.py:on_time`.
     """
 
     version: str
@@ -61,9 +62,9 @@ class Fingerprint:
 
 
 def compute_fingerprint(pipeline: Pipeline, module: str, attribute: str, find: Find) -> Fingerprint:
-    """Returns the fingerprint of the pipeline that is the attribute `attribute` of `module`.
+    """Returns the fingerprint of the pipeline in the attribute `attribute` of `module`.
 
-    Raises DeclarationError if the code does not show what decides the rows.
+    Raises DeclarationError, with the line, if the code imports a module by a computed name.
     """
     code = {
         part: _short_hash(text, _PART_DIGITS)
@@ -89,9 +90,9 @@ def compute_fingerprint(pipeline: Pipeline, module: str, attribute: str, find: F
 
 
 def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
-    """Returns the lines of each declared part, joined to a text, by the name of the part.
+    """Returns the lines that describe each declared part, as one text, by the name of the part.
 
-    A name is, for example, `table delays`.
+    The name of a part is, for example, `table delays`.
     """
     topics = {
         f"topic {topic.name}": "\n".join(_topic_lines(topic, pipeline)) for topic in pipeline.topics
@@ -108,7 +109,7 @@ def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
 
 
 def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
-    """Returns a pipeline with the error policy that its version had when the build was born.
+    """Returns a pipeline with the policy `on_error` that was in force when the build was born.
 
     The policy decides what happens to a record on which the function fails. Under Kappa's earlier
     rules, a pipeline without a declared policy stopped at such a record. Under the present rules,
@@ -120,12 +121,15 @@ def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) ->
 
 
 def version_of(parts: Mapping[str, str]) -> str:
-    """Returns the version for the hashes of these parts."""
+    """Returns the version: a hash of the names and the hashes of all parts."""
     return _short_hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
 
 
 def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
-    """Returns the rows version of a declared pipeline. `parts` are the parts of its version."""
+    """Returns the rows version of a declared pipeline.
+
+    `parts` contains the parts of the pipeline's version.
+    """
     checks = {table.name: table.checks for table in pipeline.tables}
     checks |= {view.name: view.checks for view in pipeline.views}
     return _rows_version(parts, declaration_lines(pipeline), checks)
@@ -134,7 +138,7 @@ def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
 def born_rows_version(birth: Birth) -> str:
     """Returns the rows version of a build.
 
-    If the build is so old that its certificate has no declarations, only builds of the same version
+    An old birth certificate contains no declarations. In this case, only builds of the same version
     have the same rows version.
     """
     checks = {table.name: table.checks for table in birth.tables}
@@ -157,7 +161,7 @@ def _rows_version(
 
 
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists the parts in which two versions differ.
+    """Returns the names of the parts in which two versions differ.
 
     The parts of the code come first, then the declarations, then the platform's part.
     """
@@ -167,7 +171,7 @@ def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, 
 
 
 def version_differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists the differences of two versions as sentences, one for each part that differs.
+    """Returns a sentence for each part in which two versions differ.
 
     An example is `function f in pipelines/a.py changed`.
     """
@@ -221,28 +225,28 @@ def _part_rank(part: str) -> tuple[int, str]:
 
 
 def has_identity(lines: str) -> bool:
-    """Returns True if a topic's lines declare an identity.
+    """Returns True if the lines of a topic declare an identity.
 
-    If so, the folded records also depend on the identities that Kappa remembers.
+    Then the folded records also depend on the identities that Kappa has stored.
     """
     return any(line.startswith(_IDENTITY) for line in lines.splitlines())
 
 
 def has_key_format(lines: str) -> bool:
-    """Returns True if a topic's lines declare a format of the keys.
+    """Returns True if the lines of a topic declare a format of the keys.
 
-    A format of changes implies a format of the keys.
+    A format of database changes also determines the format of the keys.
     """
     return any(line.startswith(("key format ", _CHANGES)) for line in lines.splitlines())
 
 
 def has_changes(lines: str) -> bool:
-    """Returns True if a topic's lines declare that its records are changes of a database."""
+    """Returns True if the lines of a topic declare that the records are changes of a database."""
     return any(line.startswith(_CHANGES) for line in lines.splitlines())
 
 
 def without_checks(lines: str, checks: Sequence[str]) -> str:
-    """Returns a table's lines without the lines of `checks`, since checks decide no row."""
+    """Returns a table's lines without the lines of `checks`, since checks do not affect rows."""
     return lines.removesuffix("\n".join(_check_lines(checks))).rstrip("\n")
 
 

@@ -1,9 +1,9 @@
 """An importer of a project's modules from one folder: the working tree or a snapshot.
 
-Only one folder is open at a time. When another folder is opened, the modules of the former folder
-are forgotten, so that every opening loads all modules again. Nothing is added to `sys.path`, since
-there a `pipelines/calendar.py` would break pandas. No bytecode is kept: its time stamp has whole
-seconds, and two edits may follow each other faster.
+Only one folder is open at a time. When another folder is opened, the modules of the previous folder
+are removed from `sys.modules`, so that all modules are loaded again. Nothing is added to
+`sys.path`, since a `pipelines/calendar.py` in `sys.path` would break pandas. No bytecode is stored:
+its time stamp has whole seconds, and two edits may be made within one second.
 
 PySpark asks the JVM for the meaning of a type such as "int" as soon as a decorator `@udf("int")`
 runs. But a project is also loaded by processes without a JVM (the command line, Spark's Python
@@ -46,9 +46,9 @@ FOLDER_VARIABLE = "KAPPA_SOURCES"
 
 
 def open_sources(sources: Sources) -> None:
-    """Makes imports find these files, in this process and in the workers that it starts.
+    """Makes imports find the files of `sources`, in this process and in workers that it starts.
 
-    Modules that were imported before from other files are forgotten.
+    Project modules that were imported before are removed from `sys.modules`.
     """
     # This import takes half a second: only loading a project pays, whose files import PySpark.
 
@@ -64,7 +64,7 @@ def open_sources(sources: Sources) -> None:
 
 
 class _Importer(MetaPathFinder):
-    """A finder for the modules of a `Sources`. It comes before every other finder."""
+    """A finder for the modules of a `Sources`, which is placed before all other finders."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -103,7 +103,11 @@ class _Loader(SourceFileLoader):
 
 
 def _stale_modules(sources: Sources) -> set[str]:
-    """Lists the modules in memory that earlier imports have taken from the folder of `sources`."""
+    """Returns the names of loaded modules that an import from `sources` must load again.
+
+    These are the modules of `pipelines`, and the modules whose files are in the folder of
+    `sources`.
+    """
     within = f"{sources.folder}{os.sep}"
     return {
         name
@@ -141,9 +145,9 @@ _ask_spark: Callable[[str], T.DataType] = vars(pyspark.sql.udf)[_READER]
 
 
 def read_types_without_session() -> None:
-    """Replaces PySpark's parser for the types of UDFs in this process by `read_type`.
+    """Replaces PySpark's parser for the types of UDFs by `read_type`, in this process.
 
-    So these types can be read whether or not a session exists.
+    So these types can be parsed without a Spark session.
     """
     setattr(pyspark.sql.udf, _READER, read_type)
 

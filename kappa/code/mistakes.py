@@ -1,9 +1,10 @@
-"""All mistakes in the declarations of a file. An import would end at the first one.
+"""Finds all mistakes in the declarations of a file. An import would end at the first mistake.
 
-The statements at the top of the file are run one by one. A statement is skipped if it uses a name
-that a wrong statement should have declared, since it would only repeat the mistake. Within a wrong
-statement, each declaration is tried separately. After the first mistake, only imports, definitions,
-declarations and constants are run, because the import never reached the later statements.
+The statements at the top level of the file are run one by one. A statement is skipped if it uses a
+name that a wrong statement should have declared, since it would only repeat the mistake. Within a
+wrong statement, each declaration is tried separately. After the first mistake, only imports,
+definitions, declarations and constants are run, because an import would not have run the later
+statements.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _DECLARATIONS = frozenset({"Topic", "Table", "View", "Sink", "Alert"})
 
 
 def mistakes_in(file: Path) -> tuple[DeclarationError, ...]:
-    """Returns the mistakes in the declarations of a file, in the order of the lines.
+    """Returns the mistakes in the declarations of a file, in the order of their lines.
 
-    The caller has tried to import the file, and an error in a declaration has ended the import.
+    Call this function after an import of the file has failed because of a declaration.
     """
     try:
         tree = ast.parse(file.read_bytes(), str(file))
@@ -77,13 +78,13 @@ def _mistakes_within(
 
 
 def _line_in(error: BaseException, file: Path) -> int:
-    """Returns the line of the innermost frame of an error's traceback that is in `file`."""
+    """Returns the line number of the innermost frame in `file`, from an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     return next(each.lineno or 1 for each in reversed(frames) if each.filename == str(file))
 
 
 def _is_safe(statement: ast.stmt) -> bool:
-    """Returns True if a statement only imports, defines, declares or binds a constant."""
+    """Returns True if a statement is an import, a definition, a declaration or a constant."""
     match statement:
         case ast.Import() | ast.ImportFrom() | ast.FunctionDef() | ast.ClassDef():
             return True
@@ -111,7 +112,7 @@ def _names_used(statement: ast.stmt) -> set[str]:
 
 
 def _names_bound(statement: ast.stmt) -> set[str]:
-    """Returns the names that a statement at the top of a file would bind."""
+    """Returns the names that a statement at the top level of a file would bind."""
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return {statement.name}
     return {

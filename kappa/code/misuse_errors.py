@@ -1,7 +1,7 @@
-"""Errors of Python in a file of declarations, turned into errors with a correction.
+"""Converts errors of Python in a file of declarations to errors with a correction.
 
-Three kinds of error are covered: a call without a needed argument, a call with an unknown argument,
-and a name that does not exist.
+Three kinds of error are converted: a call without a required argument, a call with an unknown
+argument or with too many arguments, and the use of a name that does not exist.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _ABSENT: Mapping[str, str] = dict.fromkeys(
 
 
 def explained_misuse(error: BaseException, where: str) -> DeclarationError | None:
-    """Returns a DeclarationError that explains an error of Python, or None for other errors.
+    """Converts an error of Python to a DeclarationError with a correction.
 
-    `where` is the `file:line` at which the error was raised.
+    `where` is the `file:line` at which the error was raised. Returns None if the error is of
+    another kind.
     """
     match error:
         case TypeError():
@@ -53,7 +54,7 @@ def explained_misuse(error: BaseException, where: str) -> DeclarationError | Non
 
 
 def no_name_in(module: ModuleType, name: str, where: str) -> DeclarationError:
-    """Returns the error for the use of a name that a module does not have."""
+    """Returns the error if code uses a name that the module `module` does not have."""
     # Some modules make the names of `__all__` only when they are asked for.
     names = {*dir(module), *getattr(module, "__all__", ())}
     there = [each for each in sorted(names) if not each.startswith("_")]
@@ -100,7 +101,7 @@ def _explained_call(told: str, where: str) -> DeclarationError | None:
 
 
 def _example(name: str, called: Any) -> str:
-    """Returns the first call of a function or class in the example of its own docstring."""
+    """Returns the first call of a function or class in the example in its docstring."""
     text = (inspect.getdoc(called) or "").partition("Example:\n")[2]
     for node in ast.walk(ast.parse(dedent(text))):
         match node:

@@ -1,7 +1,8 @@
-"""The names that the files of `pipelines/` declare, read from their text: no file is imported.
+"""The names that the files in `pipelines/` declare, read from the files' text.
 
-A shell asks for names at each press of the TAB key, and the page draws declared pipelines. An
-import of the user's code could take seconds. A name that the code computes is not found.
+No file is imported, since importing the user's code could take seconds: a shell requests the names
+each time the TAB key is pressed, and the page draws the declared pipelines. A name that the code
+computes is not found.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ _DECLARED = {"Topic": "topic", "Table": "table", "View": "table", "Sink": "topic
 
 
 def declared_names(project: Path) -> set[tuple[str, str]]:
-    """Returns the kind and name of each pipeline, table, topic and alert that the files declare.
+    """Returns (kind, name) for each pipeline, table, topic and alert that the files declare.
 
-    A view counts as a table, and a sink as a topic. A file that cannot be parsed has no names.
+    A view counts as a table, and a sink as a topic. A file that cannot be parsed is skipped.
     """
     found: set[tuple[str, str]] = set()
     for path in sorted((project / "pipelines").glob("*.py")):
@@ -44,9 +45,10 @@ class WrittenPipeline:
 
 
 def written_pipelines(project: Path) -> tuple[WrittenPipeline, ...]:
-    """Returns the pipelines that the files declare, in the order of their names.
+    """Returns the pipelines that the files declare, sorted by name.
 
-    A file that cannot be parsed has none. A file is parsed again only after it has changed.
+    A file that cannot be parsed is skipped. A file is parsed again only if its time or size has
+    changed.
     """
     found: dict[str, WrittenPipeline] = {}
     for path in sorted((project / "pipelines").glob("*.py")):
@@ -91,7 +93,7 @@ def _pipelines_in(module: ast.Module, named: Mapping[str, ast.expr]) -> Iterator
 
 
 def _declarations(value: ast.expr, named: Mapping[str, ast.expr]) -> Iterator[tuple[str, str]]:
-    """Yields (class, name) for each declaration in a list, or among the values of a dictionary."""
+    """Yields (class, name) for each declaration in a list, a tuple or a dictionary's values."""
     elements = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ())
     for element in elements:
         found = named.get(element.id) if isinstance(element, ast.Name) else element

@@ -1,7 +1,8 @@
-"""The folder of a new project: the files of a template, and the commands to type next.
+"""Creates a new project: the files of a template, and the commands to type next.
 
-Templates are folders of real projects in kappa/templates. The files in `_shared` belong to every
-template. The first block of commands in a template's README contains the commands to type next.
+Templates are folders of complete projects in kappa/templates. The files in `_shared` belong to
+every template. The first block of commands in a template's README contains the commands to type
+next.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def template_files(template: str) -> dict[str, bytes]:
 
 
 def next_commands(template: str) -> tuple[str, ...]:
-    """Returns the commands that lead from a new project of a template to a first query's answer."""
+    """Returns the commands that a user types in a new project, up to the first query."""
     first = _COMMANDS.search(template_files(template)["README.md"].decode())
     assert first is not None, "tests hold each README to it"
     return tuple(first[1].splitlines())
@@ -103,9 +104,9 @@ def _project_folder(name: str) -> Path:
 
 
 def _is_taken(folder: Path, path: str) -> bool:
-    """Returns True if `path` cannot be created in a folder because of a file that exists.
+    """Returns True if the file `path` cannot be created in a folder because of an existing file.
 
-    The existing file may be at `path` itself, or in the place of one of its folders.
+    The existing file may be at `path`, or at the path of one of the folders above it.
     """
     file = folder / path
     inner = [each for each in file.parents if each.is_relative_to(folder) and each != folder]

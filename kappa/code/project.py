@@ -1,7 +1,7 @@
-"""The pipelines of a project, loaded from `<project>/pipelines/*.py`.
+"""Loads the pipelines of a project from `<project>/pipelines/*.py`.
 
-A file of that folder without a pipeline is a helper module. Loading runs the user's files in this
-process. An error in a file becomes one sentence with the file and the line.
+A file in that folder without a pipeline is a helper module. Loading runs the user's files in this
+process. An error in a file becomes a DeclarationError: one sentence with the file and the line.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class PipelinePlace:
 
 @dataclass(frozen=True, slots=True)
 class LoadedProject:
-    """A project's pipelines by name, and the place of each.
+    """A project's pipelines by name, and the module and attribute of each pipeline.
 
-    `refused` contains the errors of the files that cannot be loaded, by their paths in the project.
+    `refused` contains the errors of the files that could not be loaded, by their paths in the
+    project.
     """
 
     sources: Sources
@@ -64,7 +65,7 @@ class LoadedProject:
 
 
 def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
-    """Returns the pipelines of the project in a folder, by name.
+    """Loads the pipelines of the project in the folder `project`, and returns them by name.
 
     Raises DeclarationError as `load_project` does.
     """
@@ -72,10 +73,10 @@ def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
 
 
 def load_project(project: Path) -> LoadedProject:
-    """Loads all files of `pipelines/` again, as `load_files` does.
+    """Loads all files in `pipelines/` again.
 
-    Raises DeclarationError also if a file cannot be loaded. The message begins with the user's file
-    and line.
+    Raises DeclarationError as `load_files` does, and also if a file cannot be loaded. The message
+    begins with the user's file and line.
     """
     found = load_files(project)
     found.ensure_loaded()
@@ -83,12 +84,13 @@ def load_project(project: Path) -> LoadedProject:
 
 
 def load_files(project: Path) -> LoadedProject:
-    """Loads the files of `pipelines/` again, except files with errors. Their output goes to stderr.
+    """Loads the files in `pipelines/` again. Files with errors are collected in `refused`.
 
-    An import may run any code, and may never end. So each file is first imported in another
-    process. Raises DeclarationError, with the line, if two declarations contradict each other: two
-    pipelines of the same name, two writers of a table or of a sink's topic, a topic that is
-    declared in two ways, or a topic that is declared both by its name and by a pattern.
+    The output of the files is written to stderr. An import may run any code, and may never end. So
+    each file is first imported in another process, with limits. Raises DeclarationError, with the
+    line, if two declarations contradict each other: two pipelines of the same name, two writers of
+    a table or of a sink's topic, a topic that is declared in two ways, or a topic that is declared
+    both by its name and by a pattern.
     """
     sources = Sources(project)
     open_sources(sources)
@@ -139,9 +141,9 @@ def _no_module(file: Path) -> DeclarationError:
 
 
 def _endless_imports(names: Mapping[Path, str], sources: Sources) -> dict[Path, DeclarationError]:
-    """Imports the files in a limited process. Returns the errors of those that had to be ended.
+    """Imports the files in a process with limits. Returns errors for files that exceed a limit.
 
-    `names` are the modules' names by file.
+    `names` maps each file to the module's name.
     """
     cut = try_each(
         {str(file): partial(load_module, name, sources) for file, name in names.items()},
@@ -172,7 +174,7 @@ def _traced_line(trace: str, folder: Path) -> str | None:
 
 
 def load_module(name: str, sources: Sources) -> ModuleType:
-    """Imports a module of the sources that are open.
+    """Imports a module from `sources`, which must be open (`open_sources`).
 
     Raises DeclarationError, with the line, if the module cannot be run.
     """
@@ -192,9 +194,9 @@ def load_module(name: str, sources: Sources) -> ModuleType:
 
 
 def load_pipeline(name: str, module: str, sources: Sources) -> Pipeline:
-    """Imports a module of the sources that are open, and returns its pipeline of the given name.
+    """Imports a module from `sources`, which must be open, and returns its pipeline `name`.
 
-    Raises DeclarationError, with the line, if the module cannot be run or has no such pipeline.
+    Raises DeclarationError if the module cannot be run or has no such pipeline.
     """
     for _, pipeline in pipelines_in(load_module(module, sources)):
         if pipeline.name == name:
@@ -203,14 +205,17 @@ def load_pipeline(name: str, module: str, sources: Sources) -> Pipeline:
 
 
 def pipelines_in(module: ModuleType) -> Iterator[tuple[PipelinePlace, Pipeline]]:
-    """Yields the pipelines of a loaded module with their places, including imported ones."""
+    """Yields the place and the object of each pipeline in a loaded module.
+
+    Pipelines that the module imports from other modules are included.
+    """
     for attribute, value in list(vars(module).items()):
         if isinstance(value, Pipeline):
             yield PipelinePlace(module.__name__, attribute), value
 
 
 def line_in(error: BaseException, folder: Path) -> str | None:
-    """Returns `file:line` of the innermost frame of an error in `folder`, or None."""
+    """Returns `file:line` of an error's innermost frame in `folder`, or None if there is none."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -325,10 +330,10 @@ def _refuse_differing_topics(pipelines: Mapping[str, Pipeline]) -> None:
 
 
 def _refuse_overlaps(pipelines: Mapping[str, Pipeline]) -> None:
-    """Checks that patterns do not overlap with other declarations.
+    """Checks that no pattern overlaps with another declaration.
 
     Raises DeclarationError if a pattern matches a topic that is declared by its name, if a sink
-    writes a topic that has joined a pattern, or if a topic has joined two patterns.
+    writes to a topic that has joined a pattern, or if a topic has joined two patterns.
     """
     declared = list(pipelines.values())
     sinks = {sink.name: sink for pipeline in declared for sink in pipeline.sinks}

@@ -1,10 +1,10 @@
-"""The code that decides a pipeline's rows: all statements that the pipeline's function reaches.
+"""The code that affects a pipeline's rows: all statements that the pipeline's function reaches.
 
-The search goes from module to module. It is pure and static. If the code does not show which names
-of a module are reached, the whole module counts. If the code does not even show which module is
-imported (an import by a computed name), the declaration is refused, because no snapshot could be
-made. Files, environment and network that the code uses at run time cannot be seen; so a pipeline's
-function must be pure.
+The search follows names from module to module. It only reads the code, and runs nothing. If the
+code does not show which names of a module are reached, the whole module counts. If the code does
+not even show which module is imported (an import by a computed name), a DeclarationError is raised,
+because no snapshot could be made. The search cannot see files, environment variables and network
+connections that the code uses at run time; so a pipeline's function must be pure.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _IMPORTS_BY_NAME = frozenset({"import_module", "__import__"})
 def reached_parts(module: str, attribute: str, find: Find) -> Mapping[str, str]:
     """Returns the parts of the project's code that `attribute` of `module` reaches.
 
-    The key is the name of a part, such as `function pipelines/flights.py:on_time`; the value is the
-    part's normal form. Raises DeclarationError, with the line, if a module is imported by a
+    A key is the name of a part, such as `function pipelines/flights.py:on_time`, and a value is the
+    part's normal form. Raises DeclarationError, with the line, if the code imports a module by a
     computed name.
     """
     walk = _CodeWalk(find)
@@ -46,7 +46,7 @@ def reached_parts(module: str, attribute: str, find: Find) -> Mapping[str, str]:
 def reached_statements(
     module: str, attribute: str, find: Find
 ) -> tuple[tuple[ScannedModule, tuple[Statement, ...]], ...]:
-    """Returns the statements that `attribute` of `module` reaches, with the module of each.
+    """Returns the statements that `attribute` of `module` reaches, grouped by module and part.
 
     Raises DeclarationError as `reached_parts` does.
     """
@@ -81,9 +81,9 @@ def imported_files(module: str, find: Find) -> Mapping[str, SourceFile]:
 
 
 class _CodeWalk:
-    """A search through the code, with the parts found so far.
+    """A search through the code, with the parts that were found so far.
 
-    Each name and module is visited once.
+    Each name and each module is visited only once.
     """
 
     def __init__(self, find: Find) -> None:
@@ -94,7 +94,7 @@ class _CodeWalk:
         self._seen: set[tuple[str, str, str]] = set()
 
     def name(self, module: str, name: str) -> None:
-        """Adds all code that a name of a module reaches."""
+        """Adds all code that the name `name` of a module reaches."""
         scanned = self._scanned_module(module)
         if scanned is None or self._is_visited("name", module, name):
             return
@@ -111,7 +111,7 @@ class _CodeWalk:
     def reach_import(self, module: str) -> None:
         """Adds the statements that an import of a module runs.
 
-        The statements of the modules that it imports are added too.
+        The statements of all modules that this module imports are added too.
         """
         for each in module_parents(module):
             scanned = self._scanned_module(each)
@@ -149,10 +149,10 @@ class _CodeWalk:
         self.parts[part] = "\n".join([*(statement.text for statement in statements), *meanings])
 
     def _follow_names(self, scanned: ScannedModule, statement: Statement) -> Iterator[str]:
-        """Adds the code of all names that a statement reads; yields the meanings of imported names.
+        """Adds the code of all names that a statement reads.
 
-        The meanings are part of the normal form, since the statement's own text does not contain
-        them.
+        Yields the meanings of imported names, which become part of the normal form, since the text
+        of the statement does not contain them.
         """
         module = scanned.source.module
         chains = set(_dotted_chains(statement.node))
@@ -202,9 +202,9 @@ class _CodeWalk:
                 self.whole(named)
 
     def _reach_attributes(self, module: str, uses: list[tuple[str, ...]]) -> None:
-        """Adds the attributes of a module that are used.
+        """Adds the code of those attributes of a module that are used.
 
-        If the module itself is used as a value, adds the whole module.
+        If the module is also used as a value, adds the whole module.
         """
         for attributes in uses:
             inside, rest = module, list(attributes)
@@ -259,7 +259,7 @@ def _part_kind(statements: tuple[Statement, ...]) -> str:
 
 
 def _dotted_chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields all dotted expressions in a statement, each with all of its attributes."""
+    """Yields each dotted expression in a statement: the first name, and all attributes after it."""
     found = expression_root(node)
     if found is not None:
         yield found

@@ -1,8 +1,8 @@
 """The source of a module, split into statements, names and imports.
 
-The scan finds which statement binds which name, what each import means, and which statements have
-an effect when the module is imported. Statements are in normal form: differences that decide no row
-are removed. Pure and static: nothing is run.
+The scan finds which statement binds which name, what each imported name means, and which statements
+have an effect when the module is imported. Statements are in normal form: differences that cannot
+affect rows are removed. The scan only reads the source, and runs nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class Imported:
 def imported_by(
     node: ast.Import | ast.ImportFrom, source: SourceFile, find: Find
 ) -> Iterator[tuple[str, Imported]]:
-    """Yields each name that an import binds (`*` for all names), with the name's meaning."""
+    """Yields each name that an import statement binds, with the meaning of the name.
+
+    The name is `*` for an import of all names.
+    """
     if isinstance(node, ast.Import):
         for alias in node.names:
             # `import a.b` binds a; `import a.b as c` binds a.b itself.
@@ -97,22 +100,22 @@ def expression_root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement at the top of a module in normal form, with the module's names that it reads."""
+    """A statement at the top level of a module in normal form, and the module's names it reads."""
 
     node: ast.stmt
     names: frozenset[str]
 
     @property
     def text(self) -> str:
-        """The normal form as text.
+        """The normal form as text, which is equal for statements with the same normal form.
 
-        The text does not change with comments, layout and annotations.
+        Comments, layout and annotations do not affect the text.
         """
         return repr(_plain_form(self.node))
 
 
 def normalized_statement(node: ast.stmt, imports: Mapping[str, list[Imported]]) -> ast.stmt | None:
-    """Returns a statement in normal form, or None if nothing is left of it.
+    """Converts a statement to normal form. Returns None if nothing is left of the statement.
 
     `imports` contains the meanings of the names that the module imports.
     """
@@ -121,9 +124,9 @@ def normalized_statement(node: ast.stmt, imports: Mapping[str, list[Imported]]) 
 
 
 class _Normalizer(ast.NodeTransformer):
-    """A transformer that removes docstrings, statements without effect, and unread annotations.
+    """Removes docstrings, statements without effect, and annotations that no code reads.
 
-    A statement without effect is a constant alone.
+    A statement without effect consists only of a constant.
     """
 
     def __init__(self, imports: Mapping[str, list[Imported]]) -> None:
@@ -225,19 +228,19 @@ def _plain_form(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """The names in a module that belong to the project.
+    """The names in a module that refer to code of the project.
 
-    Calls of them on import may change values.
+    A call of such code while the module is imported may change values.
     """
 
     defines: Mapping[str, tuple[Statement, ...]]
     imported: frozenset[str]
 
     def does_something(self, node: ast.stmt) -> bool:
-        """Returns True if an import of this statement does more than bind names.
+        """Returns True if an import that runs this statement may do more than bind names.
 
         A decorator or a base class of the project may register something. A call of the project's
-        code may do so too, unless it calls a function of the same module that clearly changes
+        code may do so too, unless the called function is in the same module and clearly changes
         nothing.
         """
         match node:
@@ -309,7 +312,7 @@ class OwnNames:
 
 
 def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields the nodes of a statement that an import runs: all but the bodies of functions."""
+    """Yields the nodes of a statement that are run by an import: all except bodies of functions."""
     yield node
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -351,10 +354,10 @@ def _inner_statements(node: ast.Try | ast.If) -> Iterator[ast.stmt]:
 class ScannedModule:
     """The statements, names and imports of a module.
 
-    `defines` contains, for each name, the statements that bind it, in order. `imports` contains the
-    meanings of the names that imports bind. `effects` are the statements that have an effect on
-    import. `stars` are the modules from which all names are imported. `loads` are the modules that
-    an import of this module imports.
+    `defines` contains, for each name, the statements that bind the name, in order. `imports`
+    contains the meanings of the names that imports bind. `effects` contains the statements that
+    have an effect on import. `stars` contains the modules from which all names are imported.
+    `loads` contains the modules that are loaded when this module is imported.
     """
 
     source: SourceFile
@@ -369,8 +372,8 @@ class ScannedModule:
 def scan_module(source: SourceFile, find: Find) -> ScannedModule:
     """Splits a module into statements, names and imports.
 
-    The source must be valid Python. `find` tells which imports belong to the project. Raises
-    SyntaxError if the source cannot be parsed.
+    `find` returns the file of a module of the project, and None for all other modules. Raises
+    SyntaxError if the source is not valid Python.
     """
     tree = _parse_source(source)
     imports: dict[str, list[Imported]] = {}
@@ -473,7 +476,7 @@ def _names_read(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
 
 
 def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
-    """Returns the names of the module that a statement binds, in any of its branches."""
+    """Returns the names of the module that a statement binds, including all branches."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     bound: set[str] = set()

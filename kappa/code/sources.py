@@ -2,7 +2,7 @@
 
 The same rule finds the file of a module for imports (kappa/code/importer.py), for the fingerprint
 (reach.py) and for snapshots (code_snapshot.py). So the files that run are also the files that are
-hashed and kept. This module reads files, but does not import them.
+hashed and stored. This module reads files, but does not import them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Find = Callable[[str], SourceFile | None]
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The file of a module, and the folder of its submodules, if it has one.
+    """The location of a module: its file, and the folder of its submodules if it is a package.
 
     The file is None for a folder without `__init__.py`.
     """
@@ -49,11 +49,11 @@ class Location:
 class Sources:
     """The modules of the project in one folder.
 
-    The modules are those in `pipelines/`, by names such as `pipelines.flights`; the modules next to
-    `pipelines/`; and the modules in `pipelines/` again, by their bare names. If two modules have
-    the same name, the standard library and Kappa itself come first. An installed package comes
-    before a bare name in `pipelines/`, so that `pipelines/delta.py` hides no library. Results are
-    cached: create a new `Sources` to see changed files.
+    These are the modules in `pipelines/`, by names such as `pipelines.flights`; the modules in the
+    project's folder; and also the modules in `pipelines/` by their bare names, such as `flights`. A
+    module of the standard library or of Kappa is preferred to a project's module of the same name.
+    An installed package is preferred to a bare name in `pipelines/`, so that `pipelines/delta.py`
+    hides no library. Results are cached: create a new `Sources` to see changed files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -85,7 +85,7 @@ class Sources:
         return None if base is None else _location_at(base.joinpath(*module.split(".")))
 
     def pipeline_files(self) -> tuple[Path, ...]:
-        """Lists the files directly in `pipelines/`, by name.
+        """Returns the Python files directly in `pipelines/`, sorted by name, except `__init__.py`.
 
         Hidden files are left out, since editors create them.
         """
@@ -98,10 +98,11 @@ class Sources:
         )
 
     def python_files(self) -> tuple[Path, ...]:
-        """Lists the files that are probably modules.
+        """Returns the Python files that are probably modules of the project.
 
-        These are the files in `pipelines/`, next to it, and in packages next to either. Other
-        folders are left out, since they may contain a great number of other files.
+        These are the files in the project's folder, in `pipelines/`, in packages in the project's
+        folder, and in subfolders of `pipelines/`. Other folders are left out, since they may
+        contain very many other files.
         """
         folders = [
             self.folder,

@@ -1,11 +1,11 @@
 """A child process with its own Spark, which answers requests about pipelines.
 
-Commands do not run Spark in their own process: it takes seconds to start, and the user's functions
-could do anything to the process. If the platform runs, it lends a spare, which has a warm Spark.
-Otherwise the child is started here (kappa/engine/children/). The request, the answer and all
-temporary files of the child are in a folder that is deleted with the child. The child ends with
-this process. The programs that a child runs are in engine/children/, such as describe.py and
-law_program.py.
+Commands do not run Spark in their own process: Spark takes seconds to start, and the user's
+functions could do anything to the process. If the platform runs, a command uses one of the
+platform's spares, whose Spark has already started. Otherwise the command starts a child
+(kappa/engine/children/). The request, the answer and all temporary files of the child are in a
+folder that is deleted when the child ends. The child ends when the command's process ends. The
+programs that a child runs are in engine/children/, such as describe.py and law_program.py.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def ask_program(
     say: Callable[[str], None] = lambda _line: None,
     more: Callable[[], Mapping[str, object]] = dict,
 ) -> dict[str, Any]:
-    """Returns the answers of a program about pipelines of the project in `folder`, by name.
+    """Returns a program's answer about each pipeline of the project in `folder`, by name.
 
     The program handles one pipeline after the other. If a pipeline takes too long, the child is
-    ended, and another process is asked about the other pipelines. Raises KappaError if Spark does
-    not start.
+    killed, and another process handles the remaining pipelines. Raises KappaError if Spark does not
+    start.
 
     Args:
         settings: The project's settings.
@@ -75,7 +75,7 @@ def ask_program(
         seconds: Returns the time limit of a pipeline, given the number of pipelines without answer.
         cut: Returns the answer for a pipeline whose process was ended. Its second argument is None
             if the pipeline took too long; otherwise it is the last line that the process printed.
-        say: Receives the program's lines of progress as they arrive, and a line when Spark starts.
+        say: Is called with the program's lines of progress as they arrive, and when Spark starts.
         more: Returns further fields of the request.
     """
     answers: dict[str, Any] = {}
@@ -120,7 +120,7 @@ def ask_program(
 
 
 def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
-    """Adds a program's answer about a pipeline to the file of answers."""
+    """Adds a program's answer about the pipeline `name` to the answers in the folder `scratch`."""
     answers = {**_read_answers(scratch), name: answer}
     coming = scratch / "answer.json.coming"
     coming.write_text(json.dumps(answers), encoding="utf-8")
@@ -130,8 +130,8 @@ def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
 def begin_pipeline_limits(name: str) -> None:
     """Starts the time limit of a pipeline in a program, and limits the memory of this process.
 
-    The memory limit does not include the JVM, which has its own limit, or Spark's Python workers:
-    they are other processes.
+    The memory limit does not apply to the JVM, which has its own limit, or to Spark's Python
+    workers, since these are other processes.
     """
     limit_memory(_MEMORY)
     print(f"{BEGINS}{name}", file=sys.stderr, flush=True)
@@ -151,9 +151,9 @@ def _of_left(seconds: Callable[[int], float], pending: Collection[str], before: 
 
 @contextmanager
 def one_child(settings: Settings, *, at_once: bool = False) -> Iterator[None]:
-    """Lets one process answer all requests within the block, so that Spark starts once.
+    """Uses the same child for all requests within the block, so that Spark starts only once.
 
-    The process starts with the first request; with `at_once`, it starts immediately.
+    The child starts with the first request; with `at_once`, it starts immediately.
     """
     with _Children(settings) as children:
         if at_once:
@@ -166,9 +166,9 @@ def one_child(settings: Settings, *, at_once: bool = False) -> Iterator[None]:
 
 
 class _Children:
-    """The child process for one or several requests.
+    """The child process of this process, which answers one or several requests.
 
-    The child starts when it is needed, and ends with the block.
+    The child starts with the first request, and ends with the block.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -177,16 +177,16 @@ class _Children:
         self._borrows = True
 
     def child(self) -> _Child:
-        """Returns the child: a spare of the platform, or a process that this call starts."""
+        """Returns the child. If there is none, connects to a spare or starts a process."""
         if self._child is None:
             door = _open_spare(self._settings) if self._borrows else None
             self._child = _StartedChild(self._settings) if door is None else _BorrowedSpare(door)
         return self._child
 
     def give_up_spare(self) -> bool:
-        """Ends the child if it is a spare, and borrows no other spare from then on.
+        """Ends the child if it is a spare. From then on, no spare is used any more.
 
-        Returns False if the child is not a spare; it then continues.
+        Returns False if the child is not a spare. Then the child continues to run.
         """
         if not isinstance(self._child, _BorrowedSpare):
             return False
@@ -212,7 +212,7 @@ _kept: ContextVar[_Children | None] = ContextVar("kept", default=None)
 
 @dataclass(frozen=True, slots=True)
 class _TaskResult:
-    """The result of a task: the last lines on stderr, and the pipeline that was in progress.
+    """The result of a task: the last lines of stderr, and the pipeline that began last.
 
     The lines do not include progress. `is_done` is True if the process waits for another task.
     `is_late` is True if the process was ended because a pipeline took too long, or because no
@@ -228,8 +228,8 @@ class _TaskResult:
 class _Child:
     """A process that runs tasks for this process. `folder` contains the files of the tasks.
 
-    `is_cold` means that Spark does not run yet, so the first task has to wait until Spark has
-    started.
+    `is_cold` is True while Spark does not run in the process. Then the next task must wait until
+    Spark has started.
     """
 
     def __init__(
@@ -243,10 +243,11 @@ class _Child:
     def run(
         self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]
     ) -> _TaskResult:
-        """Runs a task, and passes lines of progress to `say` as they arrive.
+        """Runs a task, and passes its lines of progress to `say` as they arrive.
 
-        When a pipeline begins, `seconds` returns its time limit, given the number of pipelines that
-        began before. The process is ended if a pipeline exceeds its limit.
+        When a pipeline begins, `seconds` is called with the number of pipelines that began before,
+        and returns the time limit of this pipeline. If a pipeline exceeds its limit, the process is
+        killed.
         """
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
         begun = list[str]()
@@ -288,7 +289,7 @@ class _Child:
         return ""
 
     def kill(self) -> None:
-        """Ends the child and its output immediately."""
+        """Ends the child immediately. The child's output then ends too."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -334,7 +335,7 @@ class _StartedChild(_Child):
 
 
 class _BorrowedSpare(_Child):
-    """A spare of the platform. It exits by itself when nobody waits for its answers any more."""
+    """A spare of the platform, used as the child. It exits when this process disconnects."""
 
     def __init__(self, door: socket.socket) -> None:
         self._door = door
@@ -361,7 +362,10 @@ class _BorrowedSpare(_Child):
 
 
 def _open_spare(settings: Settings) -> socket.socket | None:
-    """Connects to a free spare of the platform that runs on this root; None if no spare is free."""
+    """Connects to a free spare of the platform on this root, and returns the socket.
+
+    Returns None if no spare is free.
+    """
     for place in spare_sockets(open_store(settings).local.path(SPARES)):
         door = socket.socket(socket.AF_UNIX)
         try:

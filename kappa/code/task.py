@@ -1,7 +1,7 @@
 """A task for a spare: a program that the spare runs in its own process, with its own Spark.
 
-A task is a line of JSON on the spare's input. If a command gave the task, the spare writes a line
-of output when the program has ended, and waits for the command's next task.
+A task is sent as a line of JSON to the input of the spare. If the task comes from a command, the
+spare writes a line of output when the program has ended, and waits for the command's next task.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ENDED = "kappa task ended: "
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A program with its arguments. Its output is appended to the file `log`, if there is one.
+    """A program with its arguments. If `log` is given, the program's output is appended there.
 
-    A task with a log is a job: the process exits after it. `environment` contains additional
-    variables for the program, and `folder` is its working directory.
+    A task with a log is a job: the spare exits after the job. `environment` contains additional
+    environment variables for the program, and `folder` is the program's working directory.
     """
 
     program: str
@@ -57,7 +57,11 @@ class Task:
 
 @contextmanager
 def socket_name(path: Path) -> Iterator[str]:
-    """Yields a name for a socket that is within the system's limit, even if its path is longer."""
+    """Yields a name for the socket at `path` that fits the system's limit on socket names.
+
+    If `path` is too long, the name is a shorter path to the same file, which is valid within the
+    block.
+    """
     if len(os.fsencode(path)) < _MOST_SOCKET_BYTES:
         yield str(path)
         return
@@ -69,9 +73,9 @@ def socket_name(path: Path) -> Iterator[str]:
 
 
 def spare_socket(spares: Path, pid: int) -> Path:
-    """Returns the path of the socket of the spare with this pid.
+    """Returns the path of the socket of the spare with the given pid.
 
-    The name also has a digest of the libraries of this process (`libraries_digest`).
+    The file name also contains a digest of the libraries of this process (`libraries_digest`).
     """
     return spares / f"{pid}-{libraries_digest()}.door"
 
@@ -89,8 +93,8 @@ def spare_sockets(spares: Path) -> Iterator[Path]:
 def libraries_digest() -> str:
     """Returns a digest that changes when a package is installed, changed or removed.
 
-    It also changes if this package is moved. If a process has another digest, it may have imported
-    other versions of libraries than a new process would.
+    The digest also changes if Kappa itself is moved. If a process has another digest, it may have
+    imported other versions of libraries than a new process would import.
     """
     places = {__file__, *(place for place in sys.path if place.endswith("-packages"))}
     found = [sys.executable, *(f"{place} {_changed_at(place)}" for place in sorted(places))]

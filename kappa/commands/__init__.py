@@ -1,8 +1,8 @@
-"""The command line: a file for each group of commands.
+"""The command line: a module for each group of commands.
 
-A command parses the arguments, calls a function, and renders the result. Nothing is decided here.
-Each command imports other packages in the body of its function: `kappa query` starts no JVM and
-imports no Spark; `kappa --help` imports neither Spark nor DuckDB (tests/test_packages.py).
+A command parses the arguments, calls a function, and renders the result. It makes no decision. Each
+command imports other packages in the body of its function: `kappa query` starts no JVM and imports
+no Spark; `kappa --help` imports neither Spark nor DuckDB (tests/test_packages.py).
 
 Read the modules in this order:
 
@@ -12,26 +12,29 @@ Read the modules in this order:
     complete   the words that complete a command line, with names of the root and project
     terminal/  shared parts of commands: options, output, lines, and following a rollout
     run        up, down, serve, collect, mcp, gc
-    topics     topics join, create, list, describe, alter, delete, lag; `records` (tail, export,
-               import), `produce`
+    topics     topics join, create, list, describe, alter, delete, lag
+    records    topics tail, export, import
+    produce    produce
     schemas    schemas list, show, pin, check
     develop    init, dev, test
-    deploy     plan, deploy, replay, branch, retry, stage
+    deploy     validate, plan, deploy, replay, branch, retry, stage
     promote    wait, verify, promote, undo, abandon
     service    retire, pause, resume
     look       status, history, show, diff, prove, logs, sinks
-    graph      graph: what feeds what
+    graph      graph: which topics, tables and outlets feed each other
     query      query, shell, tables
     prompt/    the SQL prompt of `shell`
-    attach     attach: programs of other tools
+    attach     attach: programs with which other tools read tables
+    export     export
     config     config show
-    completion the scripts of shells
+    completion the completion scripts of shells
     rejects    rejects list, show, export, redrive
     archive    archive status, verify
     changes    the rows of a table, then each net change
     alerts     alerts list, alerts retry
     doctor     doctor, scrub
     root       root copy, adopt
+    token      tokens of network clients
 """
 
 __all__ = ["main"]

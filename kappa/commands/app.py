@@ -1,4 +1,4 @@
-"""The app `kappa`: the commands in the panels of the help, and the exit codes of errors."""
+"""The app `kappa`: runs commands, shows errors, and arranges the commands in panels of the help."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ _GROUPS = {
 
 
 def app_of(typed: str | None = None) -> typer.Typer:
-    """Returns the app with only the command that was typed, or with all commands if None.
+    """Returns the app with only the command `typed`, or with all commands if it is None.
 
     Creating all commands takes as long as a small query.
     """
@@ -138,7 +138,7 @@ def app_of(typed: str | None = None) -> typer.Typer:
 
 
 def _print_version(asked: bool) -> None:
-    """Prints the version of the installed Kappa, and ends the command, if `asked`."""
+    """Prints the version of the installed Kappa, and ends the command, if `asked` is True."""
     if asked:
         from importlib.metadata import version
 
@@ -222,7 +222,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _typed(arguments: list[str]) -> str | None:
-    """Returns the name of the typed command, or None if it cannot be found easily."""
+    """Returns the command that was typed, or None if the arguments begin with anything else."""
     match arguments:
         case ["--project" | "--root", _, *rest]:
             return _typed(rest)
@@ -256,7 +256,7 @@ def _misused(error: TyperException) -> int:
 
 
 def _near_choice(error: TyperException) -> str:
-    """Returns a hint with the valid choice that is most similar to a wrong word, or ""."""
+    """Returns a hint with the valid choice that is most similar to the given word, or ""."""
     of = getattr(getattr(error, "param", None), "type", None)
     given = re.match(r"'(.*)' is not one of ", error.message)
     return "" if given is None else did_you_mean(given[1], map(str, getattr(of, "choices", ())))

@@ -56,8 +56,8 @@ def attach(
 def _table_named(here: ProjectContext, name: str | None, tool: Tool) -> str:
     """Returns the name of a served table whose files the tool can read.
 
-    If `name` is None, returns the first served table. Raises UsageError if the table is not served,
-    or is a view that the tool cannot read.
+    If `name` is None, this is the first served table. Raises UsageError if no table of this name is
+    served, or if it is a view that the tool cannot read.
     """
     from kappa.declare.options import REJECTS
     from kappa.state.build import read_birth
@@ -172,7 +172,7 @@ _SHOWN = {Tool.SPARK: "rows.show()", Tool.PANDAS: "print(frame)", Tool.NOTEBOOK:
 
 
 def snippet_of(tool: Tool, table: str, *, project: str) -> str:
-    """Returns the program with which a tool reads a table, with a line end at the end.
+    """Returns the program with which a tool reads a table, ending with a newline.
 
     `project` is the folder of the project.
     """

@@ -1,4 +1,4 @@
-"""The command `kappa changes`: all rows of a served table, then each changed row."""
+"""The command `kappa changes`: prints all rows of a served table, and then each net change."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The words that complete a command line: `kappa __complete WORDS...` prints one per line.
+"""Completes a command line: `kappa __complete WORDS...` prints one possible word per line.
 
-A shell asks at each TAB, so this module imports neither Typer nor the commands. The commands are in
-words.json, which `make docs` writes. The names of pipelines, tables, topics, builds, rollouts,
-generations and tokens are read from the newest records of the root, and from the project's files.
+A shell runs this command at each TAB, so this module imports neither Typer nor the commands. The
+commands are listed in words.json, which `make docs` writes. The names of pipelines, tables, topics,
+builds, rollouts, generations and tokens are read from the newest records of the root, and from the
+project's files.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ Candidate = tuple[str, str]
 class TypedLine:
     """A command line up to the word that is to be completed.
 
-    `of` has the kinds of names that can complete the word, by their metavars, such as `TABLE`.
-    `choices` has the fixed words that can complete it. `flags` has the project and the root, if the
-    line gives them.
+    `of` has the metavars of the names that can complete the word, such as `TABLE`. `choices` has
+    the fixed words that can complete it. `flags` has the project and the root, if the line gives
+    them.
     """
 
     command: Mapping[str, Any]
@@ -45,7 +46,11 @@ class TypedLine:
 
 
 def complete(words: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
-    """Returns the lines that complete the last of `words`, the words typed after `kappa`."""
+    """Returns the lines that complete the last of `words`, the words typed after `kappa`.
+
+    A line is a word, optionally followed by a tab and a description. The last line tells the shell
+    whether to complete names of files, too.
+    """
     # Bash makes three words of --at=TIME.
     *before, word = [each for each in words if each != "="] or [""]
     line = _parse_line(before, commands)
@@ -117,7 +122,7 @@ _SOURCES: Mapping[str, Callable[[Any], Iterator[Candidate]]] = {
 
 
 def print_completions(words: Sequence[str]) -> None:
-    """Prints the completions of a line. If words.json cannot be read, nothing is completed."""
+    """Prints the completions of a line. If words.json cannot be read, there are no completions."""
     try:
         lines = complete(words, json.loads(_WORDS.read_bytes()))
     except (OSError, ValueError):
@@ -131,14 +136,18 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class LiveNames:
-    """The names in a project and its root. Each is read when it is first needed."""
+    """The names in a project and its root. Each kind of names is read when it is first needed."""
 
     project: Path | None
     root: Path | None
 
     @classmethod
     def around(cls, folder: Path, flags: Mapping[str, str]) -> LiveNames:
-        """Finds the project and the root of a command that is typed in `folder`."""
+        """Finds the project and the root of a command that is typed in `folder`.
+
+        `flags` has the values of the typed `--project` and `--root`. A root in a bucket is not
+        read.
+        """
         start = (folder / Path(flags.get("--project", ".")).expanduser()).absolute()
         project = next((each for each in (start, *start.parents) if (each / _FILE).is_file()), None)
         if project is None:

@@ -1,7 +1,7 @@
 """The command `kappa completion`: prints the script that completes command lines in a shell.
 
-The script runs `kappa __complete` at each TAB (complete.py). So the words are those of the
-installed version, and the names are current.
+The script runs `kappa __complete` at each TAB (complete.py). So the completed words always match
+the installed version, and the names are current.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 
 
 class UnixShell(StrEnum):
-    """A shell for which there is a script."""
+    """A shell for which this module has a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"

@@ -1,4 +1,4 @@
-"""The command `kappa config`: shows the settings of the project with their values and origins."""
+"""The command `kappa config`: shows the project's settings with their values and origins."""
 
 from __future__ import annotations
 

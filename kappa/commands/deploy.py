@@ -1,4 +1,4 @@
-"""Commands that prepare and start rollouts: validate, plan, deploy, replay, branch, ..."""
+"""Commands that prepare or start rollouts: validate, plan, deploy, replay, branch and others."""
 
 from __future__ import annotations
 
@@ -149,7 +149,10 @@ def plan(
 def _plan_code(
     here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, stream: TextIO
 ) -> NoReturn:
-    """Prints the part of a plan that depends only on the code, and then raises Unreachable."""
+    """Prints the part of a plan that depends only on the code, and then raises Unreachable.
+
+    If a pipeline is refused, raises UsageError instead.
+    """
     from kappa.replay.rollout.plan.validate import ensure_valid, served_versions, validated_text
 
     found = _validate_files(here, pipelines, accepted, "planning")
@@ -166,9 +169,9 @@ def _plan_code(
 def _validate_files(
     here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, doing: str
 ) -> tuple[ValidationResult, ...]:
-    """Validates the project's files, and shows each step as progress.
+    """Validates the project's files, and shows a progress line for each step.
 
-    `doing` is the text of the progress line before the step.
+    `doing` is the beginning of the progress line.
     """
     from kappa.replay.rollout.plan.validate import validate_project
 
@@ -364,7 +367,7 @@ def stage(
 def _accepted(
     allow: Sequence[str] | None, *, gap: bool = False, breaking: bool = False
 ) -> Allowances:
-    """Returns what the options of a command let through. Raises UsageError for a wrong --allow."""
+    """Returns the allowances that the options give. Raises UsageError for an invalid `--allow`."""
     from kappa.replay.rollout.plan.finding import parse_allowances
 
     return parse_allowances(gap=gap, breaking=breaking, allow=allow or ())
@@ -373,7 +376,10 @@ def _accepted(
 def _plan_of(
     pipelines: Sequence[str], accepted: Allowances, **how: Any
 ) -> Callable[[Project], ProjectPlan]:
-    """Returns the function that plans these pipelines; `how` is for `Project.plan_accepting`."""
+    """Returns a function that plans these pipelines.
+
+    `how` are further arguments of `Project.plan_accepting`.
+    """
     return lambda project: project.plan_accepting(
         pipelines, accepting=accepted, showing=moving, **how
     )
@@ -386,7 +392,7 @@ def roll_out(
     options: RolloutOptions,
     plan_with: Callable[[Project], ProjectPlan],
 ) -> None:
-    """Plans rollouts, asks for a yes, starts them, and follows each until its build serves."""
+    """Plans rollouts, asks for a yes, starts them, and follows each rollout until it has served."""
     with rollouts_printed(here, options) as begun:
         ids = plan_and_begin(here, command, pipelines, options, plan_with)
         begun(ids)
@@ -402,7 +408,8 @@ def plan_and_begin(
 ) -> tuple[int, ...]:
     """Plans, asks for a yes, checks the law of slices, and starts the rollouts of the plan.
 
-    Returns the ids of the rollouts, or no ids if the plan has no changes.
+    `command` is the command that the user typed, for hints, and `plan_with` makes the plan. Returns
+    the ids of the rollouts, or () if the plan has no changes.
     """
     from kappa.code.spark_child import one_child
 
@@ -418,9 +425,10 @@ def plan_and_begin(
 
 
 def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> None:
-    """Applies a saved plan until its builds serve, without a question.
+    """Applies a saved plan, and follows its rollouts until their builds serve.
 
-    To save the plan was the yes. Raises Conflict if the plan is stale.
+    Asks no question, because the user agreed by saving the plan. Raises Conflict if the plan is
+    stale.
     """
     with rollouts_printed(here, options) as begun:
         ids = begin_saved(here, file, options)
@@ -429,7 +437,10 @@ def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> No
 
 
 def begin_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> tuple[int, ...]:
-    """Starts a saved plan's rollouts, and returns their ids. Raises Conflict if it is stale."""
+    """Starts the rollouts of a saved plan, and returns their ids.
+
+    Raises Conflict if the plan is stale.
+    """
     here.must_run()
     planned = Project(here).read_plan(file, showing=moving)
     print_plan(planned.made, sys.stdout if options.is_text else sys.stderr)

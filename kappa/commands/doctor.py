@@ -1,4 +1,4 @@
-"""The commands `doctor` and `scrub`: find and repair damage below the root."""
+"""The commands `doctor` and `scrub`: find and repair damage in the root."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def doctor(
 
 
 def _answering(here: ProjectContext) -> Log | None:
-    """Returns the broker's client, or None if the broker does not answer within some seconds.
+    """Returns the broker's client, or None if the broker does not answer within three seconds.
 
-    If a cluster does not answer, prints this.
+    If a Kafka cluster does not answer, prints a line about it.
     """
     try:
         log = here.log()
@@ -151,7 +151,7 @@ def _say_unread(here: ProjectContext, log: Log) -> None:
 
 
 def _tell_risks(here: ProjectContext, log: Log) -> None:
-    """Prints what would be lost with one broker of a cluster.
+    """Prints the data that the loss of one broker of a cluster would destroy.
 
     Prints nothing for Kappa's own broker.
     """

@@ -1,7 +1,8 @@
-"""One example of each command, shown at the top of its help and below each panel of the help.
+"""One example of each command, for the top of the command's help and for the panels of the help.
 
 The examples use the project of docs/start, in which the pipeline `web` folds the topic `visits`
-into the table `page_hits`. The real command line parses each example (tests/commands/test_help.py).
+into the table `page_hits`. A test parses each example with the real command line
+(tests/commands/test_help.py).
 """
 
 from __future__ import annotations

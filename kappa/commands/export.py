@@ -1,4 +1,4 @@
-"""The command `kappa export`: copies of served tables in a folder, for other engines."""
+"""The command `kappa export`: copies served tables to a folder, for other engines."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def export(
 
 
 def _cost_text(here: ProjectContext, tables: list[str], to: str, every: float | None) -> str:
-    """Describes the cost of the copies in words, from the sizes of the served tables.
+    """Describes how much the copies will write, from the sizes of the served tables.
 
     `every` is the shortest time between copies in seconds, or None for a single copy.
     """

@@ -102,9 +102,9 @@ def graph(
 
 
 def _column_graph(here: ProjectContext, column: str) -> ProjectGraph:
-    """Returns the lineage of a column of a serving build.
+    """Returns the lineage of a column of a served table or view.
 
-    `column` is `TABLE.COLUMN`. Raises UsageError if the column is not known.
+    `column` is `TABLE.COLUMN`. Raises UsageError if no serving build has the column.
     """
     from kappa.code.names import written_pipelines
     from kappa.replay.status.column_graph import column_graph
@@ -149,7 +149,7 @@ def _print_graph(here: ProjectContext, found: ProjectGraph, output: GraphForm) -
 
 
 def _log_or_none(here: ProjectContext) -> Log | None:
-    """Returns the broker's client, or None if no broker is known or it does not answer."""
+    """Returns the broker's client, or None if no broker is known or the broker does not answer."""
     try:
         return here.log(looks=True) if here.bootstrap_servers else None
     except KappaError as error:

@@ -296,7 +296,7 @@ def _show_all_logs(
 
 
 def _status_text(here: ProjectContext, form: Form) -> tuple[str, bool]:
-    """Returns the status as text, and True if a record that is needed for the status is damaged."""
+    """Returns the status as text, and True if a record that the status needs is damaged."""
     from kappa.project.project import Project
 
     seen = Project(here).status()

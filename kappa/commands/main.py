@@ -1,4 +1,4 @@
-"""The program `kappa`. Its commands are in this package, its exit codes in kappa/base/errors.py."""
+"""The program `kappa`. Its commands are in this package; its exit codes in kappa/base/errors.py."""
 
 from __future__ import annotations
 

@@ -97,9 +97,10 @@ def produce(
 
 @dataclass(slots=True)
 class _Events:
-    """The records of a file, with the total size of the file and the part read so far.
+    """The records of a file, and how much of the file has been read.
 
-    Both are in bytes, or in rows for Parquet. `total` is None for stdin, whose size is not known.
+    `total` is the size of the file, and `taken` is the part that has been read; both are in bytes,
+    or in rows for Parquet. `total` is None for stdin, whose size is not known.
     """
 
     placed: Iterable[Placed] = ()
@@ -107,13 +108,13 @@ class _Events:
     taken: int = 0
 
     def counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """Yields lines, and counts their bytes."""
+        """Yields the same lines, and adds their sizes in bytes to `taken`."""
         for line in lines:
             self.taken += len(line)
             yield line
 
     def each(self, placed: Iterable[Placed]) -> Iterator[Placed]:
-        """Yields records, and counts them."""
+        """Yields the same records, and adds 1 to `taken` for each record."""
         for each in placed:
             self.taken += 1
             yield each

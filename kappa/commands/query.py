@@ -1,4 +1,4 @@
-"""The commands query, shell and tables, for tables as of now or of the past."""
+"""The commands query, shell and tables, which read tables as of now or as of the past."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ def _open_shell(context: typer.Context, when: Past | None) -> None:
 
 
 def _read_statements(sql: str | None, file: Path | None) -> tuple[SqlStatement, ...]:
-    """Returns the statements in the argument, in a file, or on stdin.
+    """Returns the SQL statements in the argument, in a file, or on stdin.
 
-    Raises UsageError if there are none, or if both an argument and a file are given.
+    Raises UsageError if there are no statements, or if both an argument and a file are given.
     """
     from kappa.serving.query.statements import SqlStatement, split_statements
 
@@ -175,7 +175,7 @@ def _print_answer(output: Form, answer: QueryResult) -> None:
 
 
 def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
-    """Prints the frontiers of an answer to stderr if the answer is of the past."""
+    """Prints the frontiers of the answer to stderr, if the query was about the past."""
     if when is not None:
         say(moment_text(snapshot))
 
@@ -221,8 +221,8 @@ def _moment(
 ) -> Past | None:
     """Returns the moment of the past that the options name, or None for the present.
 
-    Raises UsageError if more than one is given. `after` counts as one, because it asks for the
-    moment after a write.
+    Raises UsageError if more than one option is given. `after` counts as such an option, because it
+    asks for the moment after a write.
     """
     from kappa.serving.query.pin.moments import (
         AtEventTime,

@@ -1,4 +1,4 @@
-"""The commands tail, export and import for a topic's records, in the group of topics.py."""
+"""The commands `kappa topics tail`, `export` and `import`, for the records of a topic."""
 
 from __future__ import annotations
 

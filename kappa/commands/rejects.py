@@ -1,4 +1,4 @@
-"""Commands on rejects: list, show, export for correction, and redrive the corrected records."""
+"""Commands on rejects: list and show them, export them for correction, produce them again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from kappa.serving.query.render import Form, Listing
 
 
 class _Rejects(GroupHelp):
-    """The group `rejects`. `kappa rejects [PIPELINE]` means `kappa rejects list [PIPELINE]`."""
+    """The group `rejects`.
+
+    `kappa rejects [PIPELINE]` means `kappa rejects list [PIPELINE]`.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Typer has no public name for the type of `ctx`.

@@ -1,4 +1,4 @@
-"""Commands that start and stop the platform or single parts of it, and that delete garbage."""
+"""Commands that start and stop the platform or parts of it, and `gc`, which deletes garbage."""
 
 from __future__ import annotations
 

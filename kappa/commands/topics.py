@@ -245,7 +245,7 @@ def delete_topic(
 def _typed(
     command: str, topic: str, option: str, values: Sequence[str] | None, *others: str
 ) -> str:
-    """Returns a command of the group with options, in the form in which a user would type it."""
+    """Returns a `topics` command with options, in the form in which a user would type it."""
     given = (each for value in values or () for each in (option, value))
     return shlex.join(("topics", command, topic, *given, *others))
 

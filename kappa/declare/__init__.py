@@ -1,10 +1,10 @@
 """The user's declarations: topics, tables, folds, pipelines, ordered steps, boards.
 
 A declaration is a value: it runs nothing, and uses neither Kafka nor Spark. If a declaration is
-wrong, an error with the user's file and line is raised immediately (kappa/base/source.py). Read the
-package in this order:
+wrong, its constructor raises an error with the user's file and line (kappa/base/source.py). Read
+the package in this order:
 
-    values/          types and values, and how values are read from text or refused
+    values/          types and values, and how values are parsed from text or rejected
     formats/         formats of records: from bytes to the fields of an event
     folds/           how the rows of one key become one value
     options          options that several declarations share, and how errors show wrong values
@@ -12,14 +12,15 @@ package in this order:
                      identity; `topic_patterns`: the topics that have joined a pattern
     table, view      a table, its folds and its expiry, and a view; `seed`: rows of a file
     sink, alert      the outlets of a table: a topic with its rows, and messages about changes
-    ordered          a fold by the user's step, in the order of the log
-    sequence         a fold by order that finds patterns of rows
-    pipeline         the function that writes tables from topics, and checks of its parts
+    ordered_fold     a fold by the user's step, in the order of the topic's log
+    sequence         an ordered fold that finds patterns of rows
+    pipeline         the function that computes the rows of tables from topics, and checks
+                     that the declarations of a pipeline fit together
     windows          columns for windows of event time
-    breaker          the number of records that a candidate may reject
+    reject_limit     the number of records that a candidate may reject
     board            a dashboard of the project
     project_files    the files that declarations name
-    public           the names that a pipeline's file imports from `kappa`
+    public_names     the names that a pipeline's file imports from `kappa`
 """
 
 __all__ = [

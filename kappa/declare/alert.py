@@ -1,4 +1,4 @@
-"""Alerts: declared messages about the changes of a table. Pure."""
+"""Alerts: declarations of messages about the changes of a served table. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECRET = re.compile(r"token|secret|passw|credential|key|signature|^(sig|auth)$"
 
 
 class AlertBirth(Struct, frozen=True):
-    """An alert in a birth certificate: the table, the address, and the changes to send."""
+    """An alert in a birth certificate: the table, the address, and the kinds of change to send."""
 
     name: str
     of: str
@@ -38,13 +38,13 @@ class AlertBirth(Struct, frozen=True):
 class Alert:
     """A message for each row that enters, changes in, or leaves a table or maintained view.
 
-    `name` is the name of the alert, and `of` that of the table or view. `to` is the address: the
-    URL of a webhook; `command:NAME` for the command that the settings contain under this name; or
-    `page` for Kappa's own page. A URL may contain no secret; secrets are in the settings.
+    `name` is the name of the alert, and `of` is the name of the table or view. `to` is the address:
+    the URL of a webhook; `command:NAME` for the command that the settings contain under this name;
+    or `page` for Kappa's own page. A URL may contain no secret; secrets belong in the settings.
 
-    `where` is a condition for rows, in DuckDB's SQL. If a row begins to meet the condition, it
-    counts as inserted; if it no longer meets the condition, it counts as deleted. `columns` names
-    the columns of a message, in addition to the keys. `on` lists the kinds of change that are sent:
+    `where` is a condition for rows, in DuckDB's SQL. A row that begins to meet the condition counts
+    as inserted; a row that no longer meets the condition counts as deleted. `columns` names the
+    columns of a message, in addition to the keys. `on` lists the kinds of change that are sent:
     "insert", "update", "delete". An alert has no influence on rows: if two versions differ only in
     alerts, nothing is replayed.
 
@@ -110,17 +110,20 @@ class Alert:
 
     @property
     def part_name(self) -> str:
-        """Returns the name of the alert among the parts of a version."""
+        """Returns the alert's name in lists of a version's parts: `alert NAME`."""
         return f"alert {self.name}"
 
     @property
     def outlet_birth(self) -> AlertBirth:
-        """Returns the alert in the form for a birth certificate."""
+        """Returns the alert as a birth certificate stores it."""
         return AlertBirth(self.name, self.of, self.to, self.columns, self.where, self.on)
 
 
 def ensure_address(described_as: str, to: object) -> None:
-    """Raises DeclarationError if an address is not valid, or if its URL may contain a secret."""
+    """Raises DeclarationError if the address `to` is not valid.
+
+    The URL of a webhook is not valid if it may contain a secret.
+    """
     if to == PAGE:
         return
     if isinstance(to, str) and to.startswith(COMMAND):

@@ -1,6 +1,6 @@
 """Boards: dashboards that files of the project declare. A board is a title and charts with queries.
 
-The files are `boards/NAME.toml`, next to kappa.toml.
+The files are `boards/NAME.toml`, in the folder that contains kappa.toml.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ChartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart of a board. `width` is its width in columns of the grid.
+    """A chart of a board. `width` is its width, as a number of columns of the board's grid.
 
-    `line` is the line of the file at which the chart begins, or 0 if it is not known.
+    `line` is the line of the board's file at which the chart begins, or 0 if it is not known.
     """
 
     title: str
@@ -139,11 +139,11 @@ def _required_text(given: Mapping[str, Any], key: str, where: str, example: str)
 
 
 def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
-    """Reads all boards of a project, by name. A file with a mistake does not affect the others.
+    """Reads all boards of a project, by name. An invalid file does not affect other boards.
 
-    The name of a board is that of its file. Instead of a board, the result contains a
-    DeclarationError if the file has a mistake, or if two files have the same name in two forms of
-    Unicode.
+    The name of a board is that of its file. The result contains a DeclarationError instead of a
+    board if the board's file has a mistake. If two file names are the same in different forms of
+    Unicode, the result contains a DeclarationError under that name.
     """
     found: dict[str, Board | DeclarationError] = {}
     for path in sorted((project / FOLDER).glob("*.toml")):
@@ -166,9 +166,9 @@ def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
 
 
 def board_name(stem: str) -> str:
-    """Returns the name of a board for URLs, in one form of Unicode.
+    """Returns the name of a board for URLs, normalized to Unicode's form NFC.
 
-    Disks may return the same file name in different forms.
+    File systems may return the same file name in different forms.
     """
     return unicodedata.normalize(
         "NFC", stem.encode(errors="surrogateescape").decode(errors="replace")

@@ -22,7 +22,7 @@ DELETED = "_deleted"
 
 @contextmanager
 def error_prefix(prefix: str) -> Iterator[None]:
-    """Puts `prefix: ` before the message of each DeclarationError from the block."""
+    """Adds `prefix: ` to the message of each DeclarationError that the block raises."""
     try:
         yield
     except DeclarationError as error:
@@ -30,9 +30,9 @@ def error_prefix(prefix: str) -> Iterator[None]:
 
 
 def describe_value(value: object) -> str:
-    """Describes a value for errors by its kind and name. A text is shown as Python code.
+    """Describes a value for errors by its type, and by its name if it has one.
 
-    The `repr` of other objects is never shown.
+    A text or None is shown as Python code. The `repr` of other objects is never shown.
     """
     if isinstance(getattr(value, "source", None), Source):
         return f"{type(value).__name__.lower()} {getattr(value, 'name', '')}"
@@ -47,14 +47,15 @@ def describe_value(value: object) -> str:
 
 
 def option_text(value: object) -> str:
-    """Shows a text, a number or a boolean as Python code, and describes other values."""
+    """Returns a text, a number or a boolean as Python code, and a description of other values."""
     return repr(value) if isinstance(value, bool | int | float) else describe_value(value)
 
 
 def listed_texts(where: str, option: str, given: object, example: str) -> tuple[str, ...]:
-    """Returns the texts in the list that an option is given.
+    """Returns the texts in the list that a declaration gives for an option.
 
-    Raises DeclarationError, with a message that begins with `where`, if it is not a list of texts.
+    Raises DeclarationError, with a message that begins with `where`, if `given` is not a list of
+    texts. `example` is a valid list, for the hint.
     """
     if not isinstance(given, Iterable):
         raise DeclarationError(
@@ -72,7 +73,7 @@ def listed_texts(where: str, option: str, given: object, example: str) -> tuple[
 
 
 class Thresholds(Struct, frozen=True):
-    """Limits for the shares of rows in which a candidate may differ from the live build.
+    """The greatest shares of the live build's rows that a candidate may add, remove and change.
 
     None means no limit.
     """
@@ -99,10 +100,11 @@ def check_name(source: Source, what: str, name: object) -> None:
 def thresholds_of(
     where: str, added: object, removed: object, changed: object, *, keyed: bool
 ) -> Thresholds:
-    """Checks and returns thresholds. `keyed` is True if the rows have keys, and so can be changed.
+    """Checks the thresholds of a table or view, and returns them.
 
-    Raises DeclarationError, with a message that begins with `where`, if a threshold is not a share,
-    or if `max_changed` is given for rows without keys.
+    `keyed` is True if the rows have keys; only such rows can be changed. Raises DeclarationError,
+    with a message that begins with `where`, if a threshold is not a share, or if `max_changed` is
+    given for rows without keys.
     """
     thresholds = Thresholds(
         _checked_share(where, "max_added", added),
@@ -132,9 +134,10 @@ def _checked_share(where: str, threshold: str, share: object) -> float | None:
 
 
 def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple[str, ...]:
-    """Returns the texts in the list that an option is given. A single text is an error.
+    """Returns the texts in the list that a declaration gives for an option.
 
-    Raises DeclarationError, with a message that begins with `where`.
+    Raises DeclarationError, with a message that begins with `where`, if `words` is a single text,
+    or is not a list of texts. `example` is a valid list, for the hint.
     """
     # A lone string is a sequence of letters: the commonest mistake with tuples of one element.
     if isinstance(words, str):
@@ -155,7 +158,7 @@ class WantedPart:
 
 
 def wanted_part(described_as: str, of: object, columns: object, where: object) -> WantedPart:
-    """Checks and returns the part of a table that a sink or an alert follows.
+    """Checks the options of a sink or an alert, and returns the part of the table that it follows.
 
     Raises DeclarationError, with a message that begins with `described_as`, if an option is not
     valid.

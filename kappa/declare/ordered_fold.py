@@ -1,9 +1,9 @@
 """Ordered folds: a step folds the rows of a key, in the order of the log. Pure.
 
-The step is a function of the user, or Kappa's own step for sessions. The user's step is called for
-each row, for batches of a key's rows, or for the rows of many keys at once. A step can compute
-results that counts and sums cannot: sessions, patterns, balances that must not become negative.
-engine/fold/ordered_fold.py calls the step.
+The step is a function that the user writes, or Kappa's own step for sessions. The user's step is
+called for each row, for batches of a key's rows, or for the rows of many keys at once. A step can
+compute results that counts and sums cannot express: sessions, patterns, balances that must not
+become negative. engine/fold/ordered_fold.py calls the step.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ SINCE, LAST = "since", "last"
 
 
 class Over(StrEnum):
-    """The argument of a step: a row, a batch of a key's rows in a slice, or rows of many keys.
+    """The form in which a step receives rows.
 
-    A row is a mapping. A batch contains all rows of the key in the slice; if there are very many
-    rows, they come as several tables. Rows of many keys are a table, together with a table of the
-    keys' states.
+    ROW is one row, as a mapping. ARROW and PANDAS are a table with the rows of one key in the
+    slice; if there are very many rows, the step is called for several tables. KEYS is a table with
+    the rows of many keys, together with a table of the keys' states.
     """
 
     ROW = "row"
@@ -52,9 +52,9 @@ class Over(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The declaration of sessions: the time column, the gap, and the folds of a session's rows.
+    """The declaration of sessions: the time column, the gap in milliseconds, and the folds.
 
-    The gap is in milliseconds.
+    `fold` contains, by column, the folds of the rows of one session.
     """
 
     at: str
@@ -64,14 +64,14 @@ class Sessions:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Returns the names of the columns of an open session."""
+        """Returns the names of the columns that an open session has in the state."""
         return (SINCE, LAST, *self.fold)
 
     def column_types(self, rows: ReturnedColumns) -> tuple[tuple[str, str], ...]:
-        """Returns the columns of an open session with their types.
+        """Returns the names and types of the columns that an open session has in the state.
 
         `rows` are the columns that the pipeline's function returns. Raises DeclarationError if a
-        needed column is missing or has another type.
+        needed column is missing or has a wrong type.
         """
         if rows.type_of(self.at, "the time of its sessions") != Scalar("timestamp"):
             raise rows.table_error(
@@ -89,12 +89,12 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A fold by a step.
+    """The declaration of an ordered fold.
 
-    `state` contains the columns of a key's state, and `emits` is the name of the table of emitted
-    rows. `on_time` is the column of the state by which the step asks to be woken. The step is None
-    for `sessions`, since that step is Kappa's own. There, the columns that the function returns
-    decide the types of the state, so `state` is empty.
+    `state` contains the columns of a key's state. `emits` is the name of the table that receives
+    the emitted rows. `on_time` is the column of the state that contains the time of the next
+    wake-up. For `sessions`, the step is Kappa's own, so `step` is None; `state` is empty, because
+    the columns that the pipeline's function returns decide the types of the state.
     """
 
     step: Step | None = field(compare=False)
@@ -106,12 +106,12 @@ class Ordered:
 
     @property
     def code_places(self) -> tuple[tuple[str, str], ...]:
-        """Returns the module and the name of each user's function that decides rows."""
+        """Returns the module and the name of each user function that determines rows."""
         return () if self.step is None else ((self.step.__module__, self.step.__qualname__),)
 
     @property
     def folded_by(self) -> Step | Sessions:
-        """Returns the user's step, or the sessions that Kappa's own step computes."""
+        """Returns the user's step, or the declaration of sessions for Kappa's own step."""
         found = self.step if self.sessions is None else self.sessions
         assert found is not None, "a fold is by a step or by sessions"
         return found
@@ -124,9 +124,10 @@ class Ordered:
         return tuple(column.name for column in self.state)
 
     def state_columns(self, rows: ReturnedColumns) -> tuple[tuple[str, str], ...]:
-        """Returns the columns of the state with their types. `rows` are the function's columns.
+        """Returns the names and types of the columns of the state.
 
-        Raises DeclarationError if the function's columns do not fit.
+        `rows` are the columns that the pipeline's function returns. Raises DeclarationError if a
+        column that sessions need is missing or has a wrong type.
         """
         if self.sessions is not None:
             return self.sessions.column_types(rows)
@@ -153,11 +154,12 @@ def ordered(
     """Folds the rows of one key, in the order of the log, with a Python function.
 
     `step(state, row)` is called with the key's `state` and a row that the pipeline's function
-    returned. The state is a dict of these columns, which are None at first; the step changes it in
-    place. The row is a mapping. The mappings that the step returns or yields become rows of the
-    table `emits`. The step may depend on nothing besides these two. If a record has several rows,
-    they come in the order of their values. Times must be in the years 1 to 9999. For a record with
-    another time the function fails, and `on_error` decides about the record.
+    returned. The state is a dict of the columns that `state` declares, which are None at first; the
+    step changes the dict in place. The row is a mapping. The mappings that the step returns or
+    yields become rows of the table `emits`. The step must not depend on anything except its
+    arguments. If a record has several rows, they come in the order of their values. Times must be
+    in the years 1 to 9999. For a record with another time the function fails, and `on_error`
+    decides what happens to the record.
 
     `over="keys"` is for steps that compute with whole columns, and is by far the fastest if there
     are many keys. `step(states, rows)` receives two `pyarrow.Table`s. `states` has a row for each
@@ -170,17 +172,17 @@ def ordered(
     DuckDB).
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows of one key at once.
-    The step receives a `pyarrow.Table`, or a `pandas.DataFrame` with Arrow types, which contains
-    rows of one key in the same order, and may return one. A batch of any kind may end anywhere, so
-    the step must be able to continue from its state alone. The check of the law of slices finds a
-    step that cannot.
+    The step is called as `step(state, rows)`. `rows` is a `pyarrow.Table`, or a `pandas.DataFrame`
+    with Arrow types, that contains rows of one key in the order of the log; the emitted rows may
+    have the same form. A batch of any kind may end after any row, so the step must be able to
+    continue from its state alone. The check of the law of slices finds a step that cannot.
 
-    `on_time` names a timestamp column of the state. The step sets it to the time at which it wants
-    to be woken. When the log of the key's partition has reached that time, `step(state, None)` is
-    called, between two records. The step must then set the column to None or to a later time. With
-    `on_time`, the state also contains the key's columns in every call, since there may be no row
-    that contains them. The clock is the greatest timestamp so far of any record in the partition;
-    so if there are no records, no time passes. The rows must have `_log_time`. Raises
+    `on_time` names a timestamp column of the state. The step sets this column to the time at which
+    it is to be woken. When the log of the key's partition has reached that time, `step(state,
+    None)` is called, between two records. The step must then set the column to None or to a later
+    time. With `on_time`, the state also contains the key's columns in every call, since a wake-up
+    has no row that contains them. The clock is the greatest timestamp so far of any record in the
+    partition; so if there are no records, no time passes. The rows must have `_log_time`. Raises
     DeclarationError, with the user's line, if the declaration is not valid.
 
     Example:
@@ -279,10 +281,10 @@ def _check_on_time(
 
 
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
-    """Parses the columns of a step's values. They have only names and types.
+    """Parses the DDL of a state or of emitted rows. Each column may have only a name and a type.
 
-    Raises DeclarationError, with a message that begins with the line and `what`, if they have more,
-    or are not valid.
+    Raises DeclarationError if the DDL is not valid, or if a column has another part. The message
+    begins with the line and `what`.
     """
     if not isinstance(ddl, str):
         raise DeclarationError(

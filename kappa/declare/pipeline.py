@@ -1,8 +1,8 @@
 """A pipeline: a named pure function from a slice of each topic to rows for each table. Pure.
 
 `@pipeline` creates a value, and runs nothing. A wrong declaration raises DeclarationError, with the
-user's line. The functions at the end of this file check that the declarations of a pipeline fit
-together.
+user's line. The functions at the end of this file check that the declarations of a pipeline are
+consistent with one another.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Outlets = tuple[Sink | Alert, ...]
 
 
 class OnError(StrEnum):
-    """The policy for a record on which the function fails: reject the record, or stop the job."""
+    """The policy for a record on which the function or a step fails: reject it, or stop the job."""
 
     REJECT = "reject"
     STOP = "stop"
@@ -51,11 +51,12 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A declared pipeline. `inputs` are the topics for each parameter of the function, by its name.
+    """A declared pipeline.
 
-    A parameter receives one topic, or all topics that have joined one of the `patterns`.
-    `max_rejects` is the number or share of records that a candidate may reject
-    (kappa/declare/reject_limit.py); it is not part of the version.
+    `inputs` contains the topics that each parameter of the function receives, by the parameter's
+    name: one topic, or all topics that have joined one of the `patterns`. `max_rejects` is the
+    number or share of records that a candidate may reject (kappa/declare/reject_limit.py); it is
+    not part of the version.
     """
 
     name: str
@@ -74,18 +75,18 @@ class Pipeline:
 
     @property
     def input_topics(self) -> tuple[Topic, ...]:
-        """Returns the topics that the function receives, each once."""
+        """Returns the topics whose rows the function receives, without repetitions."""
         return tuple(
             {topic.name: topic for each in self.inputs.values() for topic in each}.values()
         )
 
     def parameters_of(self, topic: Topic) -> list[str]:
-        """Returns the names of the function's parameters that receive the rows of a topic."""
+        """Returns the names of the function's parameters that receive a topic's rows, sorted."""
         return sorted(name for name, topics in self.inputs.items() if topic in topics)
 
     @property
     def function_tables(self) -> tuple[Table, ...]:
-        """Returns the tables whose rows the function returns."""
+        """Returns the tables whose rows the pipeline's function returns."""
         return tuple(table for table in self.tables if table.is_returned)
 
     @property
@@ -104,19 +105,20 @@ class Pipeline:
         return {view.name: view.sql for view in self.views if not view.is_maintained}
 
     def code_roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
-        """Returns the names, as (module, name), that lead to all code which decides rows.
+        """Returns the module and the name of each object from which all code for rows is reached.
 
-        These are the pipeline's own name, given by `module` and `attribute`, and the names of its
-        steps.
+        These objects are the pipeline, given by `module` and `attribute`, and its steps. The
+        fingerprint follows their names to all code that determines rows.
         """
         places = [table.ordered.code_places for table in self.tables if table.ordered is not None]
         return ((module, attribute), *chain.from_iterable(places))
 
     def columns_of(self, topic: Topic) -> tuple[tuple[str, str], ...]:
-        """Returns the columns of a topic in the function's DataFrame, with Spark's types.
+        """Returns the names and Spark types of a topic's columns in the function's DataFrame.
 
-        The columns of the event come first, then those of the record in Kafka. The log time is
-        included only if a fold is by order, or if a step is woken on time.
+        The columns of the event come first, then the columns of the record in Kafka. The log time
+        is included only if a fold depends on the order of the log, if a step is woken on time, or
+        if rows of a table without `latest` expire.
         """
         event = tuple((column.name, str(column.type)) for column in topic.columns)
         beside = dict(ORIGIN_COLUMNS) | (
@@ -125,7 +127,7 @@ class Pipeline:
         return (*event, *beside.items())
 
     def needs_brokers_time(self, topic: Topic) -> bool:
-        """Returns True if rows depend on the times at which a topic's records were appended."""
+        """Returns True if rows depend on the broker's timestamps of a topic's records."""
         return topic.needs_brokers_time or (
             topic.kind is TopicKind.RETAINED
             and any(table.expiry is not None for table in self.tables)
@@ -140,24 +142,24 @@ def pipeline(
     on_error: str = OnError.REJECT,
     max_rejects: MaxRejects = None,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
-    """Declares the function below as a pipeline. Its name is `name`, or the function's name.
+    """Declares the decorated function as a pipeline. Its name is `name`, or the function's name.
 
     `reads` maps names to topics. Each parameter of the function has one of these names, and
     receives a DataFrame. `writes` lists tables, views, sinks and alerts. The function returns
-    `{table: rows}` for every table without `latest` or `file`.
+    `{table: rows}` for every table that is declared without `latest`, `emitted` or `file`.
 
     A DataFrame has the columns of the event, and also the columns of the record in Kafka: `_topic`,
     `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest`,
     `top_k` or `sample`, or an ordered fold with `on_time`, a DataFrame also has `_log_time`. The
-    rows that the function returns for that table must keep `_log_time`, `_topic`, `_partition` and
-    `_offset`. The rows for another ordered fold must keep the last three.
+    rows that the function returns for that table must include `_log_time`, `_topic`, `_partition`
+    and `_offset`. The rows for another ordered fold must include the last three.
 
-    `on_error` decides about a record on which the function or a step fails. With "reject", the
-    record is left out of all tables and becomes a reject. With "stop", the job ends there, with an
-    error that names the record. `max_rejects` stops a candidate that rejects more records: a whole
-    number is a number of records (`100`), and any other number is a share of the records read
-    (`0.01`). Raises DeclarationError, with the user's file and line, if the declaration is not
-    valid.
+    `on_error` decides what happens to a record on which the function or a step fails. With
+    "reject", the record is left out of all tables and becomes a reject. With "stop", the job ends
+    at this record, with an error that identifies it. `max_rejects` limits the records that a
+    candidate may reject; a candidate that exceeds the limit is stopped. A whole number is a number
+    of records (`100`), and any other number is a share of the records read (`0.01`). Raises
+    DeclarationError, with the user's file and line, if the declaration is not valid.
 
     Example:
         @pipeline(
@@ -298,7 +300,7 @@ def _bound_inputs(
 
 
 def check_shapes(source: Source, name: str, reads: object, writes: object) -> None:
-    """Raises DeclarationError if `reads` is not a mapping by names, or `writes` is not a list."""
+    """Raises DeclarationError if `reads` is not a mapping by name, or `writes` is not a list."""
     if not isinstance(reads, Mapping) or not all(isinstance(each, str) for each in reads):
         raise DeclarationError(
             f"{source}: pipeline {name} reads {describe_value(reads)}, which has no parameter's "
@@ -313,7 +315,10 @@ def check_shapes(source: Source, name: str, reads: object, writes: object) -> No
 
 
 def check_patterns(tables: Iterable[Table]) -> None:
-    """Raises DeclarationError if a table is declared as the latest of a pattern's topics."""
+    """Raises DeclarationError if a table has the latest values of the topics of a pattern.
+
+    Topics have no order between them, so it is not defined which value is the latest.
+    """
     for table in tables:
         if table.latest is not None and table.latest.pattern is not None:
             raise DeclarationError(
@@ -330,10 +335,11 @@ def check_outlets(
     views: Iterable[View],
     topics: Iterable[Topic],
 ) -> None:
-    """Raises DeclarationError, with the line, if an outlet does not fit the pipeline.
+    """Raises DeclarationError, with the outlet's line, if an outlet does not match the pipeline.
 
     A sink or an alert must follow a table or a maintained view of the pipeline. A table or view
-    with a sink must have keys.
+    with a sink must have keys. No two sinks, and no two alerts, may have the same name, and the
+    pipeline must not read the topic of its own sink.
     """
     stored = {table.name: bool(table.keys) or table.latest is not None for table in tables}
     computed = {view.name for view in views if not view.is_maintained}
@@ -397,7 +403,10 @@ def check_expiries(pipeline: str, tables: Iterable[Table], topics: Iterable[Topi
 
 
 def check_input(source: Source, pipeline: str, topic: Topic) -> None:
-    """Raises DeclarationError if a pipeline's function cannot process the rows of a topic."""
+    """Raises DeclarationError if the rows of a topic cannot be given to a pipeline's function.
+
+    This is the case for a compacted topic, and for changes without a column for the operation.
+    """
     if topic.kind is TopicKind.COMPACTED:
         raise DeclarationError(
             f"{source}: pipeline {pipeline} folds the compacted topic {topic.name}, "

@@ -1,8 +1,9 @@
 """The files that declarations name: the schema of an event, the rows of a table.
 
-A build runs only from a snapshot. So this module remembers the content of each file that was read,
-by the file of the declaration, and kappa/code/code_snapshot.py stores the contents next to the
-code. Only one folder is open at a time.
+A build runs only from a code snapshot, which must contain these files. So this module stores the
+content of each file that it reads, under the path of the declaring file.
+kappa/code/code_snapshot.py writes these contents into the snapshot, next to the code. Only one
+folder is open at a time.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class FileNotThere(DeclarationError):
 
 
 def open_named_files(folder: Path) -> None:
-    """Opens a folder, from which files are then read.
+    """Opens the folder of a project. Declarations in the folder can then name files in it.
 
-    All files that were read before are forgotten.
+    The stored contents of all files that were read before are deleted.
     """
     _opened[:] = [folder]
     _read.clear()
@@ -41,24 +42,28 @@ def open_named_files(folder: Path) -> None:
 
 
 def named_files_changed() -> bool:
-    """Returns True if a file that a declaration names has changed since it was read."""
+    """Returns True if a file that a declaration names has changed, appeared or disappeared.
+
+    The file's present state is compared with its state when the declaration was loaded.
+    """
     return any(_known_by(path) != known for path, known in _asked.items())
 
 
 def named_files(paths: Iterable[str]) -> Mapping[str, bytes]:
-    """Returns the contents of the files that the declarations in `paths` have named, by path.
+    """Returns the contents of the files that declarations have named, by the files' paths.
 
-    The contents are those that were read. All paths are relative to the opened folder.
+    `paths` are the paths of the declaring files. The contents are those at the time of reading. All
+    paths are relative to the opened folder.
     """
     return {name: content for path in paths for name, content in _read.get(path, {}).items()}
 
 
 def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
-    """Reads a schema file. A declaration names it by its path from the project's folder.
+    """Reads a schema file. `path` is relative to the project's folder.
 
     `declared_in` is the file of the declaration. Raises DeclarationError if the schema file cannot
-    be read, is not a JSON object, or is outside of the project, and so would be missing in a
-    snapshot.
+    be read, is not a JSON object, or is outside of the project; a file outside of the project would
+    be missing in a snapshot.
     """
     folder, name, content = _read_content(path, declared_in)
     try:
@@ -75,10 +80,10 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
 
 
 def read_text_file(path: Path, declared_in: str) -> str:
-    """Reads a text file. A declaration names it by its path from the project's folder.
+    """Reads a text file. `path` is relative to the project's folder.
 
-    Raises DeclarationError if the file cannot be read, is not text in UTF-8, or is outside of the
-    project.
+    `declared_in` is the file of the declaration. Raises DeclarationError if the text file cannot be
+    read, is not text in UTF-8, or is outside of the project.
     """
     folder, name, content = _read_content(path, declared_in)
     try:
@@ -108,10 +113,10 @@ def _read_content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
 
 
 def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
-    """Reads a file. A declaration names it by its path from the folder of the declaring file.
+    """Reads a file. `path` is relative to the folder of the file `declared_in`, which declares it.
 
-    Returns the file's path from the project's folder, and its content. Raises DeclarationError if
-    the file cannot be read, is too large, or is outside of the project.
+    Returns the read file's path relative to the project's folder, and its content. Raises
+    DeclarationError if the file cannot be read, is too large, or is outside of the project.
     """
     folder = _folder_of(declared_in)
     named = Path(os.path.normpath(Path(declared_in).parent.absolute() / path))
@@ -167,10 +172,10 @@ def _remember_file(folder: Path, declared_in: str, name: str, content: bytes) ->
 
 
 def _folder_of(declared_in: str) -> Path:
-    """Returns the folder of the project to which a declaring file belongs.
+    """Returns the folder of the project that contains the declaring file.
 
-    This is the opened folder, or the project around a file that a test has imported. Raises
-    DeclarationError if the file is in no project.
+    This is the opened folder, or, for a file that a test has imported, the nearest project folder
+    above the file. Raises DeclarationError if the file is in no project.
     """
     if _opened and Path(declared_in).is_relative_to(_opened[0]):
         return _opened[0]

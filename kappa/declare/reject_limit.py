@@ -1,12 +1,13 @@
-"""The breaker: the limit on the records that a candidate may reject. Pure.
+"""The limit on the number of records that a candidate may reject. Pure.
 
 The `max_rejects` of a pipeline is a number of records, or a share of the records that are read. The
-limit is in the birth certificate and not in the version. So a change of the limit needs no replay,
-and applies from the next build on. A candidate is stopped as soon as it is certain to exceed the
-limit, and is not verified. A serving build continues, since stale tables help nobody, and `kappa
-status` warns. engine/job/bounded_legs.py and replay/rollout/verify/verify.py apply the limit. If no
-limit is declared, a candidate is not verified if its function fails on many more records than
-before.
+limit is part of the birth certificate but not of the version. So a change of the limit needs no
+replay, and applies from the next build on. A candidate is stopped as soon as it is certain to
+exceed the limit, and is not verified. A serving build that exceeds the limit continues, since stale
+tables are worse, and `kappa status` shows a warning. engine/job/bounded_legs.py and
+replay/rollout/verify/verify.py apply the limit. If no limit is declared, a candidate fails its
+verification if its function fails on more than 1 % of the records, and on more records than the
+function of the live build.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
 def rejected_of(tallies: Mapping[str, Mapping[int, Tally]]) -> tuple[int, int]:
     """Returns the number of rejected records, and the number of all records read.
 
-    Offsets without a record do not count.
+    `tallies` contains the tally of each partition, by topic. Offsets without a record do not count.
     """
     every = [tally for parts in tallies.values() for tally in parts.values()]
     rejected = sum(tally.rejected for tally in every)
@@ -55,12 +56,12 @@ def rejected_of(tallies: Mapping[str, Mapping[int, Tally]]) -> tuple[int, int]:
 
 
 def is_beyond(limit: MaxRejects, rejected: int, records: int) -> bool:
-    """Returns True if more records are rejected than `limit` allows."""
+    """Returns True if `rejected` of `records` records are more than `limit` allows."""
     return limit is not None and rejected > (limit if isinstance(limit, int) else limit * records)
 
 
 def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
-    """Returns the message that a limit is exceeded, with the counts.
+    """Returns the message that a candidate has exceeded its limit, with the counts.
 
     For instance: `rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %`.
     """
@@ -73,9 +74,9 @@ def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
 
 
 def fails_on_more(failing: int, before: int, records: int) -> str:
-    """Returns the reason if the function of a candidate without a limit fails too often, or "".
+    """Returns the reason why a candidate without a limit fails its verification, or "".
 
-    It fails too often if it fails on more than 1 % of the records, and on more records than the
+    It fails if its function fails on more than 1 % of the records, and on more records than the
     function of the live build. `failing` is the number of records on which the candidate's function
     fails, `before` the number for the live build's function, and `records` the number of all
     records.
@@ -90,7 +91,7 @@ def fails_on_more(failing: int, before: int, records: int) -> str:
 
 
 def remedy_text(pipeline: str) -> str:
-    """Returns advice for the user whose candidate has exceeded the limit."""
+    """Returns advice on how to proceed after a candidate has exceeded the limit."""
     return (
         f"fix the producer, or the declaration of the events, and type kappa deploy {pipeline}; "
         "or allow more: @pipeline(..., max_rejects=...)"

@@ -1,4 +1,4 @@
-"""The rows of a table from a CSV file in the project. Pure, except for reading the file.
+"""Parses the rows of a table from a CSV file in the project. Pure, except for reading the file.
 
 The values are parsed by the rules for the fields of an event (kappa/declare/values/value.py).
 """
@@ -27,11 +27,11 @@ Values = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SeedFile:
-    """A file with the rows of a table.
+    """A CSV file with the rows of a table.
 
     `columns` contains the columns with declared types, and is empty if no types are declared.
-    `path` is relative to the project's folder. Two files with equal contents are equal, even if
-    their paths differ.
+    `path` is relative to the project's folder. Two objects are equal if the contents of their files
+    are equal, even if their paths differ.
     """
 
     content: bytes = field(repr=False)
@@ -43,7 +43,7 @@ class SeedFile:
 
     @property
     def digest(self) -> str:
-        """Returns the SHA-256 of the file."""
+        """Returns the SHA-256 of the file's content, in hexadecimal digits."""
         return hashlib.sha256(self.content).hexdigest()
 
     def __str__(self) -> str:
@@ -59,9 +59,10 @@ class SeedFile:
 def seed_file(
     source: Source, where: str, path: object, columns: object, keys: tuple[str, ...]
 ) -> SeedFile:
-    """Reads the file that a table names.
+    """Reads the CSV file that a table declares, without parsing its rows.
 
-    Raises DeclarationError, with a message that begins with `where`, if it cannot be read.
+    Raises DeclarationError, with a message that begins with `where`, if the file cannot be read, or
+    if `path` or `columns` is not valid.
     """
     if not isinstance(path, str) or not path:
         raise DeclarationError(
@@ -99,7 +100,7 @@ def seed_columns(seed: SeedFile) -> tuple[Column, ...]:
 
 
 def read_seed(seed: SeedFile) -> tuple[tuple[Column, ...], Values]:
-    """Parses a file. Returns its columns, and the values of each column.
+    """Parses a CSV file. Returns its columns, and the values of each column.
 
     Raises DeclarationError, with the line of the file, if a row or a value is not valid, or if two
     rows have the same keys.
@@ -115,7 +116,10 @@ def read_seed(seed: SeedFile) -> tuple[tuple[Column, ...], Values]:
 
 
 def _read_texts(seed: SeedFile) -> tuple[list[str], list[int], list[list[str | None]]]:
-    """Returns the names in the header, the line number of each row, and each column's texts."""
+    """Returns the names in the header, the line number of each row, and the texts of each column.
+
+    Raises DeclarationError if the header or a row is not valid.
+    """
     lines: list[int] = []
     try:
         rows = csv_rows(seed.content)

@@ -1,9 +1,10 @@
 """Sequences: an ordered fold that finds patterns in the rows of a key. Pure.
 
-A *run* is a pattern that has begun. It consists of the part that it has reached, the number of rows
-that this part has taken, and the values that its rows have kept. Each row may begin a run, advance
-a run, or be skipped. If several runs have reached the same position in the pattern, only the one
-that began last is kept. This is sufficient: it ends wherever an earlier run would end, and its time
+A *run* is a pattern that has begun in the rows of a key but has not ended yet. The state stores for
+each run the part that the run has reached, the number of rows that match this part so far, and the
+values that the conditions have kept. Each row may begin a run, advance a run, or be skipped. If
+several runs have reached the same position in the pattern, only the run that began last is kept.
+This is sufficient: the kept run ends at every row at which an earlier run would end, and its time
 limit is later. So the state of a key has at most two runs for each row that a pattern needs,
 however many rows the key has.
 """
@@ -38,9 +39,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A user's function that decides about a row.
+    """A user's function that decides whether a row matches a part of a sequence.
 
-    With `is_given_kept`, the function also receives the values that were kept so far.
+    If `is_given_kept` is True, the function also receives the values that were kept so far.
     """
 
     judge: Judge
@@ -48,7 +49,7 @@ class Condition:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Returns the module and the name of the function."""
+        """Returns the module and the name of the user's function."""
         return self.judge.__module__, self.judge.__qualname__
 
     def __str__(self) -> str:
@@ -74,9 +75,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """Rows that must not come: until the next part's row, or at the end for `lasting_ms`.
+    """Rows that must not occur between two parts of a sequence, or after its last part.
 
-    `lasting_ms` is in milliseconds of log time.
+    After the last part, the absence lasts for `lasting_ms`, in milliseconds of log time. Between
+    two parts, `lasting_ms` is None, and the absence ends with the next part's row.
     """
 
     condition: Condition
@@ -93,8 +95,9 @@ def follows(
     """Declares a part of a sequence: `times` rows for which `condition` is true.
 
     Other rows may come before and between these rows. With `directly`, each of these rows must come
-    directly after the previous row of the match. An `optional` part may be missing, and is used
-    where possible. Raises DeclarationError, with the user's line, if the declaration is not valid.
+    directly after the previous row of the match. An `optional` part may be missing; if its rows
+    occur, they become part of the match where possible. Raises DeclarationError, with the user's
+    line, if the declaration is not valid.
 
     Example:
         def looked(row):
@@ -115,10 +118,10 @@ def follows(
 
 
 def absent(condition: Judge, *, lasting: str | None = None) -> Absence:
-    """Declares that no row for which `condition` is true may come at a place in a sequence.
+    """Declares that no row for which `condition` is true may occur at this place in a sequence.
 
-    Between two parts, no such row may come after the first part's last row. At the end of a
-    sequence, no such row may come for the duration `lasting`: the match ends when this much log
+    Between two parts, no such row may occur after the last row of the first part. At the end of a
+    sequence, no such row may occur for the duration `lasting`: the match ends when this much log
     time has passed, even without a further row of the key. Raises DeclarationError, with the user's
     line, if the declaration is not valid.
 
@@ -147,18 +150,19 @@ def sequence(
 
     The `parts` are conditions, or results of `follows` or `absent`. A condition is a function at
     the top level of a file. It receives a row, which is a mapping, and returns True if the row
-    belongs to the match. If it returns a mapping, the row belongs to the match too, and the match
-    keeps the mapping's values; `keeps` declares their columns. A condition with two parameters also
-    receives the values kept so far. For each match, the table `emits` gets a row with the key and
-    all kept values.
+    belongs to the match. If the condition returns a mapping, the row belongs to the match too, and
+    the match keeps the values of that mapping; `keeps` declares the columns of these values. A
+    condition with two parameters also receives the values kept so far. For each match, the table
+    `emits` gets a row with the key and all kept values.
 
     The time between the first and the last row of a match is at most `within`. No row for which
     `without` is true may be skipped between the first and the last row. A match ends as early as
-    possible, and begins as late as possible. After a match, the next match begins after its last
-    row. All times are log times: the greatest timestamp so far in the key's partition. The rows
-    must have `_log_time`, `_topic`, `_partition` and `_offset`. The table itself has two columns:
-    `rows_seen`, the number of the key's rows, and `wake_at`, the end of an absence that is in
-    progress. Raises DeclarationError, with the user's line, if the declaration is not valid.
+    possible, and begins as late as possible. After a match, the next match begins after the last
+    row of that match. All times are log times: the greatest timestamp so far in the key's
+    partition. The rows must have `_log_time`, `_topic`, `_partition` and `_offset`. The table
+    itself has two columns: `rows_seen` is the number of the key's rows, and `wake_at` is the end of
+    an absence that is in progress. Raises DeclarationError, with the user's line, if the
+    declaration is not valid.
 
     Example:
         def looked(row):
@@ -218,10 +222,10 @@ def sequence(
 
 @dataclass(frozen=True)
 class SequenceStep:
-    """The step of a sequence: advances the runs of a key by a row.
+    """The step of a sequence, which advances the runs of a key with each row.
 
     `gaps` contains the absences after each part. `lasting_ms` is the duration of the absence at the
-    end, or None if there is none.
+    end of the sequence, or None if there is no such absence.
     """
 
     parts: tuple[Part, ...]
@@ -233,7 +237,7 @@ class SequenceStep:
 
     @property
     def declared_at(self) -> tuple[Path, int]:
-        """Returns the file and the line of the first condition, which errors name."""
+        """Returns the file and the line of the first condition, for the place that errors show."""
         code: CodeType = self.parts[0].condition.judge.__code__
         return Path(code.co_filename), code.co_firstlineno
 
@@ -258,9 +262,10 @@ class SequenceStep:
         return ", ".join(elements)
 
     def __call__(self, state: dict[str, Any], row: Mapping[str, Any] | None) -> list[Run]:
-        """Advances the runs of a key by a row. Without a row, the absence at the end has lasted.
+        """Advances the runs of a key with a row. `row` is None at a wake-up.
 
-        Returns a list with the match that ends here, or an empty list.
+        The step is woken when the absence at the end of a complete run has lasted long enough.
+        Returns a list with the match that ends with this call, or an empty list.
         """
         runs: list[Run] = state[_RUNS] or []
         if row is None:
@@ -285,19 +290,21 @@ class SequenceStep:
         return []
 
     def _end(self, state: dict[str, Any], run: Run) -> list[Run]:
-        """Returns a list with the match of a run, and removes all runs of the key.
+        """Returns a list with the match of a run, and deletes all runs of the key.
 
-        All these runs began before the end of the match, so none can become the next match.
+        All deleted runs began before the end of the match, so none of them can become the next
+        match.
         """
         state[_RUNS] = state[_WAKE_AT] = None
         key = {name: value for name, value in state.items() if name not in _STATE}
         return [{**(run.get("kept") or {}), **key}]
 
     def _take(self, runs: Sequence[Run], row: Mapping[str, Any], number: int) -> list[Run]:
-        """Returns the runs after they took the row: for each position in the pattern, the best one.
+        """Returns the runs that the row begins or advances, one for each position at most.
 
-        The best run is the one that began last; among runs that began at the same row, the one that
-        is furthest in the pattern. The results are in that order, the best first.
+        Of several runs that would reach a position, the best run is returned: the run that began
+        last, or, among runs that began at the same row, the run that was furthest in the pattern.
+        The result is sorted, the best run first.
         """
         taken: dict[tuple[int, int], Run] = {}
         first = {"part": -1, "began": number, "began_ms": row["_log_time"]}
@@ -320,7 +327,10 @@ class SequenceStep:
         )
 
     def _skip(self, runs: Sequence[Run], row: Mapping[str, Any]) -> Iterator[Run]:
-        """Yields the runs that may skip the row. Runs that have skipped a row before come first."""
+        """Yields the runs that may skip the row.
+
+        The runs that already skipped the row before come first.
+        """
         for run in sorted(runs, key=lambda r: r["is_next"]):
             part, is_full = run["part"], run["times"] == self.parts[run["part"]].times
             absences = [each.condition for each in self.gaps[part]] if is_full else []
@@ -333,10 +343,10 @@ class SequenceStep:
                 yield {**run, "is_next": False}
 
     def _furthest(self, runs: Iterable[Run]) -> list[Run]:
-        """Returns one run for each position in the pattern: the one that began last.
+        """Returns one run for each position in the pattern: the run that began last.
 
-        Among runs that began at the same row, the first is kept. Among complete runs, the first is
-        kept too, because the absence at its end began first.
+        Of several runs that began at the same row, the first one in `runs` is returned. Of several
+        complete runs, the first one is returned too, because its absence at the end began first.
         """
         best: dict[tuple[int, int, bool], Run] = {}
         for run in runs:
@@ -351,7 +361,7 @@ class SequenceStep:
         return list(best.values())
 
     def _next_places(self, run: Run) -> list[tuple[int, int]]:
-        """Returns the positions to which the next row may take a run: (part, number of row)."""
+        """Returns the positions to which the next row may advance a run: (part, row number)."""
         part = run["part"]
         if part >= 0 and run["times"] < self.parts[part].times:
             return [(part, run["times"] + 1)]
@@ -375,9 +385,9 @@ class SequenceStep:
         return dict.fromkeys(column.name for column in self.kept)
 
     def _keep(self, condition: Condition, run: Run, judged: Any) -> dict[str, Any]:
-        """Returns the kept values of a run after it has taken a row.
+        """Returns the kept values of a run after the row for which `condition` returned `judged`.
 
-        Raises Broken if the condition keeps a value that the sequence does not declare.
+        Raises Broken if the condition returned a value that the sequence does not declare.
         """
         kept = run.get("kept") or self._kept_nothing()
         if not isinstance(judged, Mapping):
@@ -394,7 +404,7 @@ class SequenceStep:
 
 @dataclass(frozen=True, slots=True)
 class SequenceFold(Ordered):
-    """An ordered fold whose step is a sequence of conditions."""
+    """The declaration of an ordered fold whose step is a sequence of conditions."""
 
     sequence: SequenceStep | None = None
 
@@ -414,8 +424,8 @@ def _parts_of(
 ) -> tuple[tuple[Part, ...], tuple[tuple[Absence, ...], ...], int | None]:
     """Returns the parts, the absences after each part, and the duration of the absence at the end.
 
-    The duration is in milliseconds, or None. Raises DeclarationError if the elements do not make a
-    sequence.
+    The duration is in milliseconds, or None if the sequence does not end with an absence. Raises
+    DeclarationError if the elements do not form a valid sequence.
     """
     parts: list[Part] = []
     gaps: list[list[Absence]] = []

@@ -1,4 +1,4 @@
-"""Sinks: Kafka topics that contain the rows of a served table, and the formats of sinks. Pure."""
+"""Sinks: declarations of Kafka topics that contain the rows of a served table. Pure."""
 
 from __future__ import annotations
 
@@ -51,15 +51,17 @@ class SinkBirth(Struct, frozen=True):
 class Sink:
     """A Kafka topic that always contains the rows that a table or maintained view serves.
 
-    `name` is the name of the topic, and `of` that of the table or view. Each row is a record: its
-    key contains the table's keys as JSON, and its value the row. A record without a value deletes
-    the key. The topic is compacted. Kappa creates it, with this number of `partitions`. A change
-    that readers see at once, such as a promote or an undo, is sent in a single transaction.
+    `name` is the name of the topic, and `of` is the name of the table or view. Each row is a
+    record: its key contains the table's keys as JSON, and its value contains the row. A record
+    without a value deletes the key. The topic is compacted. Kappa creates the topic, with the given
+    number of `partitions`. A change that readers see at once, such as a promote or an undo, is sent
+    in a single transaction.
 
     `columns` names the columns to send in addition to the keys; the default is all columns. `where`
-    is a condition for rows, in DuckDB's SQL: if a row no longer meets the condition, it is deleted.
-    Values are written in one of these formats (`format`): JSON, `"csv"`, `Csv(...)` or `Avro(...)`.
-    A sink has no influence on rows: if two versions differ only in sinks, nothing is replayed.
+    is a condition for rows, in DuckDB's SQL. If a row no longer meets the condition, its key is
+    deleted from the topic. `format` is the format of the values: JSON, `"csv"`, `Csv(...)` or
+    `Avro(...)`. A sink has no influence on rows: if two versions differ only in sinks, nothing is
+    replayed.
 
     Example:
         Sink("page-visits", of="page_visits")
@@ -116,12 +118,12 @@ class Sink:
 
     @property
     def part_name(self) -> str:
-        """Returns the name of the sink among the parts of a version."""
+        """Returns the sink's name in lists of a version's parts: `sink NAME`."""
         return f"sink {self.name}"
 
     @property
     def outlet_birth(self) -> SinkBirth:
-        """Returns the sink in the form for a birth certificate."""
+        """Returns the sink as a birth certificate stores it."""
         return SinkBirth(
             self.name, self.of, self.partitions, self.columns, self.where, self.format.text
         )
@@ -136,24 +138,24 @@ class SinkFormat:
 
     @classmethod
     def from_declared(cls, given: object) -> Self:
-        """Returns the format that a user declared.
+        """Creates the format that a user declared.
 
-        Raises DeclarationError if it cannot write rows.
+        Raises DeclarationError if rows cannot be written in the declared format.
         """
         form = format_of(given)
         return cls(_stored_text(form), form)
 
     def ensure_fits(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Raises DeclarationError if the format cannot write columns, given as (name, type)."""
+        """Raises DeclarationError if the format cannot encode the columns (name, type)."""
         if self.text is not None:
             self._format.check_event(_typed_columns(columns), by_schema=False)
 
 
 def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWriter:
-    """Returns a function that encodes a table's rows for a sink.
+    """Returns a function that encodes a table's row, given as JSON, as the value of a record.
 
-    `text` is the sink's format in the birth certificate. Raises UsageError if only a newer Kappa
-    knows the format.
+    `text` is the sink's format in the birth certificate. Raises UsageError if this release of Kappa
+    does not support the format.
     """
     match None if text is None else json.loads(text):
         case None:

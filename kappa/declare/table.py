@@ -2,11 +2,12 @@
 
 A table has one of five kinds: appended (no keys), folded (keys and fold), latest, emitted, or from
 a file. A latest table has the newest value for each Kafka key of a topic. An emitted table contains
-the rows that another table's ordered fold emits. Public names are stable; the data belong to a
-single build.
+the rows that another table's ordered fold emits. The public name of a table is stable; the data of
+a table belong to a single build.
 
-A row expires when the log's clock is past the row's time plus a duration
-(kappa/state/log_clock.py). Since this depends only on the log, it is the same in every replay.
+A row expires when the log's clock is later than the row's time plus a duration
+(kappa/state/log_clock.py). The clock depends only on the topics' logs, so rows expire in the same
+way in every replay.
 """
 
 from __future__ import annotations
@@ -41,28 +42,28 @@ class Table:
 
     With `keys` and `fold`, the table has one row per key, and each other column is folded; or
     `ordered(...)` folds all columns. Without `keys` and `fold`, rows are appended as the function
-    returns them: they never change, and two equal rows stay two rows. `latest=TOPIC` keeps the
+    returns them: they never change, and two equal rows remain two rows. `latest=TOPIC` keeps the
     newest value for each Kafka key of that topic; a tombstone deletes the key. `emitted` declares,
     in DDL, the columns of the rows that an ordered fold emits. `file` is the path of a CSV file of
-    the project, relative to the file that declares the table. The table then has the rows of that
-    file at every frontier, and a changed file is a new version. `columns` declares in DDL the types
-    of the file's columns; without it, the types follow from the values. With `keys`, no two rows of
-    the file may have the same keys. The function returns no rows for latest, emitted and file
-    tables.
+    the project, relative to the file that declares the table. The table then contains the rows of
+    the CSV file at every frontier, and a changed CSV file is a new version. `columns` declares, in
+    DDL, the types of the CSV file's columns; without `columns`, the types are inferred from the
+    values. With `keys`, no two rows of the CSV file may have the same keys. The function returns no
+    rows for latest, emitted and file tables.
 
     `checks` are SQL conditions. A candidate is promoted only if they are true for every row; null
     counts as false. Like a view, a check can use the pipeline's own tables and views, but no clock,
     no random function and no file. `max_added`, `max_removed` and `max_changed` are shares (0 to 1)
-    of the live build's rows. A candidate is promoted only if it adds, removes and changes at most
-    these shares at equal offsets.
+    of the live build's rows. A candidate is promoted only if, at equal offsets, it adds, removes
+    and changes at most these shares of the rows.
 
-    `expire` and `after` limit the life of rows. `expire` names a timestamp column, and `after` is a
-    duration: a row is gone when the log's clock is later than the timestamp by more than `after`.
-    The clock is the least log time over all partitions of the retained topics that the pipeline
-    reads. In a folded table, the column must be a key. If a record contributes to a row that is
-    already gone by the log time of the record's own partition, it is a reject (`expired`). The rows
-    that the function returns for the table must keep `_log_time`, `_topic`, `_partition` and
-    `_offset`.
+    `expire` and `after` limit the lifetime of rows. `expire` names a timestamp column, and `after`
+    is a duration: a row is removed when the log's clock is later than the timestamp by more than
+    `after`. The clock is the least log time over all partitions of the retained topics that the
+    pipeline reads. In a folded table, the column must be a key. A record becomes a reject
+    (`expired`) if it contributes to a row that has already expired by the log time of the record's
+    own partition. The rows that the function returns for the table must include `_log_time`,
+    `_topic`, `_partition` and `_offset`.
 
     Example:
         Table(
@@ -214,28 +215,32 @@ class Table:
 
     @property
     def is_append_only(self) -> bool:
-        """Returns True if rows are added to the table, and never changed or deleted by a fold."""
+        """Returns True if rows are only added to the table, and no fold changes or deletes them."""
         return not self.keys and self.latest is None and self.file is None
 
     @property
     def is_returned(self) -> bool:
-        """Returns True if the function returns the table's rows."""
+        """Returns True if the pipeline's function returns the table's rows."""
         return self.latest is None and not self.emitted and self.file is None
 
     @property
     def by_order(self) -> bool:
-        """Returns True if a fold, the step or the expiry depends on the order of the log."""
+        """Returns True if a fold, a step or the expiry of rows needs the log time of the rows."""
         is_woken = self.ordered is not None and self.ordered.on_time is not None
         return is_woken or self.refuses_expired or any(fold.by_order for fold in self.fold.values())
 
     @property
     def refuses_expired(self) -> bool:
-        """Returns True if a record is rejected when its row in this table has already expired."""
+        """Returns True if records are rejected whose rows in this table have already expired."""
         return self.expiry is not None and self.latest is None
 
 
 def check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
-    """Raises DeclarationError unless exactly one ordered fold emits into each emitted table."""
+    """Raises DeclarationError unless exactly one ordered fold emits into each emitted table.
+
+    It is also raised if a fold emits into a table that is not declared, or if an emitted table of
+    sessions has a column that sessions do not have.
+    """
     emitters = {
         table.name: table.ordered.emits
         for table in tables
@@ -348,7 +353,10 @@ _FIRST, _LAST = -62_135_596_800_000_000, 2**63 - 2
 
 
 class Expiry(Struct, frozen=True):
-    """The column that contains a row's time, and the milliseconds after which the row expires."""
+    """The expiry of a table's rows.
+
+    `column` contains the time of a row. The row expires `after_ms` milliseconds after this time.
+    """
 
     column: str
     after_ms: int
@@ -357,19 +365,20 @@ class Expiry(Struct, frozen=True):
         return f"rows are gone {exact_duration(self.after_ms)} after {self.column}"
 
     def least_kept(self, clock_ms: int) -> int | None:
-        """Returns the least time of a row that has not expired when the log's clock is `clock_ms`.
+        """Returns the earliest time of unexpired rows when the log's clock is `clock_ms`.
 
-        The result is in microseconds since 1970. None means that no row has expired, since no row
-        can have an earlier time.
+        The result is in microseconds since 1970. None means that no row has expired, because the
+        limit is before the year 1.
         """
         least = min(1000 * (clock_ms - self.after_ms), _LAST)
         return None if least < _FIRST else least
 
 
 def expiry_of(where: str, expire: object, after: object) -> Expiry | None:
-    """Checks and returns the expiry of a table, or None if it declares none.
+    """Checks the options `expire` and `after`, and returns the expiry, or None if not declared.
 
-    Raises DeclarationError, with a message that begins with `where`, if an option is not valid.
+    Raises DeclarationError, with a message that begins with `where`, if an option is not valid, or
+    if only one of the two options is given.
     """
     if expire is None and after is None:
         return None

@@ -1,7 +1,8 @@
 """A topic with its event, declared by a pipeline's file.
 
-A declaration runs nothing, and does not use Kafka. It reads only the schema file that it names.
-Kind, archive, lateness and identity are in topic_options.py, patterns in topic_patterns.py.
+A declaration runs nothing, and does not use Kafka. It reads only the files that it names. The
+options kind, archive, lateness and identity are in topic_options.py, and patterns in
+topic_patterns.py.
 """
 
 from __future__ import annotations
@@ -50,40 +51,42 @@ KAFKAS_OWN = "__"
 
 @dataclass(frozen=True, slots=True, init=False)
 class Topic:
-    """A Kafka topic. `name` is its name in Kafka, and `partitions` its number of partitions.
+    """A Kafka topic. `name` is its name in Kafka, and `partitions` is its number of partitions.
 
-    If a `pattern` is given instead of a name, the Topic stands for all topics whose names match
+    If a `pattern` is given instead of a name, the Topic represents all topics whose names match
     that regular expression, and that have joined the pattern by `kappa topics join`. A function
-    receives the rows of all these topics in one DataFrame; `_topic` is the name of a row's topic.
+    receives the rows of all these topics in one DataFrame; the column `_topic` contains the name of
+    each row's topic.
 
     `kind` is "retained" for a history of events, or "compacted" for the latest value per key. In a
     compacted topic, a record whose value is null is a tombstone, which deletes the key.
 
     `event` declares the columns of a record, by DDL (`"id string not null, page string default
-    '/'"`) or by a JSON Schema, which is a mapping, or the path of a file relative to the project's
-    folder. The attribute `columns` contains the columns of the event, and `schema` the further
-    conditions of a JSON Schema. `was` maps a column to the names that its field had in older
-    events. If a record does not have the column's own name, the first of these names that it has is
-    used.
+    '/'"`) or by a JSON Schema. A JSON Schema is given as a mapping, or as the path of a file
+    relative to the project's folder. The attribute `columns` contains the columns of the event, and
+    `schema` contains the further conditions of a JSON Schema. `was` maps a column to the names that
+    its field had in older events. If a record has no field with the column's own name, the first of
+    the older names that the record has is used.
 
     `format` is the encoding of a record's value: "json" (the default), "csv", "access-log",
     "debezium-json", "debezium-avro", or an object such as `Csv(separator=";")` or
     `Avro(Subject("orders-value"))`. If the format has a schema, `event` may be omitted: the columns
     are the fields of the schema.
 
-    `key` names the column that the Kafka key repeats, as text. A record is rejected if it has no
-    key, if its key is not UTF-8, or if its key differs from the column. A key is required for a
-    compacted topic, and for the topic of an ordered fold or of a latest table. With a `key_format`,
-    the Kafka key has that format, with a single field, which is the column:
+    `key` names the column whose value the Kafka key repeats, as text. A record is rejected if it
+    has no key, if its key is not UTF-8, or if its key differs from the column. A key is required
+    for a compacted topic, and for the topic of an ordered fold or of a latest table. With a
+    `key_format`, the Kafka key has that format, and its single field is the column:
     `key_format=Avro(Subject("orders-key"))`.
 
-    `config` contains Kafka's settings of the topic. They are used when `kappa topics create`
-    creates the topic.
+    `config` contains Kafka's settings of the topic. `kappa topics create` creates the topic with
+    these settings.
 
-    With `archive=True`, the platform keeps a copy of the log in columns. Replays read the archive
-    faster than Kafka, and it is kept longer than Kafka's retention. It has no influence on rows.
-    With `archive="raw"`, it also contains keys, values and headers, at about twice the size; then,
-    if the event changes, events that are no longer in the topic can be decoded again.
+    With `archive=True`, the platform keeps a columnar copy of the topic's log. Replays read the
+    archive faster than Kafka, and the archive is kept longer than Kafka's retention. It has no
+    influence on rows. With `archive="raw"`, the archive also contains keys, values and headers, at
+    about twice the size. Then events that are no longer in Kafka can be decoded again if the
+    event's declaration changes.
 
     A record is late, and is rejected, if its timestamp is more than `lateness` (such as "5
     minutes") after the time in the column `event_time`. A record is a duplicate, and is not folded,
@@ -216,7 +219,7 @@ class Topic:
             set_field(self, field_name, value)
 
     def each_topic(self) -> tuple[Topic, ...]:
-        """Returns the topics that are read: this one, or those that have joined its pattern."""
+        """Returns the topics to read: this topic, or all topics that have joined its pattern."""
         return (self,) if self.pattern is None else tuple(map(self._joined_topic, self.joined))
 
     def _joined_topic(self, joined: JoinedTopic) -> Topic:
@@ -238,19 +241,19 @@ class Topic:
 
     @property
     def key_column(self) -> Column | None:
-        """Returns the column that the Kafka key repeats, or None if no key is declared."""
+        """Returns the column whose value the Kafka key repeats, or None if no key is declared."""
         return None if self.key is None else self.column_named(self.key)
 
     @property
     def record_formats(self) -> tuple[RecordFormat, ...]:
-        """Returns the formats of the topic's records.
-
-        The format of the values comes first, and then that of the keys if one is declared.
-        """
+        """Returns the format of the topic's values, and then the key format if declared."""
         return (self.format,) if self.key_format is None else (self.format, self.key_format)
 
     def key_lines(self) -> tuple[str, ...]:
-        """Returns the declared format of keys as lines for comparison; no line for plain text."""
+        """Returns the declared options of the key format as lines of text.
+
+        The result is empty if keys are plain text. The lines are compared to find changes.
+        """
         if self.key_format is None:
             return ()
         return (*self.key_format.declared_lines(),) or ("format json",)
@@ -262,7 +265,7 @@ class Topic:
 
     @property
     def needs_brokers_time(self) -> bool:
-        """Returns True if rows depend on the times that the broker gives to records."""
+        """Returns True if rows depend on timestamps that the broker sets."""
         return self.lateness_ms is not None or bool(self.identity)
 
 
@@ -288,8 +291,8 @@ def _declared_event(
 def declared_config(topic: Topic, *, brokers_time: bool = False) -> dict[str, str]:
     """Returns the Kafka settings with which a declared topic is created.
 
-    With `brokers_time`, the settings require the broker's timestamps even if the declaration does
-    not.
+    If `brokers_time` is True, or if the declaration requires it, the settings make the broker set
+    the records' timestamps.
     """
     config = {
         "retention.ms": "-1",
@@ -304,7 +307,7 @@ def declared_config(topic: Topic, *, brokers_time: bool = False) -> dict[str, st
 def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> SchemaPlace | None:
     """Reads the JSON Schema that declares an event. Returns None if the event is declared by DDL.
 
-    Raises DeclarationError if the schema is not valid, or `event` is neither.
+    Raises DeclarationError if the schema is not valid, or if `event` is neither DDL nor a schema.
     """
     match event:
         case str() if event.endswith(".json"):
@@ -336,7 +339,7 @@ def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Sc
 def with_old_names(
     columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]
 ) -> tuple[Column, ...]:
-    """Returns the columns with the old names that `was` declares.
+    """Returns the columns together with the old names that `was` declares for them.
 
     Raises DeclarationError if `was` is not valid.
     """
@@ -380,7 +383,7 @@ def _no_old_name(column: str, given: object) -> DeclarationError:
 def check_defaults(
     source: Source, topic: str, columns: tuple[Column, ...], schema: SchemaPlace | None
 ) -> None:
-    """Raises DeclarationError if a default is not a valid value of its column."""
+    """Raises DeclarationError if a column's default is not valid for the column or the schema."""
     try:
         for column in columns:
             default_of(column, check_of(column.type))

@@ -1,4 +1,4 @@
-"""The options of a topic: kind, archive, lateness and identity. Pure.
+"""Checks of a topic's options: kind, archive, lateness and identity. Pure.
 
 Lateness and identity need timestamps that the broker sets, because a producer may send any
 timestamp.
@@ -45,7 +45,7 @@ class Archive(StrEnum):
 def archive_of(
     source: Source, topic: str, given: bool | str, kind: str, identity: tuple[str, ...]
 ) -> Archive:
-    """Checks and returns the declared contents of a topic's archive.
+    """Checks the option `archive` of a topic, and returns the contents of its archive.
 
     Raises DeclarationError if the topic cannot have this archive.
     """
@@ -77,9 +77,10 @@ def lateness_of_topic(
     lateness: str | None,
     columns: tuple[Column, ...],
 ) -> int | None:
-    """Returns the allowed lateness in milliseconds, or None if it is not declared.
+    """Checks the options `event_time` and `lateness`, and returns the lateness in milliseconds.
 
-    Raises DeclarationError if `event_time` or `lateness` is not valid.
+    Returns None if neither option is declared. Raises DeclarationError if an option is not valid,
+    or if only one of them is declared.
     """
     if event_time is None and lateness is None:
         return None
@@ -100,9 +101,10 @@ def lateness_of_topic(
 def identity_columns(
     source: Source, topic: str, identity: str | Sequence[str], columns: tuple[Column, ...]
 ) -> tuple[str, ...]:
-    """Returns the columns of an identity. Raises DeclarationError if they cannot be one.
+    """Checks the option `identity` of a topic, and returns its columns.
 
-    A column must exist, and its type must have exact equality.
+    Raises DeclarationError if a column does not exist or is given twice, or if equality is not
+    exact for its type.
     """
     given = (identity,) if isinstance(identity, str) else identity
     names = listed_texts(f"{source}: topic {topic}", "identity", given, '("id",)')
@@ -123,10 +125,10 @@ def identity_columns(
 
 
 def identity_horizon_of(source: Source, topic: str, horizon: str | None, *, declared: bool) -> int:
-    """Returns the horizon of a topic's identity, in milliseconds.
+    """Checks the option `identity_horizon` of a topic, and returns the horizon in milliseconds.
 
-    `declared` is True if the topic declares an identity. Raises DeclarationError if the horizon is
-    not valid.
+    The default is 10 minutes. `declared` is True if the topic declares an identity. Raises
+    DeclarationError if the horizon is not valid, or is declared without an identity.
     """
     if horizon is not None and not declared:
         raise DeclarationError(
@@ -169,9 +171,10 @@ def _checked_duration(source: Source, topic: str, option: str, text: str) -> int
 
 
 def check_brokers_time(source: Source, topic: str, kind: str, config: Mapping[str, str]) -> None:
-    """Raises DeclarationError if a topic with lateness or identity cannot have broker timestamps.
+    """Raises DeclarationError if lateness or identity cannot be used with a topic.
 
-    It is also raised for a compacted topic, which can have neither lateness nor identity.
+    Both options need a retained topic, because compaction removes records that they depend on, and
+    both need timestamps that the broker sets.
     """
     if kind == TopicKind.COMPACTED:
         raise DeclarationError(

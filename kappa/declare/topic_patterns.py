@@ -1,9 +1,9 @@
 """The topics that have joined a pattern, recorded in a file of the project.
 
 `kappa topics join` writes the names of the broker's topics that match a pattern into a file.
-Declarations read that file, and do not ask the broker. So a version reads the same topics wherever
-and whenever it is loaded, and a build's code snapshot contains the file. A topic that is created
-later also joins only by that command.
+Declarations read that file, and do not contact the broker. So a version reads the same topics
+wherever and whenever it is loaded, and a build's code snapshot contains the file. A topic that is
+created later joins the pattern only when that command is run again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NothingJoined(DeclarationError):
 
 
 class JoinedTopic(Struct, frozen=True):
-    """The name and the number of partitions of a topic when it joined a pattern."""
+    """A topic that has joined a pattern, with its number of partitions when it joined."""
 
     name: str
     partitions: int
@@ -58,7 +58,10 @@ def joined_path(pattern: str) -> str:
 
 
 def matching_topics(pattern: str, names: Iterable[str], sinks: Collection[str]) -> tuple[str, ...]:
-    """Returns those of `names` that match a pattern, without internal topics and `sinks`."""
+    """Returns the topics among `names` that match a pattern, sorted.
+
+    Internal topics, and the topics of `sinks`, are left out.
+    """
     whole = re.compile(pattern)
     return tuple(
         name
@@ -70,9 +73,10 @@ def matching_topics(pattern: str, names: Iterable[str], sinks: Collection[str]) 
 def topics_of_pattern(
     source: Source, name: object, pattern: object, kind: str, partitions: object
 ) -> tuple[JoinedTopic, ...]:
-    """Returns the topics that have joined a declared pattern.
+    """Checks a declared pattern, and returns the topics that have joined the pattern.
 
-    Raises DeclarationError if the pattern, or another option together with it, is not valid.
+    Raises DeclarationError if the pattern is not valid, if an option cannot be used with a pattern,
+    or if no topic has joined the pattern.
     """
     found = _checked_pattern(source, pattern)
     if name is not None:
@@ -94,7 +98,11 @@ def topics_of_pattern(
 
 
 def _checked_pattern(source: Source, pattern: object) -> str:
-    """Checks and returns a pattern. Raises DeclarationError if it is not a regular expression."""
+    """Checks a declared pattern, and returns it.
+
+    Raises DeclarationError if the pattern is not a regular expression, or is too long for a file
+    name.
+    """
     if not isinstance(pattern, str) or not pattern:
         raise DeclarationError(
             f"{source}: a topic has the pattern {describe_value(pattern)}",
@@ -115,8 +123,8 @@ def _checked_pattern(source: Source, pattern: object) -> str:
 def _read_joined(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     """Reads the topics that have joined a pattern.
 
-    Raises DeclarationError if no topic has joined. Within `before_joining`, returns no topics
-    instead.
+    Raises DeclarationError if no topic has joined the pattern, or if its file is not valid. Within
+    `before_joining`, returns no topics instead.
     """
     try:
         return _listed_topics(source, pattern)
@@ -158,7 +166,7 @@ def _nothing_joined(source: Source, pattern: str) -> NothingJoined:
 
 
 def put_joined(project: Path, found: JoinedTopics) -> None:
-    """Writes the topics of a pattern into a project's folder, in place of the earlier ones."""
+    """Writes the topics that have joined a pattern into its file, which is overwritten."""
     path = project / joined_path(found.pattern)
     path.parent.mkdir(parents=True, exist_ok=True)
     put_file(path, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
@@ -171,11 +179,11 @@ def is_joining() -> bool:
 
 @contextmanager
 def before_joining(excused: type[DeclarationError] = DeclarationError) -> Iterator[None]:
-    """Allows patterns whose topics cannot be read, within the block.
+    """Accepts, within the block, patterns whose topics cannot be read from the project.
 
-    By default, each DeclarationError about the topics of a pattern is ignored, as the command that
-    joins topics needs it. With `NothingJoined`, only patterns that no topic has joined are
-    accepted.
+    Such a pattern has no topics. By default, each DeclarationError about the topics of a pattern is
+    ignored, for the command that joins topics. With `NothingJoined`, only patterns that no topic
+    has joined are accepted.
     """
     _excused.append(excused)
     try:

@@ -1,4 +1,4 @@
-"""Views, declared by a pipeline's file. Pure."""
+"""Views: queries over the tables of a pipeline, declared by its file. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class View:
     random function and no file. Without `keys` and `by`, the query is run when the view is read.
 
     With `keys` or `by`, the view is maintained: its rows are stored, and at every frontier they are
-    exactly the rows of the query over the tables there. `keys` are the columns that identify a row.
-    If rows have no key but belong together in groups (such as all bids of an auction), `by` names
-    the columns of the group; the default is the keys. A maintained view may have `checks`,
-    `max_added`, `max_removed` and `max_changed`, as a table has. `expire` and `after` are not
-    allowed, because the rows of a view end with the rows of its tables.
+    exactly the rows of the query over the tables at that frontier. `keys` are the columns that
+    identify a row. If rows have no key but belong together in groups (such as all bids of an
+    auction), `by` names the columns that identify a group; the default is the keys. A maintained
+    view may have `checks`, `max_added`, `max_removed` and `max_changed`, as a table has. `expire`
+    and `after` are not allowed: rows disappear from a view when the rows of its tables expire.
 
     Example:
         View("busy_pages", "select page, visits from page_visits where visits > 100")
@@ -103,7 +103,10 @@ class View:
 
     @property
     def part_name(self) -> str:
-        """Returns the name of the view among the parts of a version."""
+        """Returns the view's name in lists of a version's parts.
+
+        The name is `view NAME`, or `maintained view NAME`.
+        """
         return f"{'maintained view' if self.is_maintained else 'view'} {self.name}"
 
     @property

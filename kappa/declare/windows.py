@@ -1,4 +1,4 @@
-"""Windows of event time: columns that a function adds, and sessions as an ordered fold."""
+"""Windows of event time, as columns that a function adds, and sessions as an ordered fold."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SESSION_FOLDS = (Count, Sum, Min, Max, First, Latest)
 
 
 def tumble(at: Column | str, size: str) -> Column:
-    """Returns the start of the window of length `size` that contains the time `at`; null for null.
+    """Returns the start of the window of length `size` that contains the time `at`.
 
-    Windows begin at whole multiples of `size` since 1970, in UTC. A duration is written as `"5
-    minutes"`, `"1 hour"` or `"90s"`. Raises DeclarationError if `size` is not a duration above
-    zero.
+    If `at` is null, the result is null. Windows begin at whole multiples of `size` since 1970, in
+    UTC. A duration is written as `"5 minutes"`, `"1 hour"` or `"90s"`. Raises DeclarationError if
+    `size` is not a duration above zero.
 
     Example:
         @pipeline(
@@ -46,12 +46,12 @@ def tumble(at: Column | str, size: str) -> Column:
 
 
 def hop(at: Column | str, size: str, every: str) -> Column:
-    """Returns the starts of all windows of length `size` that contain the time `at`; null for null.
+    """Returns the starts of all windows of length `size` that contain the time `at`.
 
-    A window begins at each whole multiple of `every` since 1970, in UTC. So if `every` is less than
-    `size`, the windows overlap. The result is an array: explode it to get a row for each window.
-    Raises DeclarationError if `size` or `every` is not a duration above zero, or if `every` is more
-    than `size`.
+    If `at` is null, the result is null. A window begins at each whole multiple of `every` since
+    1970, in UTC. So if `every` is less than `size`, the windows overlap. The result is an array:
+    explode it to get a row for each window. Raises DeclarationError if `size` or `every` is not a
+    duration above zero, or if `every` is more than `size`.
 
     Example:
         from pyspark.sql import functions as F
@@ -83,17 +83,18 @@ def sessions(
 ) -> Ordered:
     """Folds the rows of one key into sessions by the time `at`, in the order of the log.
 
-    The table contains the open session of each key: `since` and `last`, its first and last time,
-    and a column for each entry of `fold`. If a row's time is more than `gap` after the last time,
-    that session ends. It then becomes a row of the table `emits`, whose columns must have names of
-    these columns or of the keys. A row with an earlier time belongs to the open session, and a row
-    without a time belongs to no session. The folds of a session are `count`, `sum_`, `min_`,
-    `max_`, `first` and `latest`; they ignore nulls, and use the order of the log. If a sum does not
-    fit its type, the fold fails on the record, and `on_error` decides about it.
+    The table contains the open session of each key: `since` and `last`, which are its first and
+    last time, and a column for each entry of `fold`. If a row's time is more than `gap` after the
+    last time, the open session ends and becomes a row of the table `emits`. Each column of that
+    table must have the name of a key or of a column of the session. A row with an earlier time
+    belongs to the open session, and a row without a time belongs to no session. The folds of a
+    session are `count`, `sum_`, `min_`, `max_`, `first` and `latest`; they ignore nulls, and use
+    the order of the log. If a sum does not fit its type, the fold fails on the record, and
+    `on_error` decides what happens to the record.
 
     Kappa computes sessions in whole columns, many times faster than a step that is called for each
-    row. The rows must keep `_topic`, `_partition` and `_offset`. Raises DeclarationError, with the
-    user's line, if the declaration is not valid.
+    row. The rows must include `_topic`, `_partition` and `_offset`. Raises DeclarationError, with
+    the user's line, if the declaration is not valid.
 
     Example:
         @pipeline(
@@ -156,10 +157,11 @@ def session(state: dict[str, Any], at: datetime | None, gap: str) -> dict[str, A
 
     A step of `ordered` calls this function first, to compute with each row of a session in Python.
     If you do not need Python for each row, `sessions` is many times faster. `state` contains the
-    columns `since` and `last`, the first and last time of the open session. If `at` is more than
-    `gap` after the last time, that session ends: its state is returned, and all columns are None
-    again before the new session begins. An earlier time belongs to the open session, and None
-    belongs to no session. Raises DeclarationError if `gap` is not a duration above zero.
+    columns `since` and `last`, which are the first and last time of the open session. If `at` is
+    more than `gap` after the last time, the open session ends: its state is returned, and all
+    columns of `state` become None before the new session begins. An earlier time belongs to the
+    open session. If `at` is None, the row belongs to no session. Raises DeclarationError if `gap`
+    is not a duration above zero.
 
     Example:
         def visits_of(state, row):

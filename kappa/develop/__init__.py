@@ -1,15 +1,15 @@
 """Development of a project: the loop of `kappa dev`, and the tests of `kappa test`.
 
-This package runs pipelines on samples, in a scratch root that no other command sees. It appends
+This package runs pipelines on samples, in a scratch root that no other command uses. It appends
 nothing to a journal, and changes no topic and no build. Read the modules in this order:
 
     sample        records of a topic, or the project's sample events of the topic
     row_changes   the rows that a change adds, removes and changes
     sample_runs   a run of the project on its samples, compared with the last good run
     run_text      a run as lines
-    child         the scratch folder, and the child with a Spark
+    child         the scratch folder, and the child process with Spark
     loop          the loop: a run at each save, and keys; the watch of the project's files
-    cases         events and the rows that come out of them, as files of a project
+    cases         events and the rows that they must give, as files of a project
     suite         all tests of a project, on one Spark
 """
 

@@ -2,7 +2,7 @@
 
 The events in `events/` must give the rows in `tests/rows/`. Each folder `tests/NAME/events/` is
 another case, with its rows in `tests/NAME/rows/`. A file `TABLE.ndjson` has all rows of a table or
-view. `PIPELINE.rejects.ndjson` has the records that a pipeline rejects, if there are any.
+view. `PIPELINE.rejects.ndjson` has the rejects of a pipeline, if there are any.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUFFIX = ".ndjson"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A folder of events, and the folder of the rows that the events must give."""
+    """A test case: a folder of events, and the folder with the rows that the events must give."""
 
     name: str
     events: Path
@@ -63,10 +63,11 @@ def compare_rows(
     rows: Mapping[str, Sequence[Row]],
     keys: Mapping[str, tuple[str, ...]],
 ) -> Iterator[tuple[str, Path, TableChange | None]]:
-    """Yields the tables whose rows differ from their file of expected rows.
+    """Yields each table whose rows differ from its file of expected rows.
 
-    Each comes with the file and the difference, or None if the file is missing. `rows` has the
-    actual rows and `keys` the keys, by table. Raises the errors of `read_rows`.
+    An element is (table, file, difference); the difference is None if the file is missing. `rows`
+    maps a table to its actual rows, and `keys` maps a table to its keys. Raises the errors of
+    `read_rows`.
     """
     for table, found in rows.items():
         file = rows_file(case, pipeline, table)
@@ -89,15 +90,15 @@ def rows_file(case: Case, pipeline: Pipeline, table: str) -> Path:
 def surplus_files(case: Case, expected: Iterable[Path]) -> tuple[Path, ...]:
     """Lists the files of rows in a case that belong to no table.
 
-    `expected` has the files that belong to a table.
+    `expected` are the files that belong to a table.
     """
     return tuple(sorted({*case.rows.glob(f"*{_SUFFIX}")} - {*expected}))
 
 
 def write_rows(file: Path, rows: Iterable[Row]) -> None:
-    """Writes rows to a file as lines of JSON, and replaces the earlier content.
+    """Replaces the content of a file with rows, as one JSON object per line.
 
-    If there are no rejects, the file of rejects is deleted.
+    If there are no rows and the file is for rejects, the file is deleted.
     """
     text = "".join(object_line(row.keys(), row.values()) for row in rows)
     if not text and file.stem.endswith(f".{REJECTS}"):
@@ -108,7 +109,7 @@ def write_rows(file: Path, rows: Iterable[Row]) -> None:
 
 
 def read_rows(file: Path) -> list[Row] | None:
-    """Reads the rows in a file, or returns None if there is no file.
+    """Reads the rows in a file. Returns None if the file does not exist.
 
     Raises UsageError, with the line, if a line is not a row.
     """

@@ -20,7 +20,7 @@ from kappa.code.spark_child import one_child
 
 @contextmanager
 def scratch_child(settings: Settings) -> Iterator[Path]:
-    """Starts a child process for the requests of the block, and yields a scratch folder.
+    """Starts the child process that folds samples in the block, and yields a scratch folder.
 
     The folder is deleted after the block.
     """

@@ -1,7 +1,7 @@
 """The loop of `kappa dev`: runs the project at each save, and when a key is pressed.
 
 The loop runs in the main thread, which a signal can interrupt at any time. Other threads put events
-into a queue: files that were saved, and keys.
+into a queue: lists of saved files, and keys.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run_loop(
     Args:
         settings: The project's settings; an error in a later kappa.toml is shown.
         scratch: The folder for all files of the runs.
-        open_log: Returns the log from which samples are taken, or None if no broker is up.
+        open_log: Returns the log from which samples are read, or None if no broker is up.
         show: Shows lines.
         step: Shows a step that takes a while. Yields a function that changes the step's text.
     """
@@ -112,7 +112,7 @@ def _title(event: _Event | None) -> str:
 
 
 def _next_event(events: SimpleQueue[_Event]) -> _Event:
-    """Waits for a key or a save. Several saves that have already arrived count as one."""
+    """Waits for a key or a save, and returns it. Saves that have already arrived count as one."""
     event = events.get()
     if isinstance(event, str):
         return event
@@ -130,10 +130,10 @@ def _next_event(events: SimpleQueue[_Event]) -> _Event:
 
 @contextmanager
 def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]:
-    """Puts each key that is pressed on the terminal into the queue.
+    """Puts the keys r and d into the queue when they are pressed on the terminal.
 
-    The key q sets `quits`, and interrupts the main thread. Yields False if there is no terminal, or
-    if the process runs in the background of a terminal.
+    The key q sets `quits`, and interrupts the main thread. Yields True if keys are read, and False
+    if there is no terminal, or if the process runs in the background of a terminal.
     """
     is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if not (is_terminal and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()):
@@ -163,11 +163,11 @@ def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]
 
 
 class ProjectWatch:
-    """A watch that reports saved files of a project, from its own threads, until it is closed.
+    """A watch that reports the saved files of a project, from its own threads, until it is closed.
 
-    There are two watches: one of the project's folder itself, in which folders are created and
-    deleted, and one of the folders in it with everything below them. The root, environments and
-    hidden folders are left out, because they have very many files, but no file that a pipeline
+    One thread watches the project's folder itself, in which folders are created and deleted.
+    Another thread watches the folders in it, with everything below them. The root, environments and
+    hidden folders are not watched, because they have very many files, but no file that a pipeline
     reads.
     """
 
@@ -251,7 +251,7 @@ class ProjectWatch:
 
 
 def is_of_project(path: Path, project: Path, root: Path) -> bool:
-    """Returns True if a run of the project may depend on a path. Pure."""
+    """Returns True if a run of the project may depend on the file or folder `path`. Pure."""
     if path == root or path.is_relative_to(root) or not path.is_relative_to(project):
         return False
     parts = path.relative_to(project).parts

@@ -17,9 +17,9 @@ Row = Mapping[str, Any]
 class TableChange:
     """The difference between a table's rows before and after a change.
 
-    `rows` is the number of rows after the change. `changed` has pairs of the row before and the row
-    after, for each key that exists before and after. `is_new` means that the table did not exist
-    before; `is_gone` means that the table no longer exists.
+    `rows` is the number of rows after the change. `changed` has a pair (row before, row after) for
+    each row that has the same keys on both sides but other values. `is_new` is True if the table
+    did not exist before; `is_gone` is True if the table no longer exists.
     """
 
     table: str
@@ -42,10 +42,10 @@ def table_change(
 ) -> TableChange:
     """Compares the rows of a table. `before` is None if the table is new.
 
-    Rows with the same keys count as the same row. If there are no keys, or if a side does not have
-    a key's column or has a key twice, rows are only added or removed. Values are compared as they
-    are written in JSON, and doubles by 12 digits, because the last digits of a sum depend on the
-    order of its terms.
+    Rows with the same keys count as the same row. If there are no keys, or if one side lacks a
+    key's column or has the same keys twice, rows are only added or removed. Values are compared in
+    their JSON form, and doubles by 12 digits, because the last digits of a sum depend on the order
+    of its terms.
     """
     if before is None:
         return TableChange(table, len(after), tuple(after), keys=tuple(keys), is_new=True)
@@ -81,7 +81,10 @@ def _by_key(rows: Iterable[Row], keys: Sequence[str]) -> dict[str, Row] | None:
 
 
 def _beyond(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Row, ...]:
-    """Returns the rows that `others` does not have. A row that occurs several times is counted."""
+    """Returns the rows that `others` does not have.
+
+    If a row occurs n times more often in `rows`, it is returned n times.
+    """
     left = Counter(map(_text, others))
     found = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Formats a run of a project as lines for display, each with a style. Pure."""
+"""Formats a run of the project on its samples as lines for display, each with a style. Pure."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Line = tuple[Style, str]
 
 
 def run_lines(run: ProjectRun, folder: Path, *, in_full: bool = False) -> Iterator[Line]:
-    """Yields the lines of a run: the plan, the refusals, and the rows that change.
+    """Yields the lines of a run: the plan, the rows that change, and the refusals.
 
     Paths inside `folder` are shown relative to it. Without `in_full`, only a few rows of each kind
-    are shown for a table.
+    are shown per table.
     """
     refused = {each.pipeline for each in run.refusals}
     for pipeline in run.pipelines:
@@ -77,7 +77,10 @@ def _pipeline_lines(run: PipelineRun, *, in_full: bool) -> Iterator[Line]:
 
 
 def change_lines(change: TableChange, *, in_full: bool) -> Iterator[Line]:
-    """Yields the lines that describe the change of a table."""
+    """Yields the lines that describe the change of a table.
+
+    Without `in_full`, only a few rows of each kind are shown.
+    """
     yield Style.PLAIN, f"  {change.table}: {_counts(change)}"
     marked = (
         (

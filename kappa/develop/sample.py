@@ -1,9 +1,10 @@
 """The sample of a topic: records of the topic itself, or the project's sample events.
 
 The sample events of topic T are the files `events/T.ndjson`, `.jsonl`, `.csv`, `.txt` and
-`.parquet`. They are read as `kappa produce T FILE` reads them. Each line of
-`events/T.envelopes.ndjson` is an envelope, and so is each line for a topic with a database's
-changes. An event without a timestamp gets the timestamp of `kappa.testing.Event`.
+`.parquet`. They are read in the same way as `kappa produce T FILE` reads a file. Each line of
+`events/T.envelopes.ndjson` is an envelope. If the topic has the changes of a database, each line of
+its files is an envelope, too. An event without a timestamp gets the timestamp of
+`kappa.testing.Event`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class TopicLog(SampledLog, Protocol):
 class Sample:
     """Records of a topic, in order within each partition.
 
-    `source` names the topic or the files that the records come from.
+    `source` names the topic or the files from which the records were read.
     """
 
     topic: str
@@ -60,14 +61,14 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """Describes the sample in words."""
+        """Describes the sample in words: the number of records and their source."""
         if not self.records:
             return f"no event of topic {self.topic} ({self.source})"
         return f"{count_of(len(self.records), 'record')} of {self.source}"
 
 
 class Samples:
-    """The samples of topics. A topic is read once, and files are read again when they change."""
+    """The samples of topics. A topic is read once; files are read again when they change."""
 
     def __init__(
         self,
@@ -75,9 +76,10 @@ class Samples:
         open_log: Callable[[], TopicLog | None],
         known: Mapping[str, Sample] | None = None,
     ) -> None:
-        """Takes the project's folder. `open_log` returns None if no broker is up.
+        """Creates samples for the project in the folder `project`.
 
-        `known` has samples of topics that were already read.
+        `open_log` returns the broker's log, or None if no broker is up. `known` maps topics that
+        were already read to their samples.
         """
         self._folder = project / FOLDER
         self._open_log = open_log
@@ -87,13 +89,13 @@ class Samples:
         self._has_looked = False
 
     def forget(self) -> None:
-        """Forgets all samples, so that the next call reads them again."""
+        """Discards all samples, so that the next call reads topics and files again."""
         self._of_files.clear()
         self._of_topics.clear()
         self._has_looked = False
 
     def sample(self, topic: Topic) -> Sample:
-        """Returns the sample of a topic.
+        """Returns the sample of a topic: its records, or the sample events if there are none.
 
         Raises UsageError, with the line, if a file of events is wrong.
         """
@@ -127,9 +129,10 @@ class Samples:
 
 
 def read_topic(log: TopicLog, topic: str) -> Sample | None:
-    """Reads the first and the newest records of each partition, or returns None if there are none.
+    """Reads the first and the newest records of each partition of a topic.
 
-    Reading stops after some seconds, or when the sample is large enough.
+    Returns None if there are no records. Reading stops after five seconds, or when the sample is
+    large enough.
     """
     if log.facts(topic) is None:
         return None
@@ -152,10 +155,10 @@ def read_topic(log: TopicLog, topic: str) -> Sample | None:
 
 
 def first_and_newest(begin: Offsets, end: Offsets) -> Iterator[tuple[Offsets, Offsets]]:
-    """Yields ranges with the first and the newest offsets of each partition, as (start, end). Pure.
+    """Yields ranges (start, end) with the first and the newest offsets of each partition. Pure.
 
-    The ranges of a partition do not overlap. All ranges together have at most about as many records
-    as a sample may have.
+    The ranges of a partition do not overlap. All ranges together have at most about as many offsets
+    as a sample may have records.
     """
     parts = [each for each in end.items() if each[2] > begin.at(*each[:2])]
     share = _MOST_RECORDS / max(1, len(parts)) / (_FIRST + _NEWEST)
@@ -189,7 +192,7 @@ def event_files(folder: Path, topic: str) -> tuple[Path, ...]:
 
 
 def read_events(files: Iterable[Path], topic: Topic, *, at_most: int | None = None) -> Sample:
-    """Reads the events in files, in order, and at most `at_most` of them.
+    """Reads the events in files, in order. Reads at most `at_most` events, if it is given.
 
     Raises UsageError, with the file and line, if an event cannot be read.
     """

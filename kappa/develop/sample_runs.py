@@ -1,8 +1,8 @@
-"""Runs of a project's pipelines on samples, each compared with the last good run.
+"""Runs of a project's pipelines on samples, each compared with the pipeline's last good run.
 
-A child process with a warm Spark folds the samples (engine/children/fold_sample.py). All files of a
-run are in a scratch root. A run reads the birth certificates of the serving builds, and changes
-nothing of these builds.
+A child process whose Spark is already started folds the samples (engine/children/fold_sample.py).
+All files of a run are in a scratch root. A run reads the birth certificates of the serving builds,
+and does not change these builds.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class PipelineRun:
 class ProjectRun:
     """A run of all pipelines, and the refusals of the project's files and functions.
 
-    The run took `seconds`. `gone` has the pipelines of the previous run that no file declares now.
+    `seconds` is the duration of the run. `gone` are the pipelines of the previous run that no file
+    declares any more.
     """
 
     seconds: float
@@ -69,7 +70,7 @@ class ProjectRun:
 
 @dataclass(slots=True)
 class _LastRun:
-    """The last run in which a pipeline was folded: its code and samples, and its rows by table."""
+    """The last good run of a pipeline: its declaration, its samples, and its rows by table."""
 
     declared: Declared
     samples: tuple[Sample, ...]
@@ -80,9 +81,9 @@ class _LastRun:
 class SampleRuns:
     """Runs of a project inside a scratch folder.
 
-    `settings` are the command's settings. `samples` are read when runs need them. `serving` has the
-    birth certificates of the serving builds, if the caller knows them; if None, they are read from
-    the root.
+    `settings` are the command's settings. `samples` are read when runs need them. `serving` maps a
+    pipeline to the birth certificate of its serving build; if it is None, the certificates are read
+    from the root.
     """
 
     settings: Settings
@@ -95,7 +96,7 @@ class SampleRuns:
     _number: int = 0
 
     def forget(self) -> None:
-        """Makes the next run read the samples and the serving builds again, and fold all pipelines.
+        """Makes the next run read samples and serving builds again, and fold all pipelines again.
 
         The rows of the last good runs are kept for the comparison.
         """
@@ -107,8 +108,8 @@ class SampleRuns:
     def run(self, say: Callable[[str], None] = lambda _text: None) -> ProjectRun:
         """Runs the project with its present files.
 
-        `say` is called with a text before each long step. An error of the project becomes a refusal
-        of the run.
+        `say` is called with a text before each long step. A KappaError becomes a refusal in the
+        result.
         """
         began = time.monotonic()
         try:
@@ -171,7 +172,7 @@ class SampleRuns:
         samples: Mapping[str, tuple[Sample, ...]],
         say: Callable[[str], None],
     ) -> Mapping[str, _Rows | Refusal]:
-        """Folds the samples of the due pipelines, and returns the rows or the refusal of each."""
+        """Folds the samples of the due pipelines. Returns the rows or the refusal of each."""
         if not due:
             return {}
         say(f"folding the samples: {', '.join(due)}")
@@ -205,9 +206,10 @@ class SampleRuns:
     def _compared(
         self, declared: Declared, samples: tuple[Sample, ...], rows: _Rows | None
     ) -> PipelineRun:
-        """Compares the rows of a pipeline with its last good run, and keeps the rows for the next.
+        """Compares a pipeline's rows with the rows of its last good run.
 
-        `rows` is None if the pipeline was not folded.
+        Stores the new rows for the comparison in the next run. `rows` is None if the pipeline was
+        not folded.
         """
         name, plan = declared.pipeline.name, self._plan(declared)
         last = self._good.get(name)
@@ -230,7 +232,7 @@ class SampleRuns:
         return PipelineRun(name, plan, samples, tuple(changes))
 
     def _plan(self, declared: Declared) -> tuple[str, ...]:
-        """Returns the plan of a pipeline in brief: changes to the serving build and for readers."""
+        """Returns a pipeline's plan in brief: changes since the serving build, also for readers."""
         name = declared.pipeline.name
         born = self._births().get(name)
         if born is None:
@@ -256,9 +258,9 @@ class SampleRuns:
 
 
 def serving_births(settings: Settings) -> Mapping[str, Birth]:
-    """Returns the birth certificate of the serving build of each pipeline, without creating a root.
+    """Returns the birth certificates of the serving builds, by pipeline. Does not create a root.
 
-    If the root cannot be read, the result is empty.
+    If the root does not exist or cannot be read, the result is empty.
     """
     if not has_root(settings):
         return {}

@@ -1,8 +1,8 @@
-"""Runs all tests of a project, one after the other, on one Spark in this process.
+"""Runs all tests of a project, one after the other, on one Spark session in this process.
 
-For each case (cases.py) and each pipeline that reads its events, the rows are compared with the
-files of rows, and the law of slices is checked for the pipeline. Then pytest runs the files of
-tests; its fixture `warm_spark` uses the same Spark session.
+For each case (cases.py) and each pipeline that reads the case's events, the rows are compared with
+the files of rows, and the law of slices is tested. Then pytest runs the project's test files; the
+fixture `warm_spark` uses the same Spark session.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run_tests(
     Args:
         settings: The project's settings.
         session: Waits until this process's Spark session is ready and active.
-        update: Whether files of rows that differ are written.
+        update: If True, files whose rows differ are overwritten with the actual rows.
         show: Shows lines.
         step: Shows a step that takes a while. Yields a function that changes the step's text.
     """
@@ -123,8 +123,8 @@ def run_tests(
 class _Suite:
     """The tests of a project, and the numbers of tests that have passed and failed so far.
 
-    `missing_rows` has the folders of rows that do not exist. `has_compared` is True if rows were
-    compared, or if a test of the project's own was run.
+    `missing_rows` are the folders of rows that should exist but do not. `has_compared` is True if
+    rows were compared, or if pytest has run a test of the project.
     """
 
     project: Path
@@ -137,9 +137,9 @@ class _Suite:
     missing_rows: list[Path] = field(default_factory=list)
 
     def run_case(self, case: Case, pipelines: Mapping[str, Pipeline]) -> None:
-        """Tests a case with each pipeline that reads its events.
+        """Tests a case with each pipeline that reads the case's events.
 
-        For each pipeline, compares the rows with their files, and checks the law of slices.
+        For each pipeline, compares the rows with their files, and tests the law of slices.
         """
         files = list[Path]()
         is_whole = True
@@ -175,7 +175,7 @@ class _Suite:
         self._judge_surplus(case, surplus)
 
     def run_pytest(self) -> None:
-        """Runs the project's files of tests with pytest, in the project's folder."""
+        """Runs the project's test files with pytest, in the project's folder."""
         import pytest  # noqa: PLC0415  # it is the user's own
 
         class Counts:
@@ -256,7 +256,7 @@ class _Suite:
             self._judge(f"{case.name}: files of rows", lines)
 
     def _judge(self, name: str, lines: Iterable[Line]) -> None:
-        """Counts and shows the result of a test.
+        """Counts a test as passed or failed, and shows its result.
 
         The test has failed if one of its lines has the style REFUSED.
         """

@@ -1,9 +1,9 @@
-"""The engine: folds slices with Spark, from offsets to commits.
+"""The engine, which folds slices with Spark: it reads offsets, and commits rows to Delta tables.
 
 Read slice.py first. A slice takes seven steps:
 
 - slice.py: the steps in their order: read, decode, judge, apply, combine, commit, publish
-- slice_rows.py: the rows of a slice; only these classes know where the rows are
+- slice_rows.py: the rows of a slice; only these classes know which process has the rows
 - slice_in_process.py: the rows of a small slice, in this process
 - slice_in_spark.py: the rows of a large slice, in Spark
 
@@ -19,6 +19,7 @@ The other folders:
 
 - job/: the process that folds the slices of a build
 - spark/: sessions, and how their JVM starts, on this machine or on a cluster
-- archive/: a typed copy of a topic's log
-- children/: programs of Spark processes with a single task, and spares that wait for a task
+- archive/: typed copies of topics' logs
+- children/: programs for a single task in a Spark process of its own, and spares that wait for a
+  task
 """

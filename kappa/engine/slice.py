@@ -4,8 +4,9 @@ A slice takes seven steps:
 
 - read: the job reads the records of a small slice; Spark workers read a large slice themselves
 - decode: bytes become valid events and rejects; each topic is decoded once
-- judge: records that fail, are late or are repeated become rejects or duplicates
-- apply: the user's function makes rows for its tables
+- judge: records that fail or contribute to expired rows become rejects; some redriven records are
+  duplicates
+- apply: the user's function computes rows for its tables
 - combine: ordered folds combine their rows with the stored states of the keys
 - commit: each table gets one commit; then the maintained views are updated
 - publish: a frontier names the versions of all tables
@@ -126,12 +127,12 @@ class _Work:
 
     @property
     def views_are_due(self) -> bool:
-        """Returns True if maintained views are computed at the end of this slice."""
+        """Returns True if the maintained views must be computed at the end of this slice."""
         return self.views_at is None or self.piece.end.covers(self.views_at)
 
 
 class SliceRunner:
-    """The runner that folds slices into the tables of a build, one slice after the other."""
+    """An object that folds slices into the tables of a build, one slice after the other."""
 
     def __init__(
         self,
@@ -152,9 +153,10 @@ class SliceRunner:
 
         A slice of at most `driver_rows` offsets is decoded in this process, by `cores` threads (0:
         as many threads as this machine has cores). For a larger slice, `TableWriter` decides which
-        tables are committed in this process. `slice_seconds` is explained at `SliceLimit`, and
-        `views_are_current` at `MaintainedViews`. If `archives` is None, the archives of `store` are
-        used. `drift` gets the counts and rejects of each slice.
+        tables are committed in this process. `SliceLimit` explains `slice_seconds`, and
+        `MaintainedViews` explains `views_are_current`. If `archives` is None, the archives of
+        `store` are used. If `drift` is given, it searches the records, counts and rejects of each
+        slice for drift.
         """
         births = {table.name: table for table in birth.tables}
         scratch = slice_scratch(store, birth.build, merging.elsewhere)
@@ -213,14 +215,15 @@ class SliceRunner:
         )
 
     def rest(self, *, ends: bool = False) -> None:
-        """Does the work that is due between two slices.
+        """Stores the memories of identities that became due while no slice arrived.
 
-        `ends` means that this process stops and another process continues the build.
+        If this process stops and another process continues the build, `ends` is True. Then all
+        memories that the other process needs are stored.
         """
         self._identities.rest(ends=ends)
 
     def prepare(self, session: Callable[[], SparkSession]) -> None:
-        """Plans the function for the first small slice, in a thread that waits for `session`."""
+        """Plans the function for small slices, in a background thread that waits for `session`."""
         self._function.prepare(session)
 
     def run_slice(
@@ -303,7 +306,10 @@ class SliceRunner:
             writer.close()
 
     def _signs(self) -> object:
-        """Returns values that change as long as the slice makes progress in any process."""
+        """Returns values that change as long as the slice makes progress.
+
+        The values are counters of this process, of its queries, and of Spark's tasks.
+        """
         return (
             self._watch.seconds,
             records_read(self._store, self._birth.build),
@@ -322,7 +328,7 @@ class SliceRunner:
             raise translated(error, self._pipeline) from error
 
     def _fold(self, work: _Work) -> tuple[Mark, Mapping[str, str]] | None:
-        """Folds a slice, and folds it again without the records that fail.
+        """Folds a slice. If records fail, folds the slice again with these records rejected.
 
         Returns the slice's mark and its failing views. Returns None if so many records fail that
         the slice must be split.
@@ -343,7 +349,7 @@ class SliceRunner:
         return None
 
     def _fold_once(self, work: _Work) -> tuple[Mark, Mapping[str, str]]:
-        """Takes a slice through all steps from reading to the commits.
+        """Runs all steps of a slice from reading to the commits.
 
         Returns the slice's mark, and the views that fail at the slice's end, each with its reason.
         """
@@ -463,10 +469,10 @@ class SliceRunner:
     def _judge(
         self, work: _Work, records: SliceRows, spark: SparkSession
     ) -> Mapping[str, ContributedRows] | None:
-        """Turns failing records and redriven records into rejects or duplicates.
+        """Rejects failing records, and decides which redriven records are duplicates.
 
-        A record fails if the function or a step fails on it, if it is a truncation that no table
-        can follow, or if it contributes to rows that are gone.
+        A record fails if the function or a step fails on it, if it is a truncation that cannot be
+        applied to a table of latest rows, or if it contributes to expired rows.
 
         Returns the function's rows if the function had to run for this, otherwise None. Marks and
         the rejects table count the records that the function rejects, so the function runs before
@@ -495,7 +501,7 @@ class SliceRunner:
         mark: Mark,
         spark: SparkSession,
     ) -> Mapping[str, TableRows | None]:
-        """Returns the rows of the tables filled from topics: tables of newest rows, and rejects."""
+        """Returns the rows of the tables that topics fill: latest tables, and the rejects table."""
         tables = {writer.birth.name: writer for writer in writers}
         rows: dict[str, TableRows | None] = {
             table.name: latest_rows(records, table.latest, tables[table.name], mark, spark)
@@ -516,9 +522,9 @@ class SliceRunner:
         writers: Sequence[TableWriter],
         spark: SparkSession,
     ) -> Mapping[str, ContributedRows]:
-        """Returns the rows that the user's function makes, by table.
+        """Returns the rows that the user's function computes, by table.
 
-        If the function has run already, its rows are `judged`, and they are returned.
+        If the function has already run on the slice, `judged` contains its rows, and is returned.
         """
         if judged is not None:
             return judged
@@ -595,7 +601,10 @@ class SliceRunner:
             )
 
     def _parted(self) -> tuple[list[TableWriter], list[TableWriter]]:
-        """Returns the tables that topics fill, and the tables that the function fills."""
+        """Returns the writers of the tables that topics or files fill, and the other writers.
+
+        The function fills the tables of the other writers. The tables of views are left out.
+        """
         others = {REJECTS, *(t.name for t in self._pipeline.tables if t.latest or t.file)}
         tables = [writer for writer in self.writers if writer.birth.view is None]
         return [writer for writer in tables if writer.birth.name in others], [

@@ -129,7 +129,7 @@ class SliceHere(SliceRows):
         self._folded: Mapping[Position, int] = {}
 
     def counts(self) -> CountsOf:
-        """Returns the counts, which the constructor has computed."""
+        """Returns the counts of the decoded records, per topic and partition."""
         return self._seen
 
     def attempts(self) -> tuple[Attempt, ...]:
@@ -210,7 +210,10 @@ class SliceHere(SliceRows):
         return {name: ArrowRows(own) for name, own in function.plan(spark).run(rows).items()}
 
     def latest(self, topic: Topic, table: TableBirth) -> ArrowRows | None:
-        """Finds the newest record per key, with Arrow."""
+        """Returns the newest record per key, computed with Arrow.
+
+        Returns None if the slice has no offsets of the topic.
+        """
         decoded = self._tables.get(topic.name)
         return None if decoded is None else ArrowRows(latest_table(decoded, table))
 

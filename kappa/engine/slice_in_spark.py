@@ -149,7 +149,10 @@ class SliceAtSpark(SliceRows):
         self._seen: CountsOf = seen_of
 
     def counts(self) -> CountsOf:
-        """Returns the sum of the counts of the decoding tasks and of the archive's files."""
+        """Returns the counts of the records, per topic and partition.
+
+        The counts are sums over the decoding tasks and the archive's files.
+        """
         return self._seen
 
     def attempts(self) -> tuple[Attempt, ...]:
@@ -290,11 +293,12 @@ class SliceAtSpark(SliceRows):
 
 @dataclass(frozen=True, slots=True)
 class DecodedFiles:
-    """The files of a topic, in the order of the partitions.
+    """The files with a topic's decoded records, in the order of the partitions.
 
     `files` are paths or URLs. `within` contains the slice's ranges if the files also contain
     records outside these ranges, otherwise it is None. `left_out` names the columns that the files
-    do not have. `carried` contains log times that are combined with the log times in the files.
+    do not have. `carried` contains the log times that replace the log times in the files where
+    these are too low.
     """
 
     topic: str
@@ -323,7 +327,7 @@ class DecodedFiles:
         return frame if self.within is None else frame.where(_sql_within(self.within))
 
     def sql(self, columns: Columns, without: Iterable[Position]) -> str:
-        """Returns DuckDB's query for the records, except the records at the places in `without`."""
+        """Returns a DuckDB query for the topic's records except the records at `without`."""
         conditions = [
             *([] if self.within is None else [f"({_sql_within(self.within)})"]),
             *(

@@ -1,12 +1,12 @@
 """The rows of a slice, in this process or in Spark.
 
 A small slice is decoded in the job, into Arrow tables (slice_in_process.py). A large slice is
-decoded on Spark workers, into files that exist while the slice is folded (slice_in_spark.py). Both
-classes give the same rows.
+decoded on Spark workers, into files that exist while the slice is folded (slice_in_spark.py). The
+classes for both kinds of slices return the same rows.
 
-The steps of a slice (slice.py) call the methods of `SliceRows` and `TableRows`, and do not depend
-on where the rows are. Each topic is decoded once. No method returns redriven records that turn out
-to be duplicates (redriven_records.py).
+The steps of a slice (slice.py) call the methods of `SliceRows` and `TableRows`, so the steps need
+not know whether the rows are in this process or in Spark. Each topic is decoded once. After
+`settle`, no method returns redriven records that are duplicates (redriven_records.py).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RejectExample:
 
 
 class SliceRows(Protocol):
-    """The records of a slice, and the rows made of the records."""
+    """The records of a slice, and the rows that are computed from the records."""
 
     # Whether running the function costs so little that it runs before any commit.
     is_judged_first: ClassVar[bool]
@@ -65,7 +65,7 @@ class SliceRows(Protocol):
     carries_memories: ClassVar[bool]
 
     def counts(self) -> CountsOf:
-        """Returns the counts per topic and partition.
+        """Returns the counts of the decoded records, per topic and partition.
 
         Partitions without records are absent.
         """
@@ -86,7 +86,7 @@ class SliceRows(Protocol):
     def reject_examples(self) -> tuple[RejectExample, ...]:
         """Returns the first reject of each topic, reason and field.
 
-        Returns no rejects if they are not in this process.
+        Returns no rejects if the decoded records are not in this process.
         """
         return ()
 
@@ -113,11 +113,14 @@ class SliceRows(Protocol):
         ...
 
     def apply(self, function: FunctionRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Returns the rows that the function makes from the valid records, by table."""
+        """Runs the function on the valid records, and returns the function's rows by table."""
         ...
 
     def latest(self, topic: Topic, table: TableBirth) -> LatestRows | None:
-        """Returns the newest record per key of a topic."""
+        """Returns the newest record per key of a topic.
+
+        Returns None if the slice has no offsets of the topic.
+        """
         ...
 
     def rejects(self, table: TableBirth, more: pa.Table | None = None) -> ContributedRows | None:
@@ -207,7 +210,7 @@ class FrameRows(TableRows):
 
 @dataclass(frozen=True, slots=True)
 class QueryRows(TableRows):
-    """Rows that the DuckDB query `sql` finds in files of this machine.
+    """Rows that are the result of the DuckDB query `sql`, which reads files of this machine.
 
     If DuckDB cannot fold the rows into their table, the session `spark` folds them. `here` contains
     rows in this process, which the query reads under the name HERE.
@@ -220,7 +223,7 @@ class QueryRows(TableRows):
     here: pa.Table | None = None
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows with DuckDB, or with another writer that suits the number of rows."""
+        """Commits the rows with DuckDB, delta-rs or Spark, depending on the number of rows."""
         return writer.commit_query(self, mark, guard)
 
     def as_query(self, _spark: SparkSession) -> QueryRows:
@@ -228,7 +231,7 @@ class QueryRows(TableRows):
         return self
 
     def changed_to(self, sql: str) -> QueryRows:
-        """Returns the same rows with another query, which may read the same rows in `here`."""
+        """Returns a copy with another query, which may also read the rows in `here`."""
         return replace(self, sql=sql)
 
 

@@ -5,18 +5,20 @@ Read the files in this order:
 
 - client: a cluster's topics, settings, offsets and records; all other packages use this client
 - producer: sends records and waits for acknowledgements; live_producer: for many senders at once
-- transactions: sends records together with a position, either all of them or none
+- transactions: sends records together with a position, in one transaction
 - reader: reads small ranges, record by record
-- bulk: reads large ranges in columns, without an object per message
-- log_end: checks that the log's end is still the end that was read
+- bulk_reader: reads large ranges into columns, without creating an object per message
+- log_end: checks that a topic's log still contains the last records that were read from it
 - headers: the names and values of a record's headers
 - consumers: the settings and errors that both readers share
-- client_options: `[kafka.auth]` as librdkafka's options, with the content of files
-- java_options: the same for Kafka's Java client; secrets are only in the JVM's environment
+- client_options: converts `[kafka.auth]` to librdkafka's options
+- java_options: converts librdkafka's options to those of Kafka's Java client; secrets are only in
+  the JVM's environment
 - acl: the rules that a client needs, and the error for a missing rule
-- answers: the broker's answers and errors, and the reason why a listener does not answer
+- broker_requests: waits for a broker's answers, converts its errors, and finds the reason why a
+  listener does not answer
 - registry: the requests to a schema registry over HTTP, with Confluent's API
-- stored_schemas: schemas by id, which are requested once and kept in the root
+- stored_schemas: schemas by id, which are requested once and then stored in the root
 - broker/: the embedded broker, which runs in a child process
 """
 

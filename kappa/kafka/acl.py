@@ -17,7 +17,7 @@ READERS = "kappa-reads"
 
 
 class AclKind(StrEnum):
-    """The kind of a resource to which rules apply."""
+    """The kind of resource that a rule is about."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -36,14 +36,14 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """A rule that allows an operation on a resource, with Kafka's names."""
+    """A rule (ACL) that allows an operation on a resource. All values are Kafka's names."""
 
     kind: AclKind
     name: str
     operation: str
 
     def typed(self, servers: str, principal: str) -> str:
-        """Returns the shell command that adds the rule."""
+        """Returns the shell command that allows `principal` the operation, on this cluster."""
         return shlex.join(
             (
                 *("kafka-acls.sh", "--bootstrap-server", servers, "--add"),
@@ -59,14 +59,14 @@ def topic(name: str, operation: str) -> Acl:
 
 
 def sink_id(of: str) -> str:
-    """Returns the name of the consumer group for a sink's topic."""
+    """Returns the name of the consumer group that commits the position of a sink's topic."""
     return f"kappa-sink-{of}"
 
 
 def writer_id(of: str, writer: str) -> str:
-    """Returns the transactional id of the writer of a sink's topic.
+    """Returns the transactional id for the writer of a sink's topic.
 
-    `writer` is empty, except in an adopted root, which has its own id.
+    `writer` is the id of an adopted root, and "" for all other roots.
     """
     return f"{sink_id(of)}-{writer}" if writer else sink_id(of)
 
@@ -75,13 +75,16 @@ READERS_GROUP = Acl(AclKind.GROUP, READERS, "Describe")
 
 
 def missing_of(code: int, *needed: Acl) -> Acl | None:
-    """Returns the needed rule that is missing if a broker refuses with this error code, or None."""
+    """Returns the rule whose absence explains a broker's error code, or None.
+
+    `needed` contains the rules that the failed action needs.
+    """
     kind = _KINDS.get(code)
     return next((each for each in (*needed, READERS_GROUP) if each.kind is kind), None)
 
 
 def acl_missing(acl: Acl, servers: str, principal: str) -> AclMissing:
-    """Returns the error for a missing rule. `principal` is empty if it is unknown."""
+    """Returns the error for a missing rule. `principal` is "" if the client's name is unknown."""
     return AclMissing(
         f"the cluster at {servers} does not allow {principal or 'this client'} the operation "
         f"{acl.operation} on {acl.kind} {acl.name}",

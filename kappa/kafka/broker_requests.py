@@ -1,7 +1,7 @@
-"""The answers of a broker: each wait has a limit, and errors become errors of Kappa.
+"""Waits for a broker's answers with a limit, and converts its errors to errors of Kappa.
 
-librdkafka's errors do not explain why a listener does not answer. So Kappa opens a connection of
-its own to the listener, and begins a TLS handshake to find the reason.
+librdkafka's errors do not explain why a listener does not answer. So Kappa itself connects to the
+listener, and begins a TLS handshake, to find the reason.
 """
 
 from __future__ import annotations
@@ -79,16 +79,16 @@ NOT_YET = frozenset(
 
 
 class Answers:
-    """The answers of a cluster, and the errors of Kappa for requests that the cluster refuses.
+    """Waits for a cluster's answers, and converts its errors to errors of Kappa.
 
-    librdkafka itself tries again forever, whatever the reason. Only the callback of `error_option`
-    gets the reason.
+    librdkafka repeats a refused request forever, whatever the reason. It reports the reason only to
+    the callback that `error_option` sets.
     """
 
     def __init__(
         self, bootstrap_servers: str, options: Options, patience_seconds: float | None = None
     ) -> None:
-        """Stores the address that errors name, and the options of the clients.
+        """Stores the cluster's address, for errors, and the options of the clients.
 
         A wait for an answer ends after `patience_seconds`. The default is long enough for a busy
         machine.
@@ -106,11 +106,11 @@ class Answers:
 
     @property
     def admin(self) -> AdminClient:
-        """Returns the admin client that sends the requests.
+        """Returns the admin client, which sends the requests.
 
-        After an Unreachable error, a new client is created, because the old client may never find a
-        broker again, even if the brokers are back. This can happen if librdkafka was told that
-        there is no broker.
+        After an Unreachable error, a new client is created. The old client may never find a broker
+        again, even when the brokers are back; this can happen if librdkafka was told that there is
+        no broker.
         """
         admin = self._admin
         if admin is None:
@@ -121,7 +121,7 @@ class Answers:
 
     @property
     def error_option(self) -> dict[str, Any]:
-        """Returns the client option with the callback for errors that are in no answer."""
+        """Returns the client option that sets the callback for errors outside of any answer."""
         return {"error_cb": self._hear}
 
     def _hear(self, error: KafkaError) -> None:
@@ -138,8 +138,8 @@ class Answers:
     def waited(self, future: Future[_Answer]) -> _Answer:
         """Waits for an answer and returns it.
 
-        Raises the error of the answer, AccessRefused if the cluster refuses this client, or
-        Unreachable if there is no answer in time.
+        Raises the KafkaException of the answer, AccessRefused if the cluster refuses this client,
+        or Unreachable if there is no answer in time.
         """
         began = time.monotonic()
         while True:
@@ -153,7 +153,9 @@ class Answers:
     def result(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
         """Waits for an answer and returns it.
 
-        Raises Unreachable if there is no answer in time, and the errors of `refuse`.
+        `otherwise` describes the action for an error, and `needed` contains the rules for the
+        action. Raises Unreachable if there is no answer in time, and the errors of `refuse` if the
+        answer is an error.
         """
         try:
             return self.waited(future)
@@ -176,8 +178,8 @@ class Answers:
     ) -> _Answer:
         """Calls `ask` with a timeout in seconds, repeatedly until it returns an answer.
 
-        Raises AccessRefused if the cluster refuses this client, or the KafkaException of the last
-        attempt.
+        Errors that mean an absent broker are ignored for `patience_seconds`. Raises AccessRefused
+        if the cluster refuses this client, and otherwise the KafkaException of the last attempt.
         """
         began = time.monotonic()
         while True:
@@ -192,12 +194,13 @@ class Answers:
                 time.sleep(_NAP_SECONDS)
 
     def bounded_call(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
-        """Calls `act`, which may never return if the broker was unreachable meanwhile.
+        """Calls `act` in a thread. Returns True when it returns, or False if it must be given up.
 
-        In that case librdkafka ignores the timeout of the call, and does not notice that the broker
-        is back. So `ask` sends a request with another client. Returns True if the call returns, and
-        False if the other client gets an answer while the call still runs. Raises the error of the
-        call, or Unreachable if neither returns in time.
+        If the broker was unreachable during the call, librdkafka may ignore the timeout of the
+        call, and not notice that the broker is back; then `act` never returns. So after a while,
+        `ask` sends a request with another client. If that client gets an answer while `act` still
+        runs, `act` is given up. Raises the error of `act`, or Unreachable if neither call returns
+        in time.
         """
         raised = list[Exception]()
 
@@ -226,16 +229,17 @@ class Answers:
     def metadata(self, patience_seconds: float) -> ClusterMetadata:
         """Returns the cluster's topics and brokers.
 
-        Raises AccessRefused if the cluster refuses this client, or the last KafkaException.
+        Raises AccessRefused if the cluster refuses this client, and otherwise the KafkaException of
+        the last attempt.
         """
         admin = self.admin
         return self.retried(lambda seconds: admin.list_topics(timeout=seconds), patience_seconds)
 
     def refuse(self, error: KafkaException, otherwise: str, *needed: Acl) -> NoReturn:
-        """Raises the error of Kappa that an error of the broker means.
+        """Raises the error of Kappa for a broker's error.
 
-        `otherwise` describes the action that failed, and `needed` contains the rules for that
-        action.
+        `otherwise` describes the action that failed, and `needed` contains the rules that the
+        action needs.
         """
         self.look()
         if code_of(error) in AWAY:
@@ -252,13 +256,14 @@ class Answers:
         ) from error
 
     def missing(self, acl: Acl) -> KappaError:
-        """Returns the error that the cluster lacks a rule for this client."""
+        """Returns the error that this client lacks a rule in the cluster."""
         return acl_missing(acl, self._bootstrap_servers, principal_of(self._options))
 
     def unreachable(self) -> Unreachable:
-        """Returns the error that no broker answers, with the reason if it can be found.
+        """Returns the error that no broker answers, or that the cluster refuses this client.
 
-        After this call, a new admin client is created for the next request.
+        The error contains the reason if it can be found. The next request creates a new admin
+        client.
         """
         self._admin = None
         why = self._probed(self.patience_seconds)
@@ -273,7 +278,8 @@ class Answers:
     def _look_closely(self, since: float) -> None:
         """Raises AccessRefused if the cluster refuses this client.
 
-        After a while, also checks for refusals that librdkafka does not report.
+        If the wait that began at `since` already takes long, this also connects to the listener, to
+        find refusals that librdkafka does not report.
         """
         self.look()
         waited = time.monotonic() - since
@@ -281,9 +287,10 @@ class Answers:
             raise self._not_let_in(why)
 
     def _probed(self, within_seconds: float) -> str:
-        """Returns the reason why the cluster refuses this client.
+        """Returns the reason why the cluster refuses this client, or "" if none is found.
 
-        The reason comes from a check now, or from a check a few seconds ago.
+        The listener is checked at most once in a few seconds; between checks, the last result is
+        returned.
         """
         at = time.monotonic()
         if at - self._probed_at >= _RECENT_SECONDS:
@@ -311,9 +318,10 @@ class Answers:
 def wait_until(
     reached: Callable[[], bool], what: str, patience_seconds: float | None = None
 ) -> None:
-    """Waits until `reached` returns True.
+    """Calls `reached` repeatedly until it returns True.
 
-    Raises Unreachable, with `what` in its message, if this takes longer than `patience_seconds`.
+    Raises Unreachable if this takes longer than `patience_seconds`; `what` describes the wait in
+    the message.
     """
     patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
     deadline = time.monotonic() + patience
@@ -327,13 +335,16 @@ def wait_until(
 
 
 def code_of(error: KafkaException) -> int:
-    """Returns the code of an error. The code is one of KafkaError's constants."""
+    """Returns the error code of an exception, which is one of KafkaError's constants."""
     return int(error.args[0].code())
 
 
 @contextmanager
 def making(what: str) -> Iterator[None]:
-    """Raises UsageError if librdkafka refuses the options when the block creates a client."""
+    """Raises UsageError if librdkafka refuses the options of a client that the block creates.
+
+    `what` names the client in the error.
+    """
     try:
         yield
     except KafkaException as error:
@@ -350,10 +361,10 @@ _NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_IP = 9, 10, 62, 64
 
 
 def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> str:
-    """Returns the reason why a listener refuses clients with these options.
+    """Returns the reason why a listener refuses clients with these options, or "".
 
-    Returns "" if the reason cannot be found in time. Only the first server that accepts a
-    connection is checked.
+    The result is "" if no reason is found within `within_seconds`. Of the servers, only the first
+    that accepts a connection is checked.
     """
     until = time.monotonic() + within_seconds
     wants_tls = "SSL" in options.get("security.protocol", "PLAINTEXT").upper()
@@ -373,7 +384,7 @@ def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> 
 
 
 def _seconds_left(until: float) -> float:
-    """Returns the longest time that a step of the check may take, in seconds."""
+    """Returns the timeout of one step of the check, in seconds."""
     return max(0.1, min(_PROBE_SECONDS, until - time.monotonic()))
 
 

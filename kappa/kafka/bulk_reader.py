@@ -1,8 +1,8 @@
-"""A reader of a long range of a partition into Arrow, by librdkafka's C interface.
+"""Reads a long range of a partition into Arrow, with librdkafka's C interface.
 
-No message becomes a Python object. Creating objects, and calling for their contents, would cost
-three times the work of librdkafka itself (docs/performance.md). This file contains all compiled
-loops over messages and all constants in them: the cached machine code is identified only by the
+No message becomes a Python object: creating objects and reading their attributes would take three
+times as long as librdkafka's own work (docs/performance.md). This file contains all compiled loops
+over messages and all constants in them, because the cached machine code is identified only by the
 digest of this file (kappa/base/loops.py).
 
 Source: https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
@@ -72,7 +72,7 @@ RD = _librdkafka()
 
 
 def new_consumer(options: Options) -> int:
-    """Creates a consumer and returns its handle.
+    """Creates a consumer in librdkafka, and returns the pointer to it.
 
     Raises KafkaException if librdkafka refuses an option.
     """
@@ -99,7 +99,10 @@ def new_consumer(options: Options) -> int:
 
 
 def headers_of(message: int) -> list[dict[str, Any]]:
-    """Returns copies of a message's headers, in their order."""
+    """Returns copies of the names and values of a message's headers, in their order.
+
+    `message` is the pointer to the message.
+    """
     headers, name, value, size = (
         ctypes.c_void_p(),
         ctypes.c_char_p(),
@@ -132,9 +135,9 @@ _WAIT_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Records of a partition as they are in the log, column by column.
+    """Unchanged records of a partition, as columns.
 
-    `headers` is null for a record without headers.
+    An element of `headers` is null if the record has no headers.
     """
 
     offsets: Numbers
@@ -145,7 +148,7 @@ class Columns:
 
 
 class BulkReader:
-    """A consumer that reads a single range of a partition."""
+    """A consumer that reads one range of a partition."""
 
     def __init__(
         self,
@@ -155,10 +158,10 @@ class BulkReader:
         partition: int,
         start: int,
     ) -> None:
-        """Creates the consumer, with librdkafka's `options`.
+        """Creates the consumer, which begins to read at the offset `start`.
 
-        `refuse` raises the error that a broker's error means. Raises KafkaException if the consumer
-        cannot be created.
+        `refuse` raises the error of Kappa for a broker's error. Raises KafkaException if librdkafka
+        refuses an option.
         """
         self._refuse = refuse
         self._topic = topic
@@ -180,9 +183,9 @@ class BulkReader:
     def read(self, end: int) -> Iterator[Columns]:
         """Yields the committed records up to the offset `end`, in large batches.
 
-        A batch has a limited number of records and bytes (but a single record may be larger).
-        Raises Broken if the log has lost the beginning of the range, and Unreachable if no records
-        arrive.
+        The number of records and bytes of a batch is limited, but a single record may exceed the
+        limit for bytes. Raises Broken if the partition's log no longer has the beginning of the
+        range, and Unreachable if no records arrive.
         """
         while self._seen < end:
             pieces: list[_Piece] = []
@@ -235,10 +238,10 @@ class BulkReader:
             )
 
     def _receive(self, end: int) -> bool:
-        """Takes the messages that have arrived, or waits a short time for one.
+        """Copies the messages that have arrived, or waits a short time for one message.
 
-        Returns False if there is no message. If none has arrived, it waits for a single message,
-        since for a request of many messages librdkafka would wait until it has that many.
+        Returns False if there is no message. If no message has arrived, only one message is
+        requested, since librdkafka waits until it has as many messages as requested.
         """
         messages, count = self._messages, 0
         try:
@@ -278,9 +281,10 @@ class BulkReader:
         return _Piece(numbers[:4, :taken], keys[:key_bytes], values[:value_bytes], headers, seen)
 
     def _heeded(self, message: int) -> int:
-        """Returns the offset up to which a message shows that its partition was read, or -1.
+        """Handles a message that is not a record.
 
-        Raises the error that the message means.
+        Returns the offset up to which the message shows that the partition was read, or -1. Raises
+        the error of Kappa if the message is an error.
         """
         code = ctypes.c_int32.from_address(message).value
         if code:
@@ -295,7 +299,7 @@ class BulkReader:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Copies of some messages (see `take`), with headers by the record's index.
+    """Copies of some records (see `take`), with their headers by the record's index.
 
     The messages show that the partition was read up to the offset `seen`.
     """
@@ -373,10 +377,10 @@ def _pointer(_context: Any, _address: Any) -> Any:
 
 @compiled("UniTuple(int64, 3)(int64[::1], int64, int64, int64)")
 def weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
-    """Returns the index up to which the messages from `first` on have at most `most` bytes.
+    """Returns the end of the longest run of messages that together have at most `most` bytes.
 
-    The first message is always included. Also returns the number of bytes of the keys, and of the
-    values. The texts of errors count as values.
+    The run begins with the message at the index `first`, which is always included. Also returns the
+    number of bytes of the run's keys, and of its values. The texts of errors count as values.
     """
     keys = values = 0
     for place in range(first, count):
@@ -404,12 +408,11 @@ def take(
 ) -> tuple[int, int, int, int, int]:
     """Copies the numbers, keys and values of the records before the offset `end`.
 
-    The numbers of each record are its offset, its time, the size of its key, and the size of its
-    value (-1: null). The fifth number is the index of the message if the record has headers,
-    otherwise -1.
+    `numbers` has five rows: the offset, the time, the size of the key, the size of the value, and
+    the index of the message if the record has headers, otherwise -1. The size of null is -1.
 
-    Returns five values: the number of these records, the size of the keys, the size of the values,
-    the number of messages that are not records, and the offset after the last record.
+    Returns five values: the number of copied records, the size of their keys, the size of their
+    values, the number of messages that are not records, and the offset after the last record.
     """
     taken = key_bytes = value_bytes = others = 0
     seen = -1
@@ -442,6 +445,6 @@ def take(
 
 @compiled("void(int64[::1], int64)")
 def let_go(messages: Numbers, count: int) -> None:
-    """Releases messages to librdkafka."""
+    """Destroys the first `count` messages, so that librdkafka frees their memory."""
     for place in range(count):
         _destroy(messages[place])

@@ -66,7 +66,7 @@ _FENCED = "brokers are currently fenced"
 
 
 def ensure_not_kafkas_own(name: str) -> None:
-    """Raises UsageError if the topic is one of Kafka's own topics, which nobody may change."""
+    """Raises UsageError if a topic is one of Kafka's own topics, which may not be changed."""
     if name.startswith(KAFKAS_OWN):
         raise UsageError(
             f"topic {name} is one of Kafka's own, which it keeps itself",
@@ -76,10 +76,10 @@ def ensure_not_kafkas_own(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """The broker's description of a topic. A topic that is created again gets another id.
+    """The broker's description of a topic.
 
-    `replicas` is the least number of brokers that store a partition of the topic, or 0 if this
-    number is not known.
+    If a topic is deleted and created again, its `id` changes. `replicas` is the least number of
+    brokers that store a partition of the topic, or 0 if this number is not known.
     """
 
     name: str
@@ -89,7 +89,7 @@ class TopicFacts:
 
 
 class Log:
-    """A Kafka cluster and the records in its topics."""
+    """A client of a Kafka cluster, for its topics and their records."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Log:
         *,
         patience_seconds: float | None = None,
     ) -> None:
-        """Stores librdkafka's `options`. The first request connects to the cluster, not this call.
+        """Stores librdkafka's `options`. The client connects to the cluster at the first request.
 
         `patience_seconds` is the longest wait for an answer, as in Answers.
         """
@@ -122,7 +122,7 @@ class Log:
 
     @property
     def largest_record(self) -> int:
-        """Returns the largest size of a record to send: key and value together, in bytes."""
+        """Returns the largest allowed size of a record, in bytes: its key and value together."""
         # The default is librdkafka's.
         return int(self._options.get("message.max.bytes", 1_000_000))
 
@@ -132,17 +132,17 @@ class Log:
         return len(self._metadata("the brokers could not be counted").brokers)
 
     def topics(self) -> Mapping[str, TopicFacts]:
-        """Returns all topics by name, without Kafka's own topics (`__...`)."""
+        """Returns the descriptions of all topics by name, except Kafka's own topics (`__...`)."""
         return {
             name: facts for name, facts in self._facts(self._names()).items() if facts is not None
         }
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Returns a topic, or None if the broker has no topic with this name."""
+        """Returns the description of a topic, or None if the broker has no topic of this name."""
         return self._facts((name,))[name]
 
     def must_have(self, name: str) -> TopicFacts:
-        """Returns a topic. Raises UsageError if the broker has no topic with this name."""
+        """Returns the description of a topic. Raises UsageError if the broker has no such topic."""
         if (facts := self.facts(name)) is None:
             raise UsageError(
                 f"there is no topic {name} on the broker at {self.bootstrap_servers}",
@@ -155,13 +155,13 @@ class Log:
     def create(self, topic: Topic, *, brokers_time: bool = False) -> TopicFacts:
         """Creates a declared topic if it does not exist, and waits until it accepts records.
 
-        An existing topic with the same number of partitions is left unchanged, whatever its
+        An existing topic with the declared number of partitions is left unchanged, whatever its
         settings are (`config` returns the settings). Raises Conflict if the topic has another
-        number of partitions, or if it stores the producers' timestamps and the declaration needs
-        the broker's timestamps. Records are kept forever (`retention.ms=-1`): with the broker's
-        default, events with old timestamps would be deleted at once. In a cluster the topic is
-        replicated so that one broker may be lost. `brokers_time` means that a pipeline needs the
-        broker's timestamps, even if the topic itself does not.
+        number of partitions, or if it stores the producers' timestamps and the broker's timestamps
+        are needed. They are needed if the declaration requires them, or if a pipeline does
+        (`brokers_time`). Records are kept forever (`retention.ms=-1`): with the broker's default,
+        events with old timestamps would be deleted at once. In a cluster the topic is replicated so
+        that no record is lost if one broker is lost.
         """
         brokers_time |= topic.needs_brokers_time
         config = declared_config(topic, brokers_time=brokers_time)
@@ -209,7 +209,7 @@ class Log:
         wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
 
     def add_partitions(self, name: str, total: int) -> TopicFacts:
-        """Adds partitions to a topic until it has at least `total`.
+        """Adds partitions to a topic until it has at least `total`. Returns its new description.
 
         Kafka cannot remove partitions.
         """
@@ -239,13 +239,14 @@ class Log:
         }
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
-        """Returns the first offset of each partition that still exists."""
+        """Returns the first offset that each partition still contains."""
         return self._offsets(topics, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
 
     def end(self, topics: Iterable[str]) -> Offsets:
         """Returns the current end of each partition for a reader of committed records.
 
-        The end is the offset after the last record that is not held back by an open transaction.
+        This is the offset up to which such a reader can read now: records of an open transaction,
+        and all records after the transaction's first record, are not readable yet.
         """
         return self._offsets(topics, _LATEST, IsolationLevel.READ_COMMITTED)
 
@@ -289,11 +290,11 @@ class Log:
         return True
 
     def producer(self) -> Producer:
-        """Returns a producer, which is a context manager that flushes at its end."""
+        """Creates a producer. It is a context manager, which flushes the producer at its end."""
         return Producer(self.bootstrap_servers, self._options)
 
     def transactions(self, topic: str, writer: str = "") -> Transactions:
-        """Returns the transactions of a topic's only writer. Nothing is begun yet.
+        """Creates the transactions of a topic's only writer. No transaction is begun yet.
 
         `writer` is the name of an adopted root, or "". Raises UsageError if the topic does not
         exist.
@@ -325,14 +326,14 @@ class Log:
             return producer.acknowledged
 
     def reader(self) -> LogReader:
-        """Returns a new consumer that reads one range after the other. The caller must close it."""
+        """Creates a consumer that reads one range after the other. The caller must close it."""
         with making("a consumer"):
             return LogReader(self._options, self.answers.refuse)
 
     def read_columns(self, topic: str, partition: int, start: int, end: int) -> Iterator[Columns]:
-        """Yields the committed records of a partition's range, in large batches of columns.
+        """Yields the committed records from `start` to `end` in large batches of columns.
 
-        The consumer is closed when the batches end.
+        The consumer is closed when the iteration ends.
         """
         # Imported late: the module loads a compiler, which takes a second, and most callers never
         # read so many records.
@@ -371,9 +372,9 @@ class Log:
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]:
         """Returns the partitions that no longer contain the records that were read up to `end`.
 
-        `witnesses` contains the last record that was read in each partition. A build stops for good
-        if an end is lost. So the brokers are asked twice, with a pause in between: brokers that are
-        just restarting may return old offsets for a moment.
+        `witnesses` contains the last record that was read in each partition. If a partition has
+        lost records, a build stops for good. So the brokers are asked twice, with a pause in
+        between: brokers that are just restarting may return old offsets for a moment.
         """
         lost = self._lost_ends(end, witnesses)
         if not lost:
@@ -401,7 +402,7 @@ class Log:
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
 
     def _metadata(self, otherwise: str) -> ClusterMetadata:
-        """Returns the topics and brokers. `otherwise` is the text of the error if this fails."""
+        """Returns the topics and brokers. `otherwise` describes the action for an error."""
         try:
             return self.answers.metadata(self.answers.patience_seconds)
         except KafkaException as error:
@@ -448,7 +449,7 @@ class Log:
     def _ask(
         self, topics: Sequence[TopicFacts], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[str, dict[int, int]] | None:
-        """Returns the offsets of topics, or None if a partition has no leader that answers now."""
+        """Returns the offsets of topics, or None if a partition has no leader that answers yet."""
         found: dict[str, dict[int, int]] = {}
         asked = {
             TopicPartition(each.name, n): spec for each in topics for n in range(each.partitions)
@@ -507,7 +508,7 @@ class Log:
         wait_until(is_made, "a broker to be ready: all are fenced", self.answers.patience_seconds)
 
     def _settled(self, name: str) -> TopicFacts:
-        """Waits until each partition of a topic has a leader that answers. Returns the topic."""
+        """Waits until the leaders of all partitions answer. Returns the topic's description."""
         found: list[TopicFacts] = []
         uncommitted = IsolationLevel.READ_UNCOMMITTED
 
@@ -535,7 +536,7 @@ class Log:
 
 
 def own_config(log: Log, topic: str) -> dict[str, str]:
-    """Returns the settings that are set for the topic itself, without the broker's defaults."""
+    """Returns the settings that are set for a topic itself, without defaults of the broker."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     entries = log.answers.result(
         log.admin.describe_configs([resource])[resource],
@@ -549,9 +550,9 @@ def own_config(log: Log, topic: str) -> dict[str, str]:
 
 
 def set_config(log: Log, topic: str, config: Mapping[str, str]) -> None:
-    """Sets some settings of a topic. Raises KappaError if the broker refuses a setting.
+    """Sets the given settings of a topic. All other settings stay unchanged.
 
-    Other settings stay unchanged.
+    Raises KappaError if the broker refuses a setting, and UsageError for one of Kafka's own topics.
     """
     ensure_not_kafkas_own(topic)
     entries = [

@@ -1,4 +1,7 @@
-"""`[kafka.auth]` as librdkafka's options. Files are read at each call, as secrets may change."""
+"""Converts `[kafka.auth]` to librdkafka's options.
+
+The files of secrets and certificates are read at each call, as they may change.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +64,9 @@ def _rendered_options(auth: KafkaAuth, project: Path) -> dict[str, str]:
 
 
 def _read_secret(name: str, given: str, file: Path | None, project: Path) -> str:
-    """Returns a secret from its setting, or from a file without the final newline.
+    """Returns a secret: `given`, or the content of `file` without the final newline.
 
-    Raises SettingsError if the secret is missing or has unprintable characters.
+    Raises SettingsError if the secret is missing, or has characters that are not printable.
     """
     where = f"kafka.auth.{name}"
     if file is not None:
@@ -119,9 +122,9 @@ def _read_text(name: str, file: Path) -> str:
 
 
 def principal_of(options: Mapping[str, str | int | float | bool]) -> str:
-    """Returns the cluster's name for a client with these options.
+    """Returns the principal by which the cluster knows a client with these options.
 
-    Returns an empty text if only the cluster knows the name.
+    The result is "" if only the cluster knows the principal.
     """
     user = options.get("sasl.username")
     return f"User:{user}" if user else ""

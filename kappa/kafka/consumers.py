@@ -1,4 +1,4 @@
-"""The settings for exact consumers, and the meaning of their errors, for both readers."""
+"""The settings of exact consumers, and the errors that both readers raise."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Part = tuple[str, int]
 
 
 def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
-    """Raises the error that a message without a record means.
+    """Raises the error of Kappa for a message that is an error instead of a record.
 
-    Nothing is raised if the message means that the end of the partition is reached.
+    Does nothing if the message means that the end of the partition is reached.
     """
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise Broken(
@@ -51,7 +51,7 @@ def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
 
 
 def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
-    """Returns the error for partitions from which no records arrive."""
+    """Returns the error that no records arrive from some partitions before the offset `end`."""
     where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
     return Unreachable(
         f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",

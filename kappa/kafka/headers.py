@@ -1,11 +1,11 @@
-"""A record's headers as pairs of name and value, including names that are not UTF-8.
+"""Reads a record's headers as pairs of name and value, including names that are not UTF-8.
 
-In a name that is not UTF-8, each bad byte is replaced by U+FFFD, as in Kafka's Java clients. So
-such a name never equals the name of a header that Kappa uses. Otherwise the record and its other
-headers are handled as usual.
+In a name that is not UTF-8, each invalid byte is replaced by U+FFFD, as in Kafka's Java clients. So
+such a name never equals the name of a header that Kappa uses. The record and its other headers are
+handled as usual.
 
 confluent_kafka cannot decode a name that is not UTF-8. So records with such a name are read a
-second time, by librdkafka itself (bulk_reader.py).
+second time, with librdkafka's C interface (bulk_reader.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HeadersAgain:
         partition: int,
         end: int,
     ) -> None:
-        """Stores a LogReader's arguments.
+        """Stores the arguments for the consumer, which is created at the first request.
 
         No record at or after the offset `end` may be requested.
         """
@@ -62,9 +62,9 @@ class HeadersAgain:
         self._found: Generator[tuple[int, Headers]] | None = None
 
     def of(self, offset: int) -> Headers:
-        """Returns the headers of the record at `offset`.
+        """Reads the headers of the record at `offset`.
 
-        Raises Broken if the log has lost the record meanwhile.
+        Raises Broken if the partition's log no longer contains the record.
         """
         if self._found is None:
             self._found = self._read(offset)

@@ -1,8 +1,8 @@
 """The options of Kafka's Java client, made from librdkafka's or Java's option names.
 
-Spark stores options in its plans, and displays the plans. So secrets are not in the options: the
-JVM has the secrets in its environment, and the options name the variables (Kafka's
-EnvVarConfigProvider).
+Spark stores options in its plans, and displays the plans. So the options do not contain secrets:
+the secrets are in environment variables of the JVM, and the options contain the names of these
+variables (Kafka's EnvVarConfigProvider).
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Returns the Java client's options for a client's options, including secrets."""
+    """Returns the options of the Java client, including secrets.
+
+    `options` are librdkafka's options; they may also have names of Java's options.
+    """
     given = {_JAVA_NAMES.get(name, name): value for name, value in options.items()}
     if "ssl.ca.location" in options:
         # librdkafka reads PEM files; Java needs a setting for that.
@@ -69,12 +72,12 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def token_url(options: Mapping[str, str]) -> str:
-    """Returns the URL from which a client gets tokens, or "" if it needs no tokens."""
+    """Returns the URL from which a client requests OAuth tokens, or "" if it needs no tokens."""
     return options.get(f"{_TOKENS}token.endpoint.url", "")
 
 
 def named_secrets(options: Mapping[str, str]) -> dict[str, str]:
-    """Returns the Java client's options with the names of variables instead of secrets."""
+    """Returns the Java client's options with references to environment variables for secrets."""
     named = {
         name: f"${{env:{_SECRETS[name]}}}" if name in _SECRETS else value
         for name, value in options.items()
@@ -85,7 +88,7 @@ def named_secrets(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def secret_variables(options: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables that a JVM needs for a client with these options."""
+    """Returns the environment variables with secrets that a JVM needs for these options."""
     found = java_options(options)
     return {_SECRETS[name]: value for name, value in found.items() if name in _SECRETS}
 

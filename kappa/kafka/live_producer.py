@@ -1,7 +1,7 @@
-"""A producer for many senders at once. A sender's thread never waits.
+"""A producer for many senders at once. No sender's thread waits for the broker.
 
-A thread of the producer polls for acknowledgements. The thread reports all acknowledgements of a
-poll together, so that each poll wakes a sender's loop only once.
+A thread of the producer polls for acknowledgements. It reports all acknowledgements of one poll
+together, so that the sender's event loop is woken only once per poll.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Placed(Struct, frozen=True):
 class Undelivered:
     """The reason why a record was not acknowledged.
 
-    `is_passing` means that the record may be sent again. `is_of_record` means that the broker
-    refuses the record itself, whatever else changes.
+    `is_passing` is True if the same record may be accepted later. `is_of_record` is True if the
+    broker will never accept this record.
     """
 
     why: str
@@ -59,7 +59,11 @@ class Undelivered:
 
 
 class SentRecords:
-    """Records that were sent together. Each has its result, or None as long as it is open."""
+    """Records that were sent together, with the outcome of each record.
+
+    The outcome is None until the record is acknowledged or given up. `left` is the number of
+    records without an outcome.
+    """
 
     __slots__ = ("left", "outcomes")
 
@@ -69,9 +73,9 @@ class SentRecords:
 
 
 class LiveProducer:
-    """A producer that sends each record exactly once, and reports the result.
+    """A producer that sends each record exactly once, and reports the outcome of each record.
 
-    If a record is not acknowledged in time, it may be in the log nevertheless.
+    A record that is not acknowledged in time may nevertheless be in the topic.
     """
 
     def __init__(
@@ -85,8 +89,8 @@ class LiveProducer:
     ) -> None:
         """Creates the producer with librdkafka's options. The polling thread calls `report`.
 
-        The producer gives up a record `wait_seconds` seconds after `send`. The sender must observe
-        the limits `most_records` and `most_bytes` itself.
+        The producer gives up a record `wait_seconds` seconds after `send`. The caller must not have
+        more than `most_records` records and `most_bytes` bytes without an outcome.
         """
         own = {
             "linger.ms": _LINGER_MS,
@@ -118,7 +122,7 @@ class LiveProducer:
     def send(self, topic: str, records: Sequence[ProducedRecord]) -> SentRecords:
         """Queues records without waiting.
 
-        `report` is called when all of these records have a result.
+        When all of these records have an outcome, `report` is called with the returned object.
         """
         sent = SentRecords(len(records))
         produce = self._kafka.produce
@@ -141,7 +145,10 @@ class LiveProducer:
         return sent
 
     def close(self, patience_seconds: float) -> None:
-        """Waits at most `patience_seconds` for the open records, and gives up the others."""
+        """Waits at most `patience_seconds` for the outcomes of all records, and stops polling.
+
+        Records that still have no outcome are given up.
+        """
         if self._kafka.flush(patience_seconds):
             self._kafka.purge()
             self._kafka.flush(1)

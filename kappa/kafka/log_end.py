@@ -1,9 +1,9 @@
-"""The check that the end of a log is still the end that was read before.
+"""Checks that a topic's log still contains the last records that were read from it.
 
-The check has two steps for each partition. First, the broker knows the end offset of the last known
-leader's epoch (KIP-320); librdkafka requests this offset when a position with an epoch is assigned.
-Second, the records that are now at the witness's place are read and compared with the witness
-(kappa/state/witness.py).
+The check has two steps for each partition. First, the broker is asked for the end offset of the
+leader epoch of the last record that was read (KIP-320); librdkafka does this when a position with
+an epoch is assigned. Second, the record that is now at the witness's offset is read and compared
+with the witness (kappa/state/witness.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CUT_AT = re.compile(r"broker end offset is (\d+)")
 
 
 def witness_of(record: Record) -> Witness:
-    """Returns the witness of a record."""
+    """Returns the witness of a record: its offset, its leader epoch and a digest of the record."""
     return Witness(
         record.offset,
         record.leader_epoch,
@@ -44,7 +44,7 @@ def last_before(
 ) -> dict[Part, Witness]:
     """Returns a witness of the last committed record before `end`, for each partition.
 
-    A partition is left out if it has no such record, or has lost it.
+    A partition is left out if it has no such record, or no longer contains it.
     """
     found: dict[Part, Witness] = {}
     reach = 1
@@ -81,8 +81,9 @@ def lost_ends(
 ) -> tuple[LostEnd, ...]:
     """Returns the partitions that no longer contain the records that were read up to `end`.
 
-    `witnesses` contains the last record that was read in each partition. Raises Unreachable if the
-    broker does not answer.
+    `witnesses` contains the last record that was read in each partition. `beginning` and
+    `high_watermark` are the current bounds of the partitions. Raises Unreachable if the broker does
+    not answer.
     """
     ends = {(topic, partition): offset for topic, partition, offset in end.items()}
     cut: dict[Part, int | None] = {
@@ -114,9 +115,10 @@ def lost_ends(
 def _cut_since(
     options: Options, refuse: Refuse, known: Mapping[Part, Witness]
 ) -> dict[Part, int | None]:
-    """Returns the partitions that were cut since their witness, with the offset of the cut.
+    """Returns the partitions whose log was truncated before the end of their witness.
 
-    The offset is None if the broker does not report it.
+    The value is the offset at which the log was truncated, or None if the broker does not report
+    it.
     """
     waiting = {part for part, witness in known.items() if witness.epoch != NO_EPOCH}
     if not waiting:
@@ -161,9 +163,9 @@ def _changed_parts(
     known: Mapping[Part, Witness],
     ends: Mapping[Part, int],
 ) -> list[Part]:
-    """Returns the partitions that have other records at the places of their witnesses.
+    """Returns the partitions that contain another record at the offset of their witness.
 
-    For this, the records at these places are read again.
+    For this, the records are read again from that offset on.
     """
     if not known:
         return []

@@ -1,4 +1,4 @@
-"""A producer that sends each record to its topic exactly once, and counts acknowledgements."""
+"""A producer that sends each record to its topic exactly once, and counts the acknowledgements."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _FAST = {
 
 
 class ProducedRecord(Struct, frozen=True):
-    """A record to produce. If the value is None, it is a tombstone.
+    """A record to produce. If the value is None, the record is a tombstone.
 
-    If the time is None, it is the current time; if the partition is None, the key decides it.
-    (Creating a Struct takes a tenth of the time of a dataclass.)
+    If `timestamp_ms` is None, the record gets the current time. If `partition` is None, the key
+    determines the partition. (A Struct is created in a tenth of the time of a dataclass.)
     """
 
     value: bytes | None
@@ -55,9 +55,9 @@ class ProducedRecord(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The records that all in-sync replicas have acknowledged.
+    """The number and the positions of the records that all in-sync replicas have acknowledged.
 
-    The fields are the number of records, and the offset after the last record per partition.
+    `offsets` contains the offset after the last acknowledged record, per partition.
     """
 
     count: int
@@ -67,14 +67,14 @@ class Acknowledged:
 class Producer:
     """A producer that sends each record exactly once, and in order within a partition.
 
-    Only one thread at a time may use the producer. A record is safe only when it is acknowledged:
-    `send` just queues it. If a record cannot be delivered, the next call raises an error.
+    Only one thread at a time may use the producer. `send` only queues a record; the record is safe
+    when it is acknowledged. If a record cannot be delivered, the next call raises an error.
     """
 
     def __init__(
         self, bootstrap_servers: str, options: Mapping[str, str | int | float | bool]
     ) -> None:
-        """Creates the producer with librdkafka's options. Errors name the address."""
+        """Creates the producer with librdkafka's options. Errors contain `bootstrap_servers`."""
         self._bootstrap_servers = bootstrap_servers
         self._answers = Answers(bootstrap_servers, options)
         with making("the producer"):
@@ -96,10 +96,10 @@ class Producer:
         self._failure: tuple[KafkaError, str, int] | None = None
 
     def send(self, topic: str, record: ProducedRecord) -> None:
-        """Queues a record. If the queue is full, waits, but at most as long as a delivery may take.
+        """Queues a record. If the queue is full, waits until it has room.
 
-        Raises KappaError if this record, or a record that was sent before, is refused or not
-        delivered.
+        The wait ends at the latest when the delivery of a queued record fails. Raises KappaError if
+        this record is refused, or if an earlier record was not delivered.
         """
         self._topic = topic
         while True:
@@ -131,7 +131,10 @@ class Producer:
         self._raise_failure()
 
     def flush(self) -> Acknowledged:
-        """Waits until all sent records are acknowledged. Raises KappaError if a record is not."""
+        """Waits until all sent records are acknowledged.
+
+        Raises KappaError if a record is not acknowledged in time.
+        """
         deadline = time.monotonic() + _DELIVERY_SECONDS + 5
         while (left := len(self._kafka)) and time.monotonic() < deadline:
             self._serve(_LOOK_SECONDS)
@@ -147,7 +150,7 @@ class Producer:
 
     @property
     def acknowledged(self) -> Acknowledged:
-        """Returns the records that are acknowledged so far."""
+        """Returns the number and the offsets of the records that are acknowledged so far."""
         return Acknowledged(
             self._count, Offsets({topic: dict(parts) for topic, parts in self._next.items()})
         )
@@ -162,7 +165,7 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Flushes. After an error, gives up the records that are still queued."""
+        """Flushes the producer. After an error, discards the records that are still queued."""
         if error is None:
             self.flush()
         else:
@@ -179,9 +182,9 @@ class Producer:
         parts[partition] = max(parts.get(partition, 0), message.offset() + 1)
 
     def _serve(self, seconds: float) -> None:
-        """Handles the acknowledgements and errors that have arrived.
+        """Handles the acknowledgements and errors that arrive within `seconds`.
 
-        Raises an error that stops the producer.
+        Raises an error of Kappa if an error has ended the producer.
         """
         try:
             self._kafka.poll(seconds)

@@ -1,9 +1,9 @@
-"""A reader of bounded ranges of the log, one range after the other.
+"""Reads bounded ranges of topics, one range after the other, record by record.
 
-A range that begins at the end of the last range needs no new assignment. Transactions and
-compaction leave gaps. So a range is finished when the reader has seen a record at or after the
-range's end, or the end of the partition. Records that arrive too early are stored for the next
-range.
+A range that begins at the end of the last range needs no new assignment of partitions. Transactions
+and compaction leave gaps in the offsets. So a range is finished in a partition when the reader has
+received a record at or after the range's end, or has reached the end of the partition. Records that
+arrive before their range is read are stored for that range.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kappa.state.witness import NO_EPOCH
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of the log, unchanged."""
+    """An unchanged record of a topic."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class LogReader:
         options: Options,
         refuse: Refuse,
     ) -> None:
-        """Creates the consumer. `refuse` raises the error that a broker's error means."""
+        """Creates the consumer. `refuse` raises the error of Kappa for a broker's error."""
         self._consumer = Consumer({**BOUNDED, **options, **EXACT})
         self._options = options
         self._refuse = refuse
@@ -62,8 +62,8 @@ class LogReader:
     def read(self, start: Offsets, end: Offsets) -> Iterator[Record]:
         """Yields the committed records from `start` to `end`, in order within each partition.
 
-        The caller must take all records. Raises Broken if the log has lost the beginning of the
-        range, and Unreachable if no records arrive.
+        The caller must consume all records. Raises Broken if a partition's log no longer has the
+        beginning of the range, and Unreachable if no records arrive.
         """
         wanted = _start_places(end)
         places = {part: start.at(*part) for part in wanted}
@@ -85,9 +85,9 @@ class LogReader:
         self._ended = wanted
 
     def wait_beyond(self, end: Offsets, seconds: float) -> bool:
-        """Waits until the log has records after the offsets `end`.
+        """Waits until there are records at or after the offsets `end`.
 
-        Returns True as soon as there is such a record, and False after `seconds` seconds. Records
+        Returns True as soon as such a record arrives, and False after `seconds` seconds. Records
         that arrive are stored for the next range. Raises Unreachable if the broker no longer
         answers.
         """
@@ -113,7 +113,7 @@ class LogReader:
         self.close()
 
     def _until(self, wanted: dict[Part, int], end: Offsets) -> Iterator[Record]:
-        """Yields each partition's records up to the wanted offset. Later records are stored."""
+        """Yields the records of each partition before its wanted offset; stores later records."""
         for part, last in wanted.items():
             early = self._early[part]
             while early and early[0].offset < last:
@@ -175,9 +175,10 @@ class LogReader:
         )
 
     def _reached(self, message: Any) -> bool:
-        """Stores how far the message's partition is read. Returns True if the message is a record.
+        """Updates the offset up to which the message's partition is read.
 
-        Raises the error that the message means.
+        Returns True if the message is a record, and False if it reports the end of the partition.
+        Raises the error of Kappa for any other error.
         """
         part, offset, error = (
             (str(message.topic()), int(message.partition() or 0)),

@@ -1,7 +1,7 @@
-"""The client of a schema registry.
+"""The client of a schema registry, over HTTP.
 
 The official client would add 26 packages for a few requests whose answers are plain JSON. This
-client does not follow redirects, because the password would be sent wherever a redirect leads.
+client does not follow redirects, because it would send the password to the redirect's target.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RegistryClient:
     """A client of a schema registry."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        """Reads the settings.
+        """Stores the settings of the registry.
 
         Raises SettingsError if no registry is set, or if its URL is not valid.
         """
@@ -59,7 +59,7 @@ class RegistryClient:
         return tuple(sorted(self._get("/subjects") or ()))
 
     def pin(self, subject: str, version: int | None = None) -> PinnedSchema:
-        """Returns a version of a subject, or its newest version.
+        """Returns a version of a subject, with its schema. The default is the newest version.
 
         Raises UsageError if the version does not exist.
         """
@@ -85,7 +85,10 @@ class RegistryClient:
         return max(found, default=None)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema with an id. It has no text if the registry does not know the id."""
+        """Returns the schema with an id.
+
+        If the registry does not know the id, the `text` of the result is None.
+        """
         found = self._get(f"/schemas/ids/{schema_id}")
         return RegisteredSchema(_AVRO, None) if found is None else self._registered(found)
 
@@ -114,7 +117,11 @@ class RegistryClient:
     def _collect(
         self, references: Sequence[Any], texts: dict[tuple[str, int], str], depth: int
     ) -> None:
-        """Adds the texts of referenced schemas to `texts`, each after the schemas it refers to."""
+        """Adds the texts of referenced schemas to `texts`.
+
+        Each text is added after the texts of the schemas that it refers to itself. Raises
+        Unreachable if the registry lacks a referenced schema.
+        """
         for each in references:
             subject, version = each["subject"], each["version"]
             if (subject, version) in texts or depth > _DEEPEST:

@@ -1,12 +1,12 @@
-"""The schemas by id, as the registry first returned them: stored in the root for good.
+"""The schemas of a registry by id, stored in the root forever as the registry first returned them.
 
 The schema of an id never changes, so a replay reads the stored schemas, and needs no registry. If
-the registry does not know an id, this is stored too: records with that id are rejects, and a replay
-must reject them again. If you delete the file of an unknown id, the registry is asked for the id
-again; then the next build can read the records with that id.
+the registry does not know an id, that fact is stored too: records with that id are rejects, and a
+replay must reject them again. If you delete the file of an unknown id, the registry is asked for
+the id again; then the next build can read the records with that id.
 
 A producer can write any of four billion ids. So unknown ids are stored only while the root has
-fewer than `MOST_KEPT` schemas. Each process remembers up to the same number of further ids in
+fewer than `MOST_KEPT` schemas. Each process caches up to the same number of further unknown ids in
 memory. A replay asks the registry for these ids again, and waits if the registry does not answer.
 """
 
@@ -45,10 +45,10 @@ JOB_PATIENCE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class StoredSchemas:
-    """The schemas stored in a folder. Missing schemas are requested from the registry.
+    """The schemas that are stored in a folder. Missing schemas are requested from the registry.
 
-    This object is sent to Spark workers. `known` contains the schemas that the root had when the
-    object was sent.
+    Spark workers receive copies of this object. `known` contains the schemas that the root had when
+    the copy was made.
     """
 
     folder: Path
@@ -103,7 +103,7 @@ class StoredSchemas:
 
 
 class _Waited:
-    """The time at which this process last waited in vain for an id unknown to the registry."""
+    """The time at which this process last waited for an id that the registry still did not know."""
 
     at = -math.inf
 
@@ -123,10 +123,10 @@ def _remember_unknown(folder: Path, schema_id: int) -> None:
 
 
 class RootSchemas:
-    """The schemas stored in a root in a bucket, for the process that has opened the root.
+    """The schemas that are stored in a root in a bucket, for the process that has opened the root.
 
-    A folder of this host contains the schemas that Spark workers have requested. Such a schema is
-    stored in the root when this process needs it, or before the next slice of the workers.
+    Schemas that Spark workers have requested are in a folder on this host. They are copied into the
+    root when this process needs them, or before the workers process the next slice.
     """
 
     def __init__(self, store: Store, settings: RegistrySettings, patience_seconds: float) -> None:
@@ -146,7 +146,10 @@ class RootSchemas:
         return self._keep(name, self._here.schema(schema_id)) if kept is None else kept
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Pickles the object as a StoredSchemas object, which workers can use without the root."""
+        """Pickles the object as a StoredSchemas object, which workers can use without the root.
+
+        Before that, all schemas of the local folder are copied into the root.
+        """
         self._keep_all()
         here = self._here
         return StoredSchemas, (here.folder, here.settings, here.patience_seconds, {**self._known})
@@ -183,7 +186,7 @@ class RootSchemas:
 def open_registry(
     settings: Settings, store: Store, *, patience_seconds: float = JOB_PATIENCE_SECONDS
 ) -> None:
-    """Makes the schemas of a project's root available to the record readers of this process."""
+    """Sets the schemas of a project's root as the source of schemas for this process's readers."""
     registry = settings.registry
     open_schemas(
         StoredSchemas(store.path(FOLDER), registry, patience_seconds)
@@ -193,12 +196,15 @@ def open_registry(
 
 
 def _schema_bytes(found: RegisteredSchema) -> bytes:
-    """Returns the content of a schema's file, with a checksum."""
+    """Returns the content of a schema's file: the schema as JSON, with a checksum."""
     return sealed(msgspec.to_builtins(found))[0]
 
 
 def _read_schema(content: bytes, where: str) -> RegisteredSchema | None:
-    """Returns a stored schema, or None if its file is damaged: then the registry is asked again."""
+    """Parses the content of a schema's file. Returns None if it is damaged, with a warning.
+
+    The caller then asks the registry again. `where` is the file's place, for the warning.
+    """
     try:
         return msgspec.convert(unsealed(content)[0], RegisteredSchema)
     except ValueError:

@@ -1,8 +1,9 @@
-"""The transactions of a topic's only writer: records and a position, all or nothing.
+"""The transactions of a topic's only writer. Each contains records and a position.
 
-The position is stored as the metadata of an offset. A consumer group for this topic commits the
-offset in the same transaction as the records. `transactional.id` fences writers: of two writers,
-the one that began first is refused. Source: https://kafka.apache.org/documentation/#semantics
+The position is stored as the metadata of an offset, which a consumer group for this topic commits
+in the same transaction as the records. So either all records and the position are visible to
+readers, or nothing. `transactional.id` fences writers: of two writers, the one that began first is
+refused. Source: https://kafka.apache.org/documentation/#semantics
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _LEAST_BYTES, _HEAD_BYTES = 1_000, 512
 
 
 class Fenced(Conflict):
-    """The error that a later writer has fenced off this writer of the topic."""
+    """The error that a later writer of the same topic has fenced this writer."""
 
 
 class TooLarge(KappaError):
@@ -48,18 +49,20 @@ class TooLarge(KappaError):
 
 
 class Transactions:
-    """The transactions of a topic, for one thread. After an error, a new object is needed.
+    """The transactions of a topic, for one thread. After an error, a new object must be created.
 
-    If a writer dies with an open transaction, the next writer that begins aborts that transaction.
+    If a writer exits during an open transaction, the next writer aborts that transaction when it
+    begins.
     """
 
     def __init__(
         self, bootstrap_servers: str, options: Options, topic: str, most: int, writer: str
     ) -> None:
-        """Creates the producer. `most` is the largest record that the topic allows, in bytes.
+        """Creates the producer and the consumer of the position.
 
-        Errors name the address. A different `writer` has a different transactional id, so that two
-        such writers do not fence each other.
+        `most` is the largest record that the topic allows, in bytes. Errors contain
+        `bootstrap_servers`. Writers with different values of `writer` have different transactional
+        ids, and do not fence each other.
         """
         self._answers = Answers(bootstrap_servers, options)
         self._topic = topic
@@ -99,16 +102,16 @@ class Transactions:
             )
 
     def begin(self) -> str | None:
-        """Fences earlier writers, ends their open transactions, and returns the position."""
+        """Fences earlier writers, aborts their open transactions, and returns the last position."""
         failpoint("sink.before_begin")
         self._patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         failpoint("sink.after_begin")
         return self.position()
 
     def position(self) -> str | None:
-        """Returns the position that any writer has sent last.
+        """Returns the position of the last committed transaction of any writer.
 
-        Returns None if no position was ever sent, or if the topic was created again.
+        Returns None if no position was ever committed, or if the topic was created again.
         """
         part = TopicPartition(self._topic, 0)
         try:
@@ -138,9 +141,10 @@ class Transactions:
     ) -> int:
         """Sends records, and the position after these records, in one transaction.
 
-        Returns the number of records. Raises Fenced if there is a later writer, and TooLarge if a
-        record is larger than the topic allows. After any error it is unknown whether the
-        transaction was committed; the next `begin` returns the position that holds.
+        All records have the same `headers`. Returns the number of records. Raises Fenced if there
+        is a later writer, and TooLarge if a record is larger than the topic allows. After any error
+        it is unknown whether the transaction was committed; the next `begin` returns the position
+        that was committed last.
         """
         self._operation = "Write"
         try:
@@ -182,7 +186,7 @@ class Transactions:
         return count
 
     def _wait_for_records(self) -> None:
-        """Waits until all records are acknowledged: only then the broker accepts the position.
+        """Waits until all records are acknowledged; only then the broker accepts the position.
 
         Raises an error if a record is not delivered in time.
         """
@@ -211,9 +215,9 @@ class Transactions:
             )
 
     def _patiently(self, act: Any) -> None:
-        """Repeats a step of a transaction as long as librdkafka reports a retriable error.
+        """Calls `act` again as long as librdkafka raises a retriable error.
 
-        Raises the error otherwise, or after too long a time.
+        Raises the error of Kappa for any other error, or if no call succeeds in time.
         """
         began = time.monotonic()
         while True:
@@ -283,7 +287,11 @@ class Transactions:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives up the open transaction, without waiting for an unreachable broker."""
+        """Discards the queued records of an open transaction, and closes the consumer.
+
+        This does not wait for an unreachable broker. The next writer aborts the transaction when it
+        begins.
+        """
         with suppress(KafkaException):
             self._producer.purge()
             self._producer.poll(0)

@@ -1,7 +1,8 @@
 """The answer of a query, and a pinned snapshot that answers several queries.
 
-A query runs once, and a separate DuckDB keeps its rows in memory. All forms of the answer (Arrow,
-pandas, ...) are made from these rows. By then, the snapshot is no longer pinned.
+A query runs once, and its rows are stored in a separate in-memory DuckDB database. All forms of the
+answer (Arrow, pandas, ...) are converted from these rows. The snapshot is no longer pinned at that
+time.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 class QueryResult:
     """The rows of a query, and the snapshot from which they were read.
 
-    Every form contains all rows. If a form cannot hold a value, it raises an error that names the
-    column (docs/reference/values.md).
+    Every form contains all rows. If a form cannot represent a value, the method raises an error
+    that names the column (docs/reference/values.md).
 
     Example:
         result = project.query("select page, hits from page_hits order by hits desc limit 10")
@@ -34,14 +35,14 @@ class QueryResult:
     """
 
     def __init__(self, kept: KeptRows, snapshot: Snapshot) -> None:
-        """Stores the rows of an answer, and the snapshot from which they were read."""
+        """Stores the rows of an answer, and the snapshot from which the rows were read."""
         self._kept = kept
         # The builds, frontiers and births that were read.
         self.snapshot = snapshot
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns. A name that occurs again gets a number."""
+        """The names of the columns. If a name occurs again, a number is added to the name."""
         return self._kept.columns
 
     @property
@@ -58,7 +59,7 @@ class QueryResult:
     def head(self) -> Mapping[str, Any]:
         """The generation that the query has read, and each pipeline's build, offsets and versions.
 
-        It is a document, as JSON can contain it.
+        All values can be converted to JSON.
         """
         from kappa.serving.query.pin.snapshot import head_of
 
@@ -76,7 +77,7 @@ class QueryResult:
     def arrow(self) -> Any:
         """Returns the rows as a `pyarrow.Table`.
 
-        Raises UsageError, with the name of the column, if Arrow cannot hold a value.
+        Raises UsageError, with the name of the column, if Arrow cannot represent a value.
         """
         return self._kept.arrow_table()
 
@@ -85,9 +86,9 @@ class QueryResult:
         return self.arrow().to_pandas()
 
     def pl(self) -> Any:
-        """Returns the rows as a `polars.DataFrame`. Raises UsageError if Polars is not installed.
+        """Returns the rows as a `polars.DataFrame`.
 
-        Raises the same errors as `arrow`, too.
+        Raises UsageError if Polars is not installed, and the errors of `arrow`.
         """
         return polars_frame(self.arrow())
 
@@ -144,7 +145,7 @@ class PinnedTables:
     """
 
     def __init__(self, pinned: PinnedSnapshot, reader: Reader) -> None:
-        """Stores a pin and a reader of its snapshot. `Project.pin` closes both."""
+        """Stores a pinned snapshot and a reader of the snapshot. `Project.pin` closes both."""
         self._pinned = pinned
         self._reader = reader
 

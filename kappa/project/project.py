@@ -1,4 +1,4 @@
-"""The project as an object, with the functions of the commands, for programs and notebooks."""
+"""The project as an object: the functions of the command line, for programs and notebooks."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ _TOGETHER_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """The result of sending records: they have all been acknowledged by the broker.
+    """The result of sending records, all of which the broker has acknowledged.
 
-    `offsets` are the next offsets of the partitions that were written to. `token` is the write
-    token with which a query can wait for the records, or None if no record was sent.
+    `count` is the number of records. `offsets` contains the next offsets of the partitions that the
+    records were written to. `token` is the write token with which a query can wait for the records,
+    or None if no record was sent.
     """
 
     count: int
@@ -63,8 +64,9 @@ class Project:
     """A project with its root and its broker. Open it by `Project.open`.
 
     Methods that only read (`query`, `tables`, `status`) work without a running platform. Methods
-    that change something (`deploy`, `stage`, `promote`, `undo`) need `kappa up`. All errors have
-    the class `kappa.base.errors.KappaError`: a sentence, and a `hint` with the next step.
+    that change something (`deploy`, `stage`, `promote`, `undo`) need `kappa up`. All errors are of
+    the class `kappa.base.errors.KappaError`, with a message of one sentence, and a `hint` for the
+    next step.
     """
 
     def __init__(self, here: ProjectContext) -> None:
@@ -129,9 +131,10 @@ class Project:
         branching: Branching | None = None,
         showing: Showing = show_nothing,
     ) -> ProjectPlan:
-        """Plans as `plan` does, for callers that already have allowances, and shows the steps.
+        """Plans as `plan` does, for callers that already have parsed allowances.
 
-        With `branching`, plans branches of the serving builds.
+        With `branching`, plans branches of the serving builds. `showing` displays the steps of
+        planning.
         """
         from kappa.replay.rollout.plan.make_plan import make_plan
 
@@ -142,7 +145,7 @@ class Project:
         return ProjectPlan(self._here, made, observed, tuple(pipelines), accepting)
 
     def plan_retry(self, pipeline: str, *, showing: Showing = show_nothing) -> ProjectPlan:
-        """Plans the last rollout of a pipeline again, after it failed or was abandoned."""
+        """Plans a pipeline's last rollout again, after this rollout failed or was abandoned."""
         from kappa.replay.rollout.plan.finding import Allowances
         from kappa.replay.rollout.plan.retry import plan_again
 
@@ -151,7 +154,7 @@ class Project:
         return ProjectPlan(self._here, made, observed, (pipeline,), Allowances())
 
     def read_plan(self, file: str | Path, *, showing: Showing = show_nothing) -> ProjectPlan:
-        """Reads a saved plan, and makes the plan again from the present facts.
+        """Reads a saved plan, and computes the plan again from the present facts.
 
         Raises Conflict, with everything that has changed, if the saved plan is out of date.
         """
@@ -171,11 +174,11 @@ class Project:
         allow_breaking: bool = False,
         accept_gap: bool = False,
     ) -> tuple[Rollout, ...]:
-        """Begins the rollouts of a deploy. They are verified, and then wait for a `promote`.
+        """Begins the rollouts of a deploy, and returns them without waiting.
 
-        Does not wait for them. `pipelines`, `allow`, `allow_breaking` and `accept_gap` are as for
-        `plan`; `reason` is kept in the history. Returns an empty tuple if nothing changes. Raises
-        the error of the plan's first refusal.
+        The builds are replayed and verified, and then wait for a `promote`. `pipelines`, `allow`,
+        `allow_breaking` and `accept_gap` are as for `plan`; `reason` is stored in the history.
+        Returns an empty tuple if nothing changes. Raises the error of the plan's first refusal.
 
         Example:
             for rollout in project.stage("web", reason="count bots apart"):
@@ -197,10 +200,10 @@ class Project:
     ) -> tuple[Rollout, ...]:
         """Deploys declared pipelines without asking a question, and waits until they serve.
 
-        Each build replays while the serving builds go on, is verified, and is promoted if it
-        passes. `pipelines`, `reason`, `allow`, `allow_breaking` and `accept_gap` are as for
-        `stage`; `timeout` is in seconds. If a rollout does not serve, raises its error; if there
-        are several, the first one. The builds that served before then continue to serve.
+        Each new build replays while the serving builds continue. The build is then verified, and is
+        promoted if it passes. `pipelines`, `reason`, `allow`, `allow_breaking` and `accept_gap` are
+        as for `stage`; `timeout` is in seconds. If rollouts do not serve, raises the error of the
+        first one; then the builds that served before continue to serve.
 
         Example:
             project.deploy(reason="first deploy")
@@ -215,9 +218,9 @@ class Project:
     ) -> tuple[Rollout, ...]:
         """Promotes candidates that have passed their verification, together in one generation.
 
-        `pipelines` are names, or numbers of rollouts as text. Without any, the only candidate that
-        is ready is promoted. `reason` and `timeout` are as for `deploy`. Raises UsageError if no
-        candidate is ready, and the error of a rollout that does not serve.
+        `pipelines` are names of pipelines, or numbers of rollouts as text. Without `pipelines`, the
+        only ready candidate is promoted. `reason` and `timeout` are as for `deploy`. Raises
+        UsageError if no candidate is ready. If a rollout does not serve, raises its error.
 
         Example:
             project.promote("web", reason="reviewed by Ada")
@@ -234,11 +237,11 @@ class Project:
         reason: str = "",
         timeout: float | None = None,
     ) -> Rollout:
-        """Returns to the build of a `pipeline` that served before, and waits until it serves.
+        """Switches a `pipeline` back to the build that served before, and waits until it serves.
 
         If `pipeline` is not given, the only pipeline that can be undone is used. `to` is the number
-        of an earlier generation, to return to its build; the build must still be kept. `reason` and
-        `timeout` are as for `deploy`.
+        of an earlier generation, whose build is used instead; that build must still be kept.
+        `reason` and `timeout` are as for `deploy`.
 
         Example:
             project.undo("web", reason="counts are too low")
@@ -255,23 +258,23 @@ class Project:
         reason: str = "",
         seen: State | None = None,
     ) -> int:
-        """Records a request for an undo, and returns the id of its rollout.
+        """Records a request for an undo, and returns the id of the rollout that it begins.
 
-        `seen` is the state on which the user has decided.
+        `seen` is the state of the rollouts on which the user's decision is based.
         """
         from kappa.replay.rollout.operator_requests import ask_undo
 
         return ask_undo(self._here.store, pipeline, to=to, seen=seen, reason=reason).number
 
     def ready_rollouts(self, *pipelines: str) -> tuple[Rollout, ...]:
-        """Lists the candidates that `promote` would promote if it got the same arguments."""
+        """Returns the candidates that `promote` would promote with the same arguments."""
         from kappa.replay.rollout.operator_requests import ready_rollouts
 
         self._here.must_run()
         return ready_rollouts(self._here.state(), *pipelines)
 
     def ask_promote(self, ready: Iterable[Rollout], *, reason: str = "") -> tuple[int, ...]:
-        """Records the user's yes to candidates. Returns the ids of their rollouts."""
+        """Records the user's approval of candidates. Returns the ids of their rollouts."""
         from kappa.replay.rollout.operator_requests import ask_promote
         from kappa.state.journal.events import PromoteAsked
 
@@ -293,12 +296,12 @@ class Project:
         after: str | None = None,
         timeout: float | None = None,
     ) -> QueryResult:
-        """Answers a query in DuckDB's SQL from one snapshot of the tables that serve.
+        """Answers a query in DuckDB's SQL, given as `sql`, from one snapshot of the served tables.
 
         `at`, `at_generation`, `at_offsets` and `at_event_time` name a moment in the past, like the
         flags of `kappa query`. `after` is a write token of `produce`: the query waits until readers
-        see these records, for at most `timeout` seconds (30 if not given). Raises UsageError if the
-        query has a mistake, and TimedOut if the wait takes too long.
+        see the token's records, for at most `timeout` seconds (30 if not given). Raises UsageError
+        if the query has a mistake, and TimedOut if the wait takes too long.
 
         Example:
             result = project.query("select page, hits from page_hits order by page")
@@ -317,9 +320,9 @@ class Project:
     def query_each(
         self, statements: Sequence[SqlStatement], *, when: Past | None = None
     ) -> tuple[QueryResult, ...]:
-        """Answers several queries from one snapshot, of the present or (`when`) of a past moment.
+        """Answers several queries from one snapshot: of the present, or of the past moment `when`.
 
-        If one of several queries fails, the error names it, and no answer is returned.
+        If one of the queries fails, the error names that query, and no answer is returned.
         """
         from kappa.project.answers import QueryResult
         from kappa.serving.query.query import answer_each
@@ -365,7 +368,7 @@ class Project:
             yield PinnedTables(pinned, reader)
 
     def tables(self, *, when: Past | None = None) -> Report:
-        """Lists the tables and views that serve, with columns, rows and paths.
+        """Lists the served tables and views, with columns, rows and paths.
 
         `when` is a past moment, from `kappa.project.project.moment_of`.
 
@@ -416,13 +419,13 @@ class Project:
         columns: Sequence[str] | None = None,
         follow: bool = True,
     ) -> Iterator[ChangeSet]:
-        """Yields the rows of a served `table` as a change set, then its net changes as change sets.
+        """Yields a change set with a served `table`'s rows, and then change sets with net changes.
 
-        If `since` is given, only the changes after this cursor are yielded: it is the cursor of the
-        last change set that was used (`change_set.head.cursor`). `where` and `columns` are as for
-        `kappa changes`. Without `follow`, the iteration ends at the present state of the table. A
-        change set can be read until the caller asks for the next one. Raises UsageError if the
-        table is not served.
+        With `since`, only the changes after this cursor are yielded. Pass the cursor of the last
+        change set that was used (`change_set.head.cursor`). `where` and `columns` are as for `kappa
+        changes`. Without `follow`, the iteration ends at the present state of the table. A change
+        set can be read until the caller requests the next one. Raises UsageError if the table is
+        not served.
 
         Example:
             for change_set in project.changes("page_hits", follow=False):
@@ -449,9 +452,9 @@ class Project:
     def follower(
         self, table: str, *, since: Cursor | None = None, chosen: Filter | None = None
     ) -> Follower:
-        """Creates a follower of a table with the project's settings.
+        """Creates a follower of a table with the limits and times of the project's settings.
 
-        Raises the errors of Follower.
+        Raises the errors of `Follower`.
         """
         from kappa.serving.outlets.changes.follower import Follower
         from kappa.serving.query.reader.reader import Limits
@@ -498,9 +501,9 @@ class Project:
             yield exporter
 
     def status(self) -> Report:
-        """Shows the serving builds, the rollouts in progress, each build's lag, and the processes.
+        """Reports serving builds, rollouts in progress, the lag of each build, and processes.
 
-        `document["damaged"]` lists damaged records. The other records are still shown.
+        `document["damaged"]` lists damaged records. All records that are intact are still included.
 
         Example:
             for build in project.status():
@@ -548,8 +551,8 @@ class Project:
     def history(self, pipeline: str | None = None, *, limit: int | None = None) -> Report:
         """Lists rollouts with their receipts, proofs, retirements and pauses, oldest first.
 
-        `pipeline` limits the list to one pipeline, and `limit` to that number of the newest
-        entries.
+        With `pipeline`, only the entries of this pipeline are listed. With `limit`, only this
+        number of the newest entries is listed.
 
         Example:
             for entry in project.history(limit=10):
@@ -587,8 +590,8 @@ class Project:
     ) -> Report:
         """Lists the newest rejects of the serving builds, with their position, content and reason.
 
-        `pipeline` and `reason` select rejects. `build` names another build than the serving one.
-        `limit` is the greatest number of rejects; None means all.
+        `pipeline` and `reason` select rejects. With `build`, the rejects of this build are listed
+        instead. `limit` is the maximum number of rejects; None means all.
 
         Example:
             print(project.rejects(reason="missing_field"))
@@ -617,10 +620,10 @@ class Project:
     ) -> Report:
         """Compares the rows of two builds of a `pipeline` at equal offsets.
 
-        `before` and `after` name the builds. By default, the serving build is compared with the
-        candidate, or with the build that served before. `tables` limits the comparison to some
-        tables, and `sample` is the number of rows of each kind that are shown. Raises UsageError if
-        there are no two builds to compare.
+        `before` and `after` are the builds. By default, the serving build is compared with the
+        candidate, or with the build that served before. `tables` limits the comparison to these
+        tables, and `sample` is the number of rows of each kind of difference that are shown. Raises
+        UsageError if there are no two builds to compare.
 
         Example:
             print(project.diff("web"))
@@ -661,10 +664,10 @@ class Project:
     def produce(self, topic: str, events: Iterable[Mapping[str, Any]]) -> Produced:
         """Sends `events` to a declared `topic`, and waits until the broker has acknowledged them.
 
-        Each event maps column names to values. It is encoded as the topic declares it, with its
-        key. The result has a write token: `query(..., after=token)` waits for the records. Raises
-        UsageError, with the number of the event, if the topic's declaration would reject an event;
-        the events before it are sent.
+        Each event maps column names to values. The event and its key are encoded as the topic's
+        declaration says. The result contains a write token: `query(..., after=token)` waits for the
+        records. Raises UsageError, with the number of the event, if the topic's declaration would
+        reject an event; the events before it have been sent.
 
         Example:
             written = project.produce("visits", [{"visitor": "ada", "page": "/"}])
@@ -693,8 +696,8 @@ class Project:
     ) -> Produced:
         """Sends records, and waits until the broker has acknowledged them.
 
-        Each record comes with its place in the input, which errors name. `on_progress` receives the
-        number of records acknowledged so far.
+        `records` contains pairs of the record's place in the input, which is named in errors, and
+        the record. `on_progress` is called with the number of records acknowledged so far.
         """
         from kappa.records.lines.produce import produce_placed
         from kappa.serving.query.pin.moments import written_offsets
@@ -706,8 +709,8 @@ class Project:
     def wait_until_shown(self, token: str | Offsets, *, timeout: float | None = None) -> None:
         """Waits until readers see all records of a write token, for at most `timeout` seconds.
 
-        The default is 30 seconds. Raises TimedOut, with the known reasons, and UsageError if no
-        serving build reads the token's topic.
+        The default is 30 seconds. Raises TimedOut, with the known reasons for the delay, and
+        UsageError if no serving build reads the token's topic.
         """
         from kappa.serving.query.pin.moments import parse_offsets
         from kappa.serving.query.pin.write_token import ensure_covered
@@ -741,8 +744,8 @@ class Project:
     ) -> tuple[Rollout, ...]:
         """Waits until each rollout serves, fails or is abandoned.
 
-        With `by_yes`, the wait for a rollout also ends, with an error, if the rollout waits for a
-        yes. If there are errors, raises the first one after the last rollout.
+        With `by_yes`, a rollout that waits for a person's approval counts as an error. After all
+        rollouts, raises the first error.
         """
         from kappa.replay.status.follow import ensure_not_waiting
 
@@ -768,9 +771,10 @@ def moment_of(
     offsets: str | None = None,
     event_time: datetime | str | None = None,
 ) -> Past | None:
-    """Returns the past moment that the arguments name, or None for the present.
+    """Returns the past moment that the arguments specify, or None for the present.
 
-    A time without a zone counts as UTC. Raises UsageError if the arguments name several moments.
+    A time without a zone is in UTC. Raises UsageError if the arguments specify more than one
+    moment.
     """
     from kappa.serving.query.pin.moments import (
         AtEventTime,

@@ -31,7 +31,7 @@ Showing = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 
 
 def show_nothing(_text: str) -> AbstractContextManager[Callable[[str], None]]:
-    """Ignores a step's text: the `Showing` for callers that show no progress."""
+    """Shows nothing: the `Showing` for callers that display no progress."""
     return nullcontext(lambda _step: None)
 
 
@@ -40,7 +40,7 @@ class ProjectPlan:
     """A plan: what a deploy does with each pipeline, with reasons, readers, cost and refusals.
 
     `made` contains the steps. The plan is valid for the files, the journal and the topics from
-    which it was made. If another operator has acted since, `begin` raises Conflict.
+    which it was computed. If another operator has acted since, `begin` raises Conflict.
 
     Example:
         plan = project.plan("web")
@@ -78,7 +78,7 @@ class ProjectPlan:
         return plan_document(self.made)
 
     def save(self, path: str | Path) -> None:
-        """Saves the plan to a file, for `kappa deploy --plan FILE`.
+        """Saves the plan to the file `path`, for `kappa deploy --plan FILE`.
 
         Raises the error of the first refusal if there are refusals, and UsageError if the file
         cannot be written.
@@ -101,9 +101,10 @@ class ProjectPlan:
         """Checks the law of slices on a sample, begins the rollouts, and returns their ids.
 
         With `auto_promote`, a build serves as soon as it has passed its verification. `reason` is
-        kept in the history. `say` receives lines of text about the check, and `showing` shows its
-        steps. Raises the error of the plan's first refusal, Conflict if another operator was first,
-        and Unreachable if kappa is not up.
+        stored in the journal. `say` is called with lines of text about the check, and `showing`
+        displays the steps. Raises the error of the plan's first refusal, VerificationFailed if a
+        pipeline breaks the law, Conflict if another operator was first, and Unreachable if `kappa
+        up` does not run.
         """
         from kappa.replay.rollout.law import ensure_lawful
         from kappa.replay.rollout.stage import stage_plan
@@ -138,7 +139,7 @@ class ProjectPlan:
 def observed_for(
     here: ProjectContext, pipelines: Sequence[str], showing: Showing = show_nothing
 ) -> Observed:
-    """Gathers the facts for a plan from the project's files, the journal, the log and the disk."""
+    """Collects the facts for a plan from the project's files, the journal, Kafka and the disk."""
     from kappa.replay.rollout.plan.observe import gather_facts
 
     log = here.log()
@@ -161,13 +162,13 @@ def follow_to_end(
     console: Console | None = None,
     known: Rollout | None = None,
 ) -> Rollout:
-    """Follows a rollout until it ends, and returns it.
+    """Follows a rollout until it ends, and returns the ended rollout.
 
-    With `to_the_yes`, returns also when the rollout waits for a yes. `timeout` is in seconds. If
-    there is a `console`, it shows the progress, without the events that `known` already contains.
-    If the rollout ends without serving, raises the error for this kind of end. Raises TimedOut
-    after the timeout, and Unreachable if no supervisor is up; in both cases the rollout itself goes
-    on.
+    With `to_the_yes`, also returns when the rollout waits for a person's approval. `timeout` is in
+    seconds. If there is a `console`, it shows the progress, without the events that `known` already
+    contains. If the rollout ends without serving, raises the error for this kind of end. Raises
+    TimedOut after the timeout, and Unreachable if no supervisor runs; in both cases the rollout
+    itself continues.
     """
     from kappa.replay.status.follow import follow_rollout, raise_unless_served, show_progress
     from kappa.replay.status.outgoing_changes import sends_at_switch
@@ -202,9 +203,9 @@ def for_each_rollout(
     ids: Iterable[int],
     tell: Callable[[KappaError], object] = lambda _error: None,
 ) -> None:
-    """Calls a function for each rollout, even if a call raises a KappaError.
+    """Calls `act` for each rollout id, even if a call raises a KappaError.
 
-    The first error is raised after the last call. The other errors are passed to `tell`.
+    After the last call, raises the first error. The other errors are passed to `tell`.
     """
     refused = []
     for id_ in ids:
@@ -219,10 +220,10 @@ def for_each_rollout(
 
 
 def _log_of(here: ProjectContext, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
-    """Returns the broker's client and the end offsets of the topics that a rollout reads.
+    """Returns a client of the broker, and the end offsets of the topics that a rollout reads.
 
-    Raises Unreachable if the broker does not answer. The message explains that the rollout has
-    begun nevertheless.
+    Raises Unreachable if the broker does not answer. The message says that the rollout has begun
+    nevertheless.
     """
     try:
         log = here.log()

@@ -1,7 +1,7 @@
 """A project over HTTP, for asyncio, with the methods of `kappa.Project` that a server offers.
 
-Only `kappa.Project` can plan, deploy and `produce`: these need the project's files, which an HTTP
-server never runs.
+Only `kappa.Project` has `plan`, `deploy` and `produce`: these methods need the project's files,
+which an HTTP server never runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ERRORS: Mapping[int, type[KappaError]] = {
 class RemoteAnswer:
     """The answer of a query over HTTP: rows as an Arrow stream, and the builds that were read.
 
-    `truncated` means that the server left out rows beyond its limit.
+    `truncated` is True if the server left out rows beyond its limit.
     """
 
     content: bytes
@@ -85,14 +85,14 @@ class RemoteChangeSet:
 
 
 class RemoteProject:
-    """A project at the server of `kappa up` or `kappa serve`. Open it by `kappa.connect`.
+    """A project that `kappa up` or `kappa serve` offers over HTTP. Open it by `kappa.connect`.
 
     The methods raise the same errors as those of `kappa.Project`, with the server's message and
     hint.
     """
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
-        """Creates the object from an HTTP client whose base URL is the server's."""
+        """Creates the object from an HTTP client whose base URL is the server's URL."""
         self._client = client
 
     async def query(
@@ -105,8 +105,8 @@ class RemoteProject:
     ) -> RemoteAnswer:
         """Answers a query from the live builds.
 
-        `after` is a write token: the server waits for its records, for at most `timeout` seconds.
-        `snapshot` is the name of a pinned snapshot, as `pin` uses it.
+        `after` is a write token: the server waits until readers see the token's records, for at
+        most `timeout` seconds. `snapshot` is the name of a pinned snapshot, as `pin` uses it.
         """
         headers = {"Accept": _ARROW}
         if after is not None:
@@ -128,7 +128,7 @@ class RemoteProject:
 
     @asynccontextmanager
     async def pin(self) -> AsyncIterator[RemoteTables]:
-        """Pins a snapshot for several queries. The server keeps it until the block ends."""
+        """Pins a snapshot for several queries. The snapshot stays pinned until the block ends."""
         response = await self._ask(
             "POST",
             "/query",
@@ -146,7 +146,7 @@ class RemoteProject:
                 await self._ask("DELETE", f"/snapshots/{quote(name)}")
 
     async def tables(self) -> list[dict[str, Any]]:
-        """Lists the tables and views that serve, with columns, rows and paths."""
+        """Lists the served tables and views, with columns, rows and paths."""
         return list(await self._read("/tables"))
 
     async def status(self) -> dict[str, Any]:
@@ -160,7 +160,10 @@ class RemoteProject:
     async def rejects(
         self, pipeline: str | None = None, *, reason: str | None = None, limit: int = 20
     ) -> list[dict[str, Any]]:
-        """Lists the newest rejects of what serves; `pipeline` and `reason` select rejects."""
+        """Lists the newest rejects of the serving builds. `pipeline` and `reason` select rejects.
+
+        `limit` is the maximum number of rejects.
+        """
         wanted = {"pipeline": pipeline, "reason": reason, "limit": str(limit)}
         given = {name: each for name, each in wanted.items() if each is not None}
         return list(_document(await self._ask("GET", "/rejects", params=given)))
@@ -173,11 +176,11 @@ class RemoteProject:
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> AsyncIterator[RemoteChangeSet]:
-        """Yields the rows of a served `table` as a change set, then its net changes as change sets.
+        """Yields a change set with a served `table`'s rows, and then change sets with net changes.
 
         The iteration does not end. `since`, `where` and `columns` are as for `Project.changes`.
-        Raises Unreachable if the server ends the connection; then call again, with the cursor of
-        the last change set as `since`.
+        Raises Unreachable if the server ends the connection; then call this method again, with the
+        cursor of the last change set as `since`.
         """
         import httpx2
 
@@ -227,8 +230,9 @@ class RemoteProject:
     ) -> dict[str, Any]:
         """Promotes candidates that have passed their verification, and waits until they serve.
 
-        `timeout` is in seconds; None means no limit. Returns the rollout's row, as in `history`.
-        Raises Conflict if another operator was first, and TimedOut after the timeout.
+        `pipelines` are as for `Project.promote`. `timeout` is in seconds; None means no limit.
+        Returns the rollout's row, as in `history`. Raises Conflict if another operator was first,
+        and TimedOut after the timeout.
         """
         return await self._served({"intent": "promote", "pipelines": pipelines}, timeout)
 
@@ -239,9 +243,9 @@ class RemoteProject:
         to: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # the rollout goes on
     ) -> dict[str, Any]:
-        """Returns to the build that served before, or in generation `to`; waits until it serves.
+        """Switches back to the build that served before, or in generation `to`.
 
-        `timeout`, the result and the errors are as for `promote`.
+        Waits until that build serves. `timeout`, the result and the errors are as for `promote`.
         """
         return await self._served({"intent": "undo", "pipelines": [pipeline], "to": to}, timeout)
 
@@ -309,7 +313,7 @@ class RemoteProject:
 
 
 class RemoteTables:
-    """A snapshot that the server keeps pinned, so that all queries read the same frontiers."""
+    """A snapshot that the server has pinned, so that all queries read the same frontiers."""
 
     def __init__(self, project: RemoteProject, name: str) -> None:
         """Stores the project and the name of the snapshot.
@@ -320,12 +324,12 @@ class RemoteTables:
         self._name = name
 
     async def query(self, sql: str) -> RemoteAnswer:
-        """Answers a query from the pinned snapshot. Raises Conflict if it is no longer kept."""
+        """Answers a query from the snapshot. Raises Conflict if it is no longer pinned."""
         return await self._project.query(sql, snapshot=self._name)
 
 
 def connect(url: str, *, token: str | None = None) -> RemoteProject:
-    """Opens the project at the HTTP server `url`. `token` is needed if the server asks for one.
+    """Opens the project at the HTTP server `url`. `token` is needed if the server requires one.
 
     The function needs httpx2: `pip install 'kappa[client]'`. Raises UsageError if httpx2 is not
     installed, or if the URL or the token is not valid.
@@ -367,7 +371,7 @@ def _document(response: httpx2.Response) -> Any:
 
 
 def _other_server(response: httpx2.Response) -> Unreachable:
-    """Returns the error for an answer that does not come from Kappa, such as a proxy's page."""
+    """Returns the error for a response that does not come from Kappa, such as a proxy's page."""
     return Unreachable(
         f"{response.url} answers {response.status_code}, and not as a server of Kappa does",
         hint="kappa status shows where HTTP is served; see any proxy before it",

@@ -31,7 +31,7 @@ class Report:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows for programs, each as a mapping by column."""
+        """The rows for programs. Each row is a mapping from column to value."""
         return self.whole_listing.row_objects()
 
     @property
@@ -55,10 +55,10 @@ class Report:
 
 
 def listing_html(listing: Listing, *, total: int | None = None) -> str:
-    """Returns a listing as an HTML table.
+    """Formats a listing as an HTML table with at most 100 rows.
 
-    Each value is escaped, since anybody may have written the data. `total` is the number of rows if
-    the listing contains only a part of them.
+    Each value is escaped, since the data may come from anybody. If the listing contains only a part
+    of the rows, `total` is the number of all rows.
     """
     places = [place for place, column in enumerate(listing.columns) if column not in listing.wide]
     count = len(listing.rows) if total is None else total
@@ -78,7 +78,7 @@ def listing_html(listing: Listing, *, total: int | None = None) -> str:
 
 
 def text_html(text: str) -> str:
-    """Returns a text as preformatted HTML, or "" for an empty text."""
+    """Formats a text as preformatted HTML. Returns "" for an empty text."""
     return f"<pre>{escape(text.rstrip())}</pre>" if text.strip() else ""
 
 

@@ -1,4 +1,4 @@
-"""Valid records and their meaning within a partition: bytes to events, and back.
+"""Valid records and their meaning within a partition: from bytes to events, and back.
 
 Read the modules in this order:
 
@@ -7,8 +7,8 @@ Read the modules in this order:
 - lateness: records that are too late
 - identity: records that are duplicates
 - redrive: records that replace a rejected record
-- tombstones: how long a deletion can be read
-- decode/: raw records to decoded records, one by one or in whole batches
+- tombstones: the time for which a deletion can be read
+- decode/: decodes raw records, one by one or in whole batches
 - lines/: records as lines of text, for `kappa produce` and for exported rejects
 """
 

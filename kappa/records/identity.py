@@ -2,8 +2,9 @@
 
 A record is a duplicate if its partition has an earlier accepted record with the same identity,
 whose log time is less than the horizon ago. A duplicate does not extend the horizon, so each
-decision depends on the decisions before. So a memory is right only if it began empty at the origin,
-or began as another right memory (law 6). Each partition has a memory (engine/read/identities.py).
+decision depends on the decisions before. So a memory is correct only if it was empty at the build's
+origin, or was copied from another correct memory (law 6). Each partition has its own memory
+(engine/read/identities.py).
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _FEW = 1024
 
 
 def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
-    """Returns a function that returns the digest of a valid row's identity.
+    """Returns the function that computes the digest of a valid row's identity.
 
     Returns None if the topic declares no identity. The function returns None if a part of the
-    identity is null; then the record is not a duplicate.
+    identity is null; such a record is never a duplicate.
     """
     places = [[column.name for column in topic.columns].index(name) for name in topic.identity]
     if not places:
@@ -43,23 +44,24 @@ def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
 
 
 class Memory:
-    """The identities accepted in a partition within the horizon, with their log times."""
+    """The identities that a partition has accepted within the horizon, with their log times."""
 
     __slots__ = ("_accepted", "_horizon_ms", "_most")
 
     def __init__(self, horizon_ms: int, accepted: Mapping[bytes, int] | None = None) -> None:
-        """Sets the horizon and the accepted identities, both with times in milliseconds.
+        """Creates a memory. `accepted` contains identities that were accepted earlier.
 
-        `accepted` contains the log time of the last accepted record of each identity.
+        It maps each identity to the log time of its last accepted record. All times are in
+        milliseconds.
         """
         self._horizon_ms = horizon_ms
         self._accepted = dict(accepted or {})
         self._most = 2 * len(self._accepted) + _FEW
 
     def accepts(self, identity: bytes, log_time: int) -> bool:
-        """Adds the identity of the next record. Returns False if the record is a duplicate.
+        """Returns False for a duplicate. Otherwise stores the identity, and returns True.
 
-        `log_time` must not decrease from call to call.
+        `log_time` is the log time of the record, and must not decrease from call to call.
         """
         last = self._accepted.get(identity)
         if last is not None and log_time - last < self._horizon_ms:
@@ -73,9 +75,10 @@ class Memory:
         return True
 
     def within(self, log_time: int) -> dict[bytes, int]:
-        """Returns the identities whose records are less than the horizon before `log_time`.
+        """Returns the identities that were accepted less than the horizon before `log_time`.
 
-        A record at this log time or later can only be a duplicate of one of these.
+        A record at this log time or later can only be a duplicate of a record with one of these
+        identities.
         """
         return {
             identity: accepted

@@ -1,4 +1,4 @@
-"""The Kafka keys of a topic, as text or in their own format. Pure."""
+"""Reads, checks and writes the Kafka keys of a topic, as text or in their own format. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class KeyReader:
-    """A reader of the keys of a topic, which also checks the keys."""
+    """A reader of a topic's Kafka keys. It also compares keys with the key column."""
 
     def __init__(self, topic: Topic) -> None:
         self._column = topic.key_column
@@ -37,7 +37,7 @@ class KeyReader:
             self._field, self._check = field.name, self._reader.column_check(field)
 
     def value(self, key: bytes | None) -> str | int:
-        """Returns the value of the key column, read from the Kafka key alone.
+        """Returns the value of the key column, decoded from the Kafka key.
 
         Raises Rejected if the key is null or not valid.
         """
@@ -60,7 +60,7 @@ class KeyReader:
         return int(check_of(self._column.type)(int(text), "the key"))
 
     def check_same(self, key: bytes | None, found: Any) -> None:
-        """Raises Rejected if a key differs from `found`, the value of its record's key column."""
+        """Raises Rejected if a Kafka key differs from `found`, the value of the key column."""
         if key is None:
             raise Rejected(Reason.NULL_KEY, "the key is null")
         # A number has only a single text as a key.

@@ -1,7 +1,7 @@
 """Lateness: a record is rejected if its event time is too far before its timestamp. Pure.
 
-The decision depends only on the record itself, so every replay decides the same (law 6). A decision
-by a watermark would be different, since a watermark depends on the records read before.
+The decision depends only on the record itself, so every replay makes the same decision (law 6). A
+decision by a watermark would depend on the records that were read before.
 """
 
 from __future__ import annotations

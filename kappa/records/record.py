@@ -1,22 +1,22 @@
 """A valid record: the only definition of validity, for all code that decodes. Pure.
 
-The topic's format turns bytes into fields (kappa/declare/formats). If a topic declares no format, a
+The topic's format decodes bytes to fields (kappa/declare/formats). If a topic declares no format, a
 value must be exactly one JSON object in UTF-8 (kappa/declare/values/json_text.py). Unknown fields
 are ignored, and repeated fields are rejected. No value is converted to another type: a string is
 not a number, and 1.0 is not an integer. A value out of range is rejected (value.py). A missing
 field gets its column's default, or is null. If no field has the column's own name, the column's
 earlier names are tried. The rules of a JSON Schema are checked last (schema_rules.py). The Kafka
-key, if declared, must be the event's key field, as text or in its own format (keys.py).
+key, if declared, must equal the event's key field, as text or in its own format (keys.py).
 
 A record of a change (kappa/declare/formats/debezium_events.py) writes or deletes a row, or
 truncates the table. In a deletion only the key is certain: values that the source no longer knew
-are null, even if they are declared not null. The null value that follows a deletion adds no
-information. It has no place in the source, so a repetition of it could not be recognized. So in a
-retained topic, the null value deletes no key.
+are null, even if they are declared not null. Debezium sends a null value after each deletion. This
+null value adds no information. It has no position in the source, so a repetition of it could not be
+recognized. So in a retained topic, the null value deletes no key.
 
-If a change here, or in the files named here, makes other records valid or invalid, the number in
-`kappa.code.fingerprint` must be raised. kappa/records/decode implements the decoding of batches by
-this definition.
+If a modification of this module, or of the modules named here, makes other records valid or
+invalid, the number in `kappa.code.fingerprint` must be raised. kappa/records/decode implements the
+decoding of batches by this definition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kappa.records.keys import KeyReader, written_key
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value in a compacted topic, which deletes `key`.
+    """A record with a null value, which deletes the key `key` from a compacted topic.
 
     If `key` is None, no key is deleted.
     """
@@ -49,14 +49,17 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A change that deletes a row, or truncates a table. `row` contains the known values."""
+    """A change that deletes a row, or truncates a table.
+
+    `row` contains the values that the source still knew.
+    """
 
     row: Row
     truncates: bool
 
 
 class RecordReader:
-    """A reader of a topic's records, by rules that are prepared once from the declaration."""
+    """A reader of a topic's records. Its rules are prepared once, from the topic's declaration."""
 
     def __init__(self, topic: Topic) -> None:
         self._compacted = topic.kind is TopicKind.COMPACTED
@@ -83,7 +86,11 @@ class RecordReader:
         self._topic = topic
 
     def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone | Removal:
-        """Reads a record. Raises Rejected if the record is not valid."""
+        """Decodes and checks a record. Raises Rejected if the record is not valid.
+
+        Returns the row, the Tombstone of a null value, or the Removal of a deleted row or truncated
+        table.
+        """
         if self._changes is not None:
             return self._changed(self._changes, key, value)
         if value is None:
@@ -100,9 +107,10 @@ class RecordReader:
         return row
 
     def read_unkeyed(self, value: bytes) -> tuple[Row, bytes | None]:
-        """Reads an event without a record. Returns its row, and the Kafka key that it requires.
+        """Decodes and checks an event without a key. Returns its row and the key that it needs.
 
-        With that key, `read` accepts the event. Raises Rejected if the event is not valid.
+        The key is None if the topic declares none. With that key, `read` accepts the event. Raises
+        Rejected if the event is not valid.
         """
         row = self._row(self._fields(value))
         if self._key_place is None:
@@ -133,9 +141,9 @@ class RecordReader:
         return Removal(row, truncates=change.effect is RowEffect.TRUNCATES)
 
     def _row(self, event: dict[str, Any], *, is_whole: bool = True) -> Row:
-        """Returns the row for an event's fields, in any format.
+        """Returns the row for an event's fields. Raises Rejected if a field is not valid.
 
-        With `is_whole` False, missing fields are null.
+        With `is_whole` False, missing fields are null, even if their columns are not nullable.
         """
         for name, old_names in self._was:
             # Presence decides, not the value: beside the new name an old name is an unknown field.

@@ -1,11 +1,11 @@
 """A redriven record: the corrected copy of a reject, which names the reject as its original. Pure.
 
 The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, with the original's place and
-timestamp. It must name an earlier record of the same partition. The original is folded at most
-once. If the original is a reject under a build, the first valid redriven record is folded instead
+timestamp. The original must be an earlier record of the same partition. The original is folded at
+most once. If the original is a reject of a build, the first valid redriven record is folded instead
 of the original. Otherwise every redriven record is a duplicate (law 7). In a compacted topic the
-header has no meaning, because a record there is the current value of its key.
-engine/function/redriven_records.py settles the redriven records of a slice.
+header has no meaning, because each record there is the current value of its key.
+engine/function/redriven_records.py decides about the redriven records of a slice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """The place of a record in the log."""
+    """The place of a record in the logs of all topics: topic, partition and offset."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class Original:
     timestamp_ms: int
 
     def header(self) -> tuple[str, bytes]:
-        """Returns the header that names the original."""
+        """Returns the header that a redriven record must have to name this original."""
         return HEADER, f"{self.position}@{self.timestamp_ms}".encode()
 
 
@@ -61,7 +61,7 @@ def parse_position(text: str) -> Position:
 
 
 def named_original(headers: Headers) -> Original | None:
-    """Returns the original that these headers name, or None.
+    """Returns the original that the headers of a record name, or None for other headers.
 
     Raises ValueError, with the reason, if the header cannot be parsed.
     """
@@ -80,7 +80,7 @@ def named_original(headers: Headers) -> Original | None:
 
 
 def original_of(headers: Headers, at: Position) -> Original | None:
-    """Returns the original of the redriven record at `at`, or None for any other record.
+    """Returns the original that the record at `at` replaces, or None if the record is not redriven.
 
     Raises Rejected if the header names a record that the redriven record cannot replace.
     """
@@ -116,8 +116,8 @@ class Attempt:
 class Settled:
     """The fates of valid redriven records.
 
-    `folded` maps the place of each folded record to its original's offset. The others are
-    `duplicates`.
+    `folded` maps the place of each folded record to its original's offset. `duplicates` contains
+    the places of all other records.
     """
 
     folded: Mapping[Position, int]
@@ -132,10 +132,11 @@ def settle(
 ) -> Settled:
     """Decides which redriven records are folded, in the order of offsets.
 
-    `rejected` contains each named place that is a reject. Its value is the offset that the reject
-    itself names if it was redriven, otherwise None. `folded` contains the originals that are folded
-    already. `origin` is the offset at which the build begins, per topic and partition. A record
-    before the origin was never read, so it counts as a reject.
+    `rejected` contains each place that a redriven record names and that is a reject. Its value is
+    the offset of the reject's own original if the reject was redriven, otherwise None. `folded`
+    contains the originals that are already folded. `origin` is the offset at which the build
+    begins, per topic and partition. A record before the origin was never read, so it counts as a
+    reject.
     """
     known, done = dict(rejected), set(folded)
     now: dict[Position, int] = {}
@@ -158,10 +159,10 @@ def settle(
 def _chain_root(
     named: Position, rejected: Mapping[Position, int | None], origin: Mapping[tuple[str, int], int]
 ) -> Position | None:
-    """Returns the first record of a chain of rejects in which each names the record before.
+    """Returns the place of the original at the beginning of a chain of redriven rejects.
 
-    Returns None if `named` is not a reject. If `named` does not name a reject itself, it is the
-    first record.
+    In the chain, each reject names the reject before it; `named` is the last one. Returns None if
+    `named` is not a reject.
     """
     begins = origin.get((named.topic, named.partition), 0)
     if named.offset < begins:

@@ -1,8 +1,8 @@
-"""Tombstones: the time for which a deletion can certainly be read (law 5). Pure.
+"""Tombstones: the time for which a reader can certainly learn of a deletion (law 5). Pure.
 
-A compacted topic keeps a tombstone only for `delete.retention.ms`. A reader that has a key's record
-and reads the tombstone's offset later than that may never learn of the deletion. This happens after
-an absence, or if the reader is slow.
+A compacted topic keeps a tombstone only for `delete.retention.ms`. A reader that knows a key's
+record, but reaches the tombstone's offset only after this time, may never learn of the deletion.
+This happens if the reader was away, or is slow.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _SETTING = "delete.retention.ms"
 def may_be_missed(
     topic: str, read_at: str, config: Mapping[str, str] | None, now: datetime
 ) -> str | None:
-    """Returns why a reader that last caught up at `read_at` may have missed deletions, or None.
+    """Returns why a reader may have missed deletions of a compacted topic, or None.
 
-    Returns None if the reader cannot have missed a deletion by the time `now`. `read_at` (ISO 8601)
-    is the time at which the reader had last read the whole compacted topic, or began to read.
-    `config` contains the topic's current settings. If the settings are unknown, returns None too.
+    `read_at` (ISO 8601) is the time at which the reader had last read the whole topic, or began to
+    read. `config` contains the topic's current settings. If the settings are unknown, returns None
+    too.
     """
     kept = (config or {}).get(_SETTING, "")
     if not kept.isdecimal():

@@ -1,7 +1,7 @@
-"""All that a root stores, except rows: files, the journal, and the records of builds.
+"""Everything that a root stores except rows: files, the journal, and the records of builds.
 
-Rows are in Delta tables (kappa/tables). This package may not run Spark or read the log. Read it in
-this order:
+Rows are in Delta tables (kappa/tables). This package may not run Spark or read Kafka topics. Read
+the modules in this order:
 
     files/           objects below a root, on a disk or in a bucket
     store            the root for all other packages: its objects, and files of this host only
@@ -9,21 +9,22 @@ this order:
     journal/         numbered records of decisions and observations
     offsets          the next offset of every partition
     slices           ranges between two vectors of offsets, and the slices of a proof
-    witness          the last record read of a partition, to recognize a log again
+    witness          the last record read of a partition: it shows whether the log was cut
     build            a build's birth certificate; `table`: a table in the certificate
-    mark             the mark that each commit of a table carries
-    log_clock        the time that all partitions of a build's log have passed
+    mark             the metadata of a table's commit: offsets, log times and counts
+    log_clock        the log time that all partitions of a build's topics have reached
     frontier         the offsets and versions that readers may see
     file_sums        the sums of data files: recorded at a commit, compared before a first read
-    lease            the pins of readers, and the floor of collection
-    kept_frontiers   frontiers of the past
+    lease            the versions that readers have pinned, and the floor of collection
+    kept_frontiers   earlier frontiers, for queries as of a past time
     lock             the lock that makes a process the only writer of a build
     names            the names in a root, for the completion of command lines
     root             the identity of a root, by which a copy is recognized
-    disk_space       the space of the disk: why jobs rest, and the reserve
+    disk_space       the free space of the disk, the reserve, and why jobs rest
     alignment        a candidate and the live build at equal offsets
-    read_memory      a cache of the records that a process has read
-    build_status     a job's sign of life and progress, requested turns, reasons of final stops
+    record_cache     a cache of the records that a process has read
+    build_status     a job's beat and progress, requested turns, reasons of final stops
+    drift            events that no longer match a topic's declaration
 """
 
 __all__ = [

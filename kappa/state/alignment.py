@@ -1,8 +1,8 @@
 """An alignment: a candidate and the live build at equal offsets, for comparing their rows.
 
-The candidate's job makes an alignment. The job pins a frontier that the live build has published,
-and folds bounded slices that end exactly at the frontier's offsets. Then the job stores this
-record. A lease keeps the data of both builds. The live job is not affected.
+The candidate's job pins a frontier that the live build has published, and folds bounded slices that
+end exactly at that frontier's offsets. Then the job stores a record with both frontiers. A lease
+prevents the deletion of both frontiers' files. The live job is not affected.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kappa.state.store import Store
 class Alignment(Struct, frozen=True):
     """Two frontiers whose offsets are equal in every partition of the topics in `comparable`.
 
-    Offsets of other topics cannot be compared. `lease` is the id of the lease that pins the
-    versions of both frontiers. When the lease has ended (kappa/state/lease.py), the versions may be
-    deleted.
+    The offsets of other topics cannot be compared. `lease` is the id of the lease that pins the
+    table versions of both frontiers. When the lease has ended (kappa/state/lease.py), the files of
+    these versions may be deleted.
     """
 
     number: int

@@ -1,8 +1,8 @@
-"""A build: one attempt to make a version real. Its birth certificate and its folders.
+"""A build, one attempt to make a version real: its birth certificate and its folders.
 
 A birth certificate is stored once and never changed. All processes that serve, verify or run a
-build read it. So they know the build's tables without the user's code and without Spark. Pure,
-except for the store.
+build read it. So they know the build's tables without importing the user's code and without Spark.
+Only the functions with a `store` do I/O.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ class TopicBirth(Struct, frozen=True, omit_defaults=True):
 
 
 class Base(Struct, frozen=True):
-    """The base of a branch. Up to `offsets`, another build with its own version made the rows.
+    """The base of a branch. Up to `offsets`, the code of another build has computed the rows.
 
-    The branch began with the tables of that build's frontier, whose number is `frontier` and whose
-    offsets are `start`. The records from there up to `offsets` are folded by the other build's
-    code. If `frontier` is None, the branch began with empty tables, at the other build's origin.
-    `start` is None for branches that were born before Kappa recorded it.
+    `build` and `version` identify that other build. The branch began with the tables of that
+    build's frontier number `frontier`, at the offsets `start`. The other build's code folds the
+    records from `start` up to `offsets`. If `frontier` is None, the branch began with empty tables,
+    at the other build's origin. `start` is None for branches that were born before Kappa recorded
+    it.
     """
 
     build: str
@@ -68,17 +69,17 @@ class Base(Struct, frozen=True):
 class Birth(Struct, frozen=True):
     """The birth certificate of a build.
 
-    `parts` are the fingerprints that make up the version (`function pipelines/flights.py:on_time`
-    -> hash). `sources` are the files of the code snapshot and their SHA-256. `origin` contains the
-    offsets at which the first slice begins. `accepted` lists the obstacles that a person accepted,
-    with the reasons.
+    `parts` maps the parts of the version to their fingerprints (`function
+    pipelines/flights.py:on_time` -> hash). `sources` maps the files of the code snapshot to their
+    SHA-256. `origin` contains the offsets at which the first slice begins. `accepted` lists the
+    obstacles that a person accepted, with the reasons.
 
-    `declarations` are the topics, tables, views, sinks and alerts as text (`table delays` ->
-    lines). A later plan uses them to show changes. `max_rejects` is the number or share of records
+    `declarations` contains the topics, tables, views, sinks and alerts as text (`table delays` ->
+    lines); a later plan uses it to show changes. `max_rejects` is the number or share of records
     that the build may reject while it is a candidate. `base` is the base of a branch; the origin of
-    a branch is that of its base. `tables_of` is the build below an overlay, which is never itself
-    an overlay. `lineage` names, for each column of a table, the topics' fields from which the
-    function computes it; it is empty for a build that an older Kappa has made.
+    a branch is that of its base. `tables_of` is the build below an overlay; that build is never
+    itself an overlay. `lineage` contains, for each column of a table, the fields of topics from
+    which the function computes the column; it is empty for a build that an older Kappa has made.
     """
 
     build: str
@@ -107,7 +108,7 @@ class Birth(Struct, frozen=True):
 
     @property
     def folded_by(self) -> str:
-        """Returns the build that has the tables and folds them: this one, or the one below it."""
+        """Returns the build that folds this build's tables: this build, or the one below it."""
         return self.tables_of or self.build
 
     @property
@@ -117,14 +118,14 @@ class Birth(Struct, frozen=True):
 
     @property
     def origin_offsets(self) -> Offsets:
-        """Returns the offsets at which the records that the tables contain begin."""
+        """Returns the offsets of the first records that the tables contain."""
         return Offsets.parse(self.origin)
 
     @property
     def begins(self) -> Offsets:
-        """Returns the offsets from which the build's own code folds.
+        """Returns the offsets from which the build's own code folds records.
 
-        These are the origin, or for a branch the offsets of the base.
+        These are the origin, or for a branch the `offsets` of the base.
         """
         return self.origin_offsets if self.base is None else Offsets.parse(self.base.offsets)
 
@@ -132,24 +133,23 @@ class Birth(Struct, frozen=True):
     def reads_from(self) -> Offsets:
         """Returns the offsets at which the build's job begins to read.
 
-        These are the origin, or the offsets at which the build has taken over another build's
-        tables.
+        These are the origin, or for a branch the offsets of the tables with which it began.
         """
         start = None if self.base is None else self.base.start
         return self.origin_offsets if start is None else Offsets.parse(start)
 
     @property
     def code_sha256(self) -> str:
-        """Returns a hash of the names and hashes of all sources.
-
-        It is equal only for equal code.
-        """
+        """Returns one hash of the names and hashes of all sources. It is equal for equal code."""
         listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(listed.encode()).hexdigest()
 
     @property
     def public_names(self) -> tuple[str, ...]:
-        """Lists the tables and views of the build whose names no other pipeline may use."""
+        """Returns the names of the build's tables and views, which no other pipeline may use.
+
+        The table of rejects is left out.
+        """
         return (*(each.name for each in self.tables if each.name != REJECTS), *self.views)
 
     def table(self, name: str) -> TableBirth:
@@ -166,9 +166,9 @@ _LONGEST_NAME = 200
 
 
 def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:
-    """Returns the names of the topics that both builds read, with the same id.
+    """Returns the names of the topics that both builds read and that have the same topic id.
 
-    Offsets of other topics cannot be compared.
+    The offsets of other topics cannot be compared between the builds.
     """
     return frozenset(
         name for name, topic_id in one.topic_ids.items() if other.topic_ids.get(name) == topic_id
@@ -176,7 +176,7 @@ def comparable_topics(one: Birth, other: Birth) -> frozenset[str]:
 
 
 def new_build_id(pipeline: str) -> str:
-    """Returns a new name for a build: the pipeline's name and random hexadecimal digits."""
+    """Returns a new build id: the pipeline's name and six random hexadecimal digits."""
     return f"{pipeline}-{secrets.token_hex(3)}"
 
 
@@ -186,10 +186,10 @@ def folder_of_build(build: str) -> str:
 
 
 def folded_by(store: Store, build: str) -> str:
-    """Returns the build that folds the tables of a served build.
+    """Returns the build that folds the tables of the build `build`.
 
-    It is the build itself, or the build below an overlay. A build without a birth certificate
-    counts as folding its own tables.
+    This is `build` itself, or the build below an overlay. If `build` has no birth certificate,
+    returns `build`.
     """
     known = _FOLDED_BY.setdefault(store, {})
     if build not in known:
@@ -200,20 +200,23 @@ def folded_by(store: Store, build: str) -> str:
 
 
 def tables_folder(store: Store, build: str) -> str:
-    """Returns the folder of the tables and frontiers that a build serves, relative to the root."""
+    """Returns the folder of the tables and frontiers of a build, relative to the root.
+
+    For an overlay, this is the folder of the build below it.
+    """
     return folder_of_build(folded_by(store, build))
 
 
 def table_path(store: Store, build: str, table: str) -> str:
-    """Returns the path or URL of the Delta table `table` that a build serves."""
+    """Returns the path or URL of a build's Delta table `table`."""
     return store.address(f"{tables_folder(store, build)}/tables/{table}")
 
 
 def recent_names(table: str) -> tuple[str, str]:
-    """Returns the names of the two tables that contain the recent rows of a table.
+    """Returns the names of the two small tables that contain the recent rows of a large table.
 
-    Frontiers and folders use these names. No table of a user can have them.
-    engine/write/recent_rows.py fills both tables.
+    These names occur in frontiers and as folders. No table of a user can have such a name.
+    engine/write/recent_rows.py writes both tables.
     """
     return f"{table}.recent-1", f"{table}.recent-2"
 
@@ -221,8 +224,8 @@ def recent_names(table: str) -> tuple[str, str]:
 def slice_scratch(store: Store, build: str, elsewhere: str) -> str:
     """Returns the path or URL of the folder with a job's temporary files for its present slice.
 
-    The folder is on this host. If Spark workers run on other hosts, `elsewhere` names a folder of
-    this job's own in the root.
+    The folder is on this host if `elsewhere` is "". If Spark workers run on other hosts, the folder
+    is in the root, and `elsewhere` is its name, which only this job uses.
     """
     own = f"{folder_of_build(build)}/slice"
     return store.address(f"{own}/{elsewhere}") if elsewhere else store.local.address(own)
@@ -245,9 +248,9 @@ def birth_name(build: str) -> str:
 
 
 def birth_copy(build: str) -> str:
-    """Returns the name of the certificate's copy.
+    """Returns the name of the copy of a build's birth certificate, relative to the root.
 
-    kappa doctor uses it to replace a damaged certificate.
+    `kappa doctor` replaces a damaged certificate by this copy.
     """
     return f"{folder_of_build(build)}/birth_copy.json"
 
@@ -273,7 +276,10 @@ def is_born(store: Store, build: str) -> bool:
 
 
 def read_birth(store: Store, build: str) -> Birth:
-    """Reads the birth certificate of a build. Raises Damaged if it is missing or cannot be read."""
+    """Reads the birth certificate of a build.
+
+    Raises Damaged if the certificate is missing or cannot be read.
+    """
     birth = _find_birth(store, build)
     if birth is None:
         raise Damaged(

@@ -1,8 +1,8 @@
-"""The status of a running build, in files by which the processes of a platform inform one another.
+"""The status of a running build, in files by which the processes of a platform inform each other.
 
-- The beat is a file that a job touches each second while it runs. If a process is stopped, or waits
-  for a disk that does not answer, the process is not dead and still holds the lock of the build.
-  The supervisor sees that the beat has ended, and ends the process.
+- The beat is a file that a job touches each second while it runs. A process that is suspended, or
+  that waits for a disk that does not answer, is not dead and still holds the lock of the build.
+  The supervisor notices that the file is no longer touched, and ends such a process.
 - The progress of a job within one slice is the current step, and the number of records read. The
   job writes the step. Each task that reads records writes a count next to the file that the task
   writes. The progress is only displayed, with one exception: a slice whose counts grow is not stuck
@@ -10,12 +10,13 @@
 - A turn is requested for a build that rests: the build must fold up to the log's present end,
   once.
 - A job that stops for good writes the reason before it exits. A law did not hold, or the user made
-  a mistake, so a restart would not help. As long as the reason exists, no process starts the job
-  again by itself; the next `kappa up` starts the job again, once. When a job has started well, it
+  a mistake, so a restart would not help. While the reason is stored, the supervisor does not start
+  the job again; the next `kappa up` starts the job again, once. When a job has started well, it
   deletes the reason. A candidate whose job has stopped for good has failed.
 - The progress of a verification is text for display. No decision uses it.
-- The check of a serving build's maintained views writes its findings.
-- A job writes the cost of each maintained view in the last slice that computed the view.
+- The results of the check that compares a serving build's maintained views with their queries.
+- The cost of each maintained view in the last slice in which the view was computed.
+- The mean times of the steps of a job's last slices.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _TURNS = "run/turns"
 
 
 class Beat:
-    """The beat of a build's job. During the block, a thread touches the beat's file each second."""
+    """The beat of a build's job: within the block, a thread touches the beat's file each second."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store.local
@@ -79,9 +80,9 @@ class Beat:
 
 
 def last_beat(store: Store, build: str) -> int | None:
-    """Returns the time of a job's last beat, or None if there is no beat.
+    """Returns the time of the last beat of a build's job, in nanoseconds since 1970.
 
-    The time is in nanoseconds since 1970.
+    Returns None if the beat's file does not exist.
     """
     try:
         return Path(store.local.path(_beat_name(build))).stat().st_mtime_ns
@@ -94,11 +95,10 @@ def _beat_name(build: str) -> str:
 
 
 class SliceProgress(Struct, frozen=True):
-    """The progress of a job in the slice that it is folding.
+    """The progress of a job in its present slice.
 
-    The slice is number `slice`, counted from 0, of the `of` slices of a leg. `read` is the number
-    of the slice's records that have been read, of `offsets` in total. `step` is the present step of
-    the job.
+    The slice has the number `slice`, counted from 0, of the `of` slices of the leg. It has
+    `offsets` offsets, of which `read` have been read. `step` is the present step of the job.
     """
 
     leg: int
@@ -124,9 +124,9 @@ _PROGRESS = Documents(SliceProgress, derived=True, synced=False)
 
 
 def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
-    """Returns a stopwatch for the folding of a slice.
+    """Returns a stopwatch for one slice, which stores each step as progress when the step begins.
 
-    It stores the name of each step that begins.
+    `of` is the number of slices of the leg.
     """
     begun = SliceProgress(piece.leg, piece.number, of, piece.distance, READING)
     name = f"{folder_of_build(build)}/{_PROGRESS_NAME}"
@@ -157,9 +157,9 @@ def records_read(store: Store, build: str) -> int:
 
 
 def read_counter(place: Path, name: str) -> Callable[[int], None]:
-    """Returns a function that stores the number of records that a task has read.
+    """Returns a function that stores the number of records that a task has read so far.
 
-    The count is stored next to the task's file, in the folder `place`.
+    `place` is the folder of the file that the task writes, and `name` is that file's name.
     """
     # Spark, Arrow and DuckDB take no file that begins so for data.
     path = place / f"_{name}{_COUNT_SUFFIX}"
@@ -181,9 +181,9 @@ def _read_count(path: Path) -> int:
 
 
 def ask_turn(store: Store, build: str) -> None:
-    """Requests a turn of a build from the supervisor: the build must fold to the log's end.
+    """Requests a turn from the supervisor: the resting build must fold to the log's end, once.
 
-    A second request before the turn changes nothing.
+    A second request before the turn begins has no effect.
     """
     store.local.put_json(f"{_TURNS}/{build}", {}, synced=False)
 
@@ -199,10 +199,10 @@ def end_turn(store: Store, build: str) -> None:
 
 
 class Stopped(Struct, frozen=True):
-    """The error with which a job has stopped for good, and the time.
+    """The error with which a job has stopped for good, and the time of the stop.
 
-    `cut` contains the topics whose logs have lost their ends. In these topics, the build's offsets
-    no longer match the log.
+    `cut` contains the topics that have lost their last records. In these topics, the build's
+    offsets no longer match the records.
     """
 
     message: str
@@ -213,7 +213,7 @@ class Stopped(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Returns the error's message, with the next step for the user."""
+        """Returns the error's message and hint as one text."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
@@ -221,9 +221,9 @@ _STOPPED = Documents(Stopped, derived=True)
 
 
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
-    """Stores the error with which the job of a build has stopped for good.
+    """Stores the error with which a build's job has stopped for good.
 
-    The error replaces that of an earlier job.
+    It replaces the stored error of an earlier job.
     """
     failpoint("stopped.before_put")
     _STOPPED.put(store, _stopped_name(build), _stopped_record(error))
@@ -245,8 +245,9 @@ def ensure_not_stopped(store: Store, build: str) -> None:
 def comparable_now(store: Store, build: Birth, other: Birth) -> frozenset[str]:
     """Returns the topics whose offsets can be compared between two builds.
 
-    Both builds read these topics, with the same topic id. A topic whose log has lost its end is
-    left out, because it is no longer the log that a build has folded.
+    Both builds read these topics, and each topic has the same id in both. A topic is left out if it
+    has lost its last records and a build has stopped because of that: the topic's records are no
+    longer those that the build has folded.
     """
     stopped = (read_stopped(store, each.folded_by) for each in (build, other))
     return comparable_topics(build, other) - {
@@ -264,7 +265,7 @@ def _stopped_name(build: str) -> str:
 
 
 class VerificationProgress(Struct, frozen=True):
-    """The step that a verification began last, as text."""
+    """The step that a verification has begun last, as text for display."""
 
     text: str
     format: int = 1
@@ -302,7 +303,7 @@ def _verification_name(build: str) -> str:
 
 
 class ViewCheck(Struct, frozen=True):
-    """The result of comparing a build's maintained views with their queries, at these offsets.
+    """The result of comparing a build's maintained views with their queries, at `offsets`.
 
     `unlike` contains a sentence for each view that differs from its query, or that could not be
     compared.
@@ -332,10 +333,10 @@ def _view_check_name(build: str) -> str:
 
 
 class ViewCost(Struct, frozen=True):
-    """The cost of a maintained view in the last slice that computed it, at the time `at`.
+    """The cost of a maintained view in the last slice in which it was computed, at the time `at`.
 
-    `way` is the way in which the view was computed. The slice had `records` offsets, and changed
-    `rows` rows of the view. It took `seconds` to compute and commit them. The rows of `touched`
+    `way` is the method by which the view was computed. The slice had `records` offsets, and changed
+    `rows` rows of the view. Computing and committing the rows took `seconds`. The rows of `touched`
     keys were computed, or all rows if `touched` is None.
     """
 
@@ -368,7 +369,7 @@ _COSTS = Documents(ViewCosts, derived=True, synced=False)
 
 
 def put_view_costs(store: Store, build: str, costs: Mapping[str, ViewCost]) -> None:
-    """Stores the costs of a build's views, by the view's name. They replace earlier costs."""
+    """Stores the costs of a build's views, by view name, and replaces the stored costs."""
     _COSTS.put(store.local, _view_costs_name(build), ViewCosts({**costs}))
 
 
@@ -388,11 +389,11 @@ _SHOWN_STEPS = ("wait", "read", "function", "commit", "views", "publish")
 
 
 class StepTimes(Struct, frozen=True):
-    """The mean seconds of each step of a slice, over a job's last slices.
+    """The mean seconds of each step of a slice, over the last `slices` slices of a job.
 
     The step `wait` is the time from the log time of a slice's newest record until the slice begins.
-    The record spends this time in the broker, in the reader, and between slices. The mean covers
-    the last `slices` slices, up to the time `at`.
+    The record spends this time in the broker, in the reader, and between slices. `at` is the time
+    of the last slice.
     """
 
     seconds: dict[str, float]
@@ -414,7 +415,7 @@ _STEP_TIMES = Documents(StepTimes, derived=True, synced=False)
 
 
 def put_step_times(store: Store, build: str, times: StepTimes) -> None:
-    """Stores the step times of a job's last slices. They replace earlier times."""
+    """Stores the mean step times of a job's last slices, and replaces the stored times."""
     _STEP_TIMES.put(store.local, _step_times_name(build), times)
 
 

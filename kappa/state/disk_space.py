@@ -1,11 +1,11 @@
-"""The space of the root's disk, for the supervisor and all other processes.
+"""Free space on the root's disk: the reserve, and pausing the processes that write much.
 
-Without any space, no lease and no record can be stored, and nothing can be deleted safely. So a
-file, the reserve, occupies some space. When the rest of the disk is used up, the supervisor deletes
-that file and pauses the processes that write much: jobs, the archiver, and a broker that has died.
-When there is space for twice the file, the supervisor creates the file again, and everything
-continues. The absence of the file shows other processes that the disk is full, since no report can
-be written to a full disk.
+Without any free space, no lease and no record can be stored, and nothing can be deleted safely. So
+a file, the reserve, occupies some space. When less space is free than the reserve occupies, the
+supervisor deletes the reserve and pauses the processes that write much: jobs, the archiver, and a
+broker that has died. When twice the reserve is free, the supervisor creates the reserve again, and
+the paused processes continue. Other processes recognize a full disk by the missing reserve, since
+no report can be written to a full disk.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def full_text(free: int, reserve: int) -> str:
 
 
 def why_jobs_rest(store: Store, reserve: int) -> str:
-    """Returns the reason why jobs rest: the disk is full. Returns "" if the disk has space.
+    """Returns a text that says that jobs rest because the disk is full, or "" if it has space.
 
-    The supervisor must be up.
+    Call this function only while the supervisor runs: the supervisor deletes and creates the
+    reserve, by which a full disk is recognized.
     """
     free = free_bytes(store)
     given_up = not store.local.path(RESERVE).exists()
@@ -45,7 +46,7 @@ def why_jobs_rest(store: Store, reserve: int) -> str:
 
 
 class DiskReserve:
-    """The reserve of a root, as the supervisor manages it."""
+    """The reserve file of a root. Only the supervisor deletes and creates this file."""
 
     def __init__(
         self,
@@ -57,8 +58,8 @@ class DiskReserve:
     ) -> None:
         """Prepares a reserve of `length` bytes.
 
-        `say` receives a line when the disk becomes full, and when it has space again. `free`
-        returns the number of free bytes on the disk.
+        `say` is called with a line of text when the disk becomes full, and when the disk has space
+        again. `free` returns the number of free bytes on the disk.
         """
         self._path = store.local.path(RESERVE)
         self._length = length
@@ -74,9 +75,9 @@ class DiskReserve:
         return full_text(self._free(), self._length)
 
     def ensure_space(self) -> bool:
-        """Deletes the reserve if the disk is full, or creates it again if there is enough space.
+        """Deletes the reserve if the disk is full. Creates it again if twice its size is free.
 
-        Returns True if there is space for processes that write much.
+        Returns True if the processes that write much may run.
         """
         free = self._free()
         if not self._full and free < self._length:

@@ -1,4 +1,4 @@
-"""JSON documents of one kind: how a record is stored below the root, and read again."""
+"""JSON documents below a root: writing, reading and checking of single and numbered records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
 class NumberTaken(Broken):
-    """The error if another process has used a record's number, although a build has one writer."""
+    """The error if a record's number is already used, although a build has only one writer."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -38,15 +38,15 @@ class NumberTaken(Broken):
 
 
 class Documents(Generic[_Record]):
-    """The documents that contain records of one dataclass."""
+    """Writes and reads documents that contain records of one class."""
 
     def __init__(self, kind: type[_Record], *, derived: bool = False, synced: bool = True) -> None:
-        """Describes the documents of the dataclass `kind`; a document contains its fields.
+        """Describes the documents of the class `kind`; a document contains the fields of a record.
 
-        A `derived` document follows from other documents, or describes a process and is useless
-        after the process ends. If a derived document cannot be read, it is moved aside, and counts
-        as missing. A document that is not `synced` may be lost or incomplete after a power loss; so
-        it must be derived.
+        A `derived` document can be computed again from other documents, or describes a process and
+        is useless after the process exits. If a derived document cannot be read, it is moved aside,
+        and counts as missing. A document that is not `synced` may be lost or incomplete after a
+        power loss; so it must be derived.
         """
         assert synced or derived, f"{kind.__name__} would be lost for good"
         # Threads that are the first to convert to a class, and at once, are ended by a signal.
@@ -66,7 +66,8 @@ class Documents(Generic[_Record]):
     def get(self, store: Store, name: str, what: str, *, hint: str = "") -> _Record | None:
         """Returns a record, or None if no record of that name exists.
 
-        Raises Damaged if the record cannot be read, unless the documents are derived.
+        If the record cannot be read, raises Damaged; but a derived document is moved aside, and
+        None is returned. `what` names the record in the error.
         """
         try:
             document, _ = _read_document(store, name, what, hint)
@@ -111,7 +112,7 @@ def plain_value(value: object) -> object:
 def value_of_plain(kind: type, plain: object) -> object:
     """Converts plain values back to a value of `kind`: a `dec_hook` of msgspec.
 
-    Raises ValueError if the plain values are not valid.
+    Only Offsets are converted. Raises ValueError if the plain values are not valid offsets.
     """
     if kind is not Offsets:
         raise NotImplementedError
@@ -122,16 +123,16 @@ def value_of_plain(kind: type, plain: object) -> object:
 
 
 def set_damaged_aside(store: Store, name: str, error: Damaged) -> None:
-    """Moves a derived document that cannot be read aside, and prints its new path."""
+    """Moves aside a derived document that cannot be read, and prints its new path to stderr."""
     aside = store.set_aside(name)
     if aside is not None:
         print(f"{error.message}; it was moved to {aside}", file=sys.stderr, flush=True)
 
 
 def cached_json(store: Store, name: str) -> Any:
-    """Returns the document of a cache, or None if it does not exist.
+    """Returns a cached document, or None if it does not exist or is damaged.
 
-    A document that cannot be read, or that has changed since it was written, is moved aside.
+    A damaged document cannot be read, or has changed since it was written. It is moved aside.
     """
     try:
         return store.get_json(name)
@@ -141,7 +142,7 @@ def cached_json(store: Store, name: str) -> Any:
 
 
 class LastNumber(Struct, frozen=True):
-    """The number of the last record that was stored in a folder."""
+    """The content of a folder's note: the number of the last record that was stored there."""
 
     number: int
     format: int = 1
@@ -151,15 +152,16 @@ _LAST = Documents(LastNumber, derived=True, synced=False)
 
 
 class NumberedRecords(Generic[_Record]):
-    """An append-only sequence of records, numbered from 1. Each needs a number that is not taken.
+    """An append-only sequence of numbered records, from number 1. Each number is used only once.
 
     The newest records are numbered without gaps. Older records may be deleted, but never the newest
-    one. Each record is sealed, and contains the seal of the record before. So a change of a record
-    is noticed, and also the replacement of a lost record by another one.
+    record. Each record has a seal, and also contains the seal of the previous record. So a change
+    of a record is noticed, and also the replacement of a lost record by another one.
 
-    The loss of the newest record is noticed by a note of the last number. The note is next to the
-    folder, on the host that stored the record, and is written after the record. If the note is
-    lost, for example by a power loss, some losses are not noticed.
+    A file, the note, contains the last number, so that the loss of the newest record is noticed.
+    The note is next to the folder, on the host that stored the record, and is written after the
+    record. If the note is lost, for example by a power loss, the loss of the newest record may not
+    be noticed.
     """
 
     def __init__(
@@ -174,8 +176,9 @@ class NumberedRecords(Generic[_Record]):
     ) -> None:
         """Opens the sequence in a folder.
 
-        `what` names a record in errors: `leg {} of build b`. If all records are missing, that is
-        normal for records that are `made_anew` from other files, and is damage for other records.
+        `what` is the name of a record in errors, with `{}` for the number: `leg {} of build b`.
+        `made_anew` says that the records can be created again from other files; then the state in
+        which all records are missing is normal, otherwise it is damage.
         """
         self._store = store
         self._folder = folder
@@ -192,9 +195,9 @@ class NumberedRecords(Generic[_Record]):
 
     @property
     def note(self) -> str:
-        """Returns the name of the note of the last number.
+        """Returns the name of the note, the file with the last number.
 
-        The note is among the files of this host.
+        The note is in the store of this host's own files (`Store.local`).
         """
         return note_of(self._folder)
 
@@ -221,9 +224,9 @@ class NumberedRecords(Generic[_Record]):
         return _read_document(self._store, self.name(number), self._what.format(number))
 
     def _accepted(self, number: int, document: Any, seal: str) -> _Record | None:
-        """Checks a document that was read, and returns its record; None if the document is None.
+        """Checks a document that was read. Returns its record, or None if `document` is None.
 
-        Raises Damaged if the record before is not the one that the document follows.
+        Raises Damaged if the document contains another seal than that of the previous record.
         """
         what = self._what.format(number)
         if document is None:
@@ -246,17 +249,17 @@ class NumberedRecords(Generic[_Record]):
         return self._store.address(self.name(number))
 
     def noted_number(self) -> int:
-        """Returns the highest number that was ever noted, or 0 if there is no note."""
+        """Returns the number in the note, or 0 if there is no note."""
         return noted_last(self._store, self._folder)
 
     def note_last(self, number: int) -> None:
-        """Notes the number of a record that was stored once, even if the record may be lost."""
+        """Writes `number` to the note, even if the record with this number may be lost."""
         note_last(self._store, self._folder, number)
 
     def begins_anew(self, number: int) -> bool:
-        """Returns True if the record `number` was stored after lost records were given up.
+        """Returns True if the record `number` was stored after the records before it were lost.
 
-        Such a record does not contain the seal of the record before it.
+        Such a record does not contain the seal of a previous record.
         """
         document, seal = _read_document(self._store, self.name(number), self._what.format(number))
         return bool(seal) and not document.get(_BEFORE)
@@ -264,13 +267,14 @@ class NumberedRecords(Generic[_Record]):
     def ensure_newest(self, number: int, noted: int) -> None:
         """Raises Damaged, which names the lost record, if `noted` is higher than `number`.
 
-        `number` is the newest record's. Read the note before the newest record.
+        `number` is the number of the newest record, and `noted` that of the note. Read the note
+        before you search for the newest record.
         """
         if noted > number:
             raise self.lost(noted)
 
     def lost(self, number: int) -> Damaged:
-        """Returns the error for the loss of the newest record, `number`."""
+        """Returns the error that the newest record, with this number, is lost."""
         return Damaged(
             f"{self._what.format(number)} is gone: {self.address(number)} was"
             " there, and what was read from it would go back",
@@ -326,9 +330,9 @@ class NumberedRecords(Generic[_Record]):
         return None
 
     def is_newest(self, number: int) -> bool:
-        """Returns True if the record `number` is still the newest, for a root on a disk.
+        """Returns True if the record `number` is still the newest. The root must be on a disk.
 
-        No record is read: the check only looks whether files exist.
+        The check reads the note and looks whether files exist, but reads no record.
         """
         return (
             not self._store.path(self.name(number + 1)).exists()
@@ -382,9 +386,9 @@ def _read_document(store: Store, name: str, what: str, hint: str = "") -> tuple[
 
 
 def note_last(store: Store, folder: str, number: int) -> None:
-    """Notes the number of the last record of a folder, on this host.
+    """Writes the number of the last record of a folder to the folder's note, on this host.
 
-    If the note cannot be written, nothing happens.
+    An error when writing is ignored: the record itself is already stored.
     """
     # The record is there: on a full disk the note only says less.
     with suppress(KappaError):
@@ -392,7 +396,7 @@ def note_last(store: Store, folder: str, number: int) -> None:
 
 
 def noted_last(store: Store, folder: str) -> int:
-    """Returns the last number that was noted for a folder, or 0 if none is known."""
+    """Returns the number in a folder's note, or 0 if there is no note."""
     name = note_of(folder)
     try:
         # Each query asks for several notes: this takes a tenth of the time of an object.
@@ -405,17 +409,17 @@ def noted_last(store: Store, folder: str) -> int:
 
 
 def note_of(folder: str) -> str:
-    """Returns the name of the note that contains a folder's last number."""
+    """Returns the name of a folder's note, the file with the folder's last number."""
     return f"{folder}.newest"
 
 
 def numbered_name(folder: str, number: int) -> str:
-    """Returns the name of the document with a number in a folder."""
+    """Returns the name of the document `number` in a folder, relative to the root."""
     return f"{folder}/{number:0{_DIGITS}d}.json"
 
 
 def numbers_in(store: Store, folder: str, *, after: int = 0) -> tuple[int, ...]:
-    """Returns the numbers of a folder's documents, ascending. With `after`, only later numbers."""
+    """Returns the numbers of a folder's documents, ascending; with `after`, only higher numbers."""
     names = store.names(folder, after=numbered_name(folder, after))
     found = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in names)
     return tuple(int(number) for number in found if number.isdigit())

@@ -1,9 +1,9 @@
 """Drift: events that no longer match a topic's declaration. Drift is reported, and stops nothing.
 
-The job of a build detects drift, and stores a document about it on this host. Status, page, metrics
-and notices read the document. A later build of the pipeline starts with those undeclared fields
-that its topics still do not declare. It takes over another drift of the serving build when it
-detects the same drift itself.
+The job of a build detects drift, and stores a document about it on this host. The commands, the
+page, the metrics and the notices read this document. The next build of the pipeline starts with the
+undeclared fields of this document that its own topics still do not declare. It copies another kind
+of drift from the serving build's document only when it detects the same drift itself.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MOST_DRIFTS = 50
 class DriftKind(StrEnum):
     """The kind of a drift.
 
-    A drift is a field that is not declared, a new reason for rejects, or a share of rejects that
-    jumps.
+    FIELD is a field that is not declared, REASON is a new reason for rejects, and SHARE is a sudden
+    increase of the share of rejects.
     """
 
     FIELD = "undeclared_field"
@@ -51,7 +51,7 @@ class Drift(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Returns the properties that identify the drift: kind, topic and name."""
+        """Returns the kind, topic and name, which together identify the drift."""
         return self.kind, self.topic, self.name
 
 
@@ -66,7 +66,10 @@ _DRIFTS = Documents(_Drifts, derived=True, synced=False)
 
 
 def put_drifts(store: Store, build: str, drifts: Iterable[Drift]) -> None:
-    """Stores the drifts of a build on this host, in place of the earlier ones."""
+    """Stores the drifts of a build on this host. They replace the stored ones.
+
+    Only the first 50 drifts are stored.
+    """
     _DRIFTS.put(store.local, _drifts_name(build), _Drifts(tuple(drifts)[:MOST_DRIFTS]))
 
 

@@ -1,14 +1,13 @@
 """The sums of a build's data files: recorded at a commit, compared before a file is first read.
 
-A sum is a file's size and CRC. A frontier contains the sums of the files that are new with it, so
-storing the sums needs no further write. Before frontiers are deleted, all sums that are still
-needed are joined into one record. If a build was born before Kappa recorded sums, its files have
-none.
+A sum is a file's size and CRC. A frontier contains the sums of the files that are new in this
+frontier, so storing the sums needs no further write. Before frontiers are deleted, all sums that
+are still needed are joined into one record. If a build was born before Kappa recorded sums, its
+files have no sums.
 
-A process checks a file once. If one process has checked a large file, other processes do not read
-it again until the machine restarts: `run/whole.json` contains the file's size, time and sum. That
-document is derived: without it, files are checked again. `kappa scrub` uses neither of these
-shortcuts.
+A process checks a file once. If a process has checked a large file, other processes do not read the
+file again until the machine restarts: `run/whole.json` contains the file's size, time and CRC. If
+this document is lost, the files are checked again. `kappa scrub` always reads all files.
 
 A CRC of 32 bits detects each flipped bit and all damage within four bytes. It misses one in four
 billion other changes. A person can still construct a file that has a given sum: sums protect
@@ -78,17 +77,17 @@ def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
 
 
 def sum_name(path: str | Path) -> str:
-    """Returns the name of a data file in a mapping of sums: the table's and the file's name."""
+    """Returns the key of a data file in a mapping of sums: `TABLE/FILE`."""
     table, name = str(path).rsplit("/", 2)[1:]
     return f"{table}/{name}"
 
 
 def sum_of(address: str | Path, *, from_disk: bool = False) -> Sum:
-    """Reads a whole file, and returns its sum.
+    """Reads a whole file, and returns its size and CRC.
 
-    With `from_disk`, a local file is read from the disk and not from the machine's cache, if the
-    machine can do so. Raises OSError if a local file cannot be read, and KappaError if a file in a
-    bucket cannot be read.
+    With `from_disk`, a local file is read from the disk instead of the page cache, if the operating
+    system supports this. Raises OSError if a local file cannot be read, FileNotFoundError if a file
+    in a bucket does not exist, and KappaError if it cannot be read.
     """
     if is_bucket(str(address)):
         return _sum_in_bucket(str(address))
@@ -107,7 +106,7 @@ def compute_sums(
 ) -> dict[Path, Sum | None]:
     """Calls `take` for each path, and returns the results by path.
 
-    If the files are large, threads make the calls in parallel.
+    If the files have four MiB or more in total, several threads make the calls in parallel.
     """
     paths = list(paths)
     if sum(_file_size(path) for path in paths) < _ALONE:
@@ -121,8 +120,9 @@ _PUT: dict[str, Sum] = {}
 
 
 def note_put_file(url: str, path: Path) -> None:
-    """Records the sum of a local file that will next be uploaded to `url`.
+    """Computes the sum of a local file that will be uploaded to `url`, and remembers it.
 
+    `sums_in_bucket` then need not download the file. Does nothing if `url` is not in a bucket.
     Raises OSError if the file cannot be read.
     """
     if is_bucket(url):
@@ -145,8 +145,9 @@ def _sum_in_bucket(url: str) -> Sum:
 def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
     """Returns the sums of files that this build's job has just committed to a bucket.
 
-    This host knows the sums of files that it has uploaded itself. Files that delta-rs and Spark
-    have uploaded are read again, several at the same time. Raises Damaged if a file is missing.
+    The sums of files that this process has uploaded are known (`note_put_file`). Files that
+    delta-rs and Spark have uploaded are downloaded, several at the same time. Raises Damaged if a
+    file is missing.
     """
 
     def found(url: str) -> tuple[str, Sum]:
@@ -163,7 +164,10 @@ def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
 
 
 def new_sums(paths: Iterable[Path]) -> Sums:
-    """Returns the sums of files that were just written. Raises Damaged if a file is missing."""
+    """Returns the sums of files that were just written to the disk.
+
+    Raises Damaged if a file is missing, and KappaError if a file cannot be read.
+    """
     try:
         found = compute_sums(paths, sum_of)
     except OSError as error:
@@ -176,10 +180,10 @@ def new_sums(paths: Iterable[Path]) -> Sums:
 
 
 class RecordedSums:
-    """The recorded sums of a build's files, as far as they have been read."""
+    """A cache of the recorded sums of one build's files. Frontiers are read only as needed."""
 
     def __init__(self, store: Store, build: str) -> None:
-        """Prepares to read the sums of `build`. Nothing is read yet."""
+        """Creates an empty cache for `build`, without reading anything."""
         self._store = store
         self._frontiers = frontier_records(store, build)
         self._joined = sums_records(store, build)
@@ -210,16 +214,16 @@ class RecordedSums:
         return self._known
 
     def take(self, frontier: Frontier) -> None:
-        """Adds the sums in a frontier that the caller has already read."""
+        """Adds the sums of a frontier that the caller has already read to the cache."""
         self._known.update(frontier.sums)
         if frontier.number == self._last_read + 1:
             self._last_read = frontier.number
 
     def join(self, there: Container[str]) -> None:
-        """Stores a record with the sums of the files in `there`, unless the last record equals it.
+        """Stores the sums of all files in `there` as one record, unless the last record equals it.
 
-        `there` contains the names of the files that exist. Raises Damaged if a newer record than
-        the last one existed and is lost.
+        `there` contains the names of the files that exist. Raises Damaged if the newest record of
+        joined sums is lost.
         """
         noted = self._joined.noted_number()
         known = self.all()
@@ -262,10 +266,10 @@ class RecordedSums:
 
 
 def join_sums(store: Store, build: str, recorded: RecordedSums | None = None) -> None:
-    """Joins the sums of the files that exist, so that frontiers may be deleted.
+    """Stores the sums of all existing files of a build as one record.
 
-    The caller must hold the build's lock. The caller may pass sums that it has already read as
-    `recorded`.
+    After that, frontiers may be deleted. The caller must hold the build's lock. `recorded` contains
+    sums that the caller has already read.
     """
     tables = store.address(f"{tables_folder(store, build)}/tables")
     there = {sum_name(each.address) for each in entries_at(tables) if not each.is_folder}
@@ -285,7 +289,10 @@ def _drop_cached_pages(handle: int) -> None:
 
 
 class RememberedFiles(Struct, frozen=True):
-    """The large files that were checked since the machine started, with size, time and CRC."""
+    """The large files that were checked since the machine started, with size, time and CRC.
+
+    `boot` identifies the start of the machine. `files` is keyed by the file's name below the root.
+    """
 
     boot: str
     files: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -303,12 +310,12 @@ _CHECKED: WeakKeyDictionary[Store, _Checked] = WeakKeyDictionary()
 
 
 def are_checked(store: Store, paths: Iterable[str]) -> bool:
-    """Returns True if this process has already checked all of these files."""
+    """Returns True if this process has already checked all files in `paths`."""
     return _checked_files(store).paths.issuperset(paths)
 
 
 def note_whole(store: Store, paths: Iterable[str]) -> None:
-    """Records that this process has checked these files, and found them intact."""
+    """Records that this process has checked the files in `paths`, and found them intact."""
     found = _checked_files(store).paths
     if len(found) > _MOST_CHECKED:
         found.clear()
@@ -323,13 +330,13 @@ def ensure_whole(
     copies: Callable[[str], str] | None = None,
     pinned: Frontier | None = None,
 ) -> None:
-    """Checks those files of a build that this process has not checked yet.
+    """Checks those files in `paths` that this process has not checked yet.
 
-    Raises Damaged, which names the first file that has changed since it was written. Files without
-    a sum pass. A missing file is left to its reader. If the root is in a bucket, only files that
-    were downloaded as a whole are checked: `copies` returns the local path for a URL. A reader of
-    parts of files passes no `copies`, and nothing is checked. The sums in the frontier `pinned` are
-    used without reading them again.
+    Raises Damaged, which names the first file whose size or CRC differs from the recorded sum. A
+    file without a recorded sum counts as intact. A missing file is ignored here; reading the file
+    fails later. If the root is in a bucket, only files that were downloaded completely are checked:
+    `copies` returns the local path for a URL. For a bucket without `copies`, nothing is checked.
+    The sums in the frontier `pinned` are used directly, so that they are not read again.
     """
     if copies is None and not store.is_on_disk:
         return
@@ -361,9 +368,10 @@ def ensure_archived_whole(
     copies: Callable[[str], str] | None = None,
     hint: str,
 ) -> None:
-    """Checks the files of an archive with these sums, as `ensure_whole` does.
+    """Checks files of an archive against `sums`, as `ensure_whole` does for a build.
 
-    Files in a bucket without `copies` on this host are downloaded for the check.
+    Raises Damaged, with `hint`, for the first file that differs. If the root is in a bucket and
+    `copies` is None, the files are downloaded for the check.
     """
     new = [path for path in paths if not are_checked(store, (path,))]
     found = _first_damaged(store, sums, new, copies)

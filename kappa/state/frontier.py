@@ -1,11 +1,12 @@
-"""The frontier: what readers may see of a build, in numbered records without gaps (law 10).
+"""Frontiers: the states of a build that readers may see, as numbered records without gaps.
 
-A record can be stored only after the record before it. A record contains offsets, and the Delta
-version of every table at these offsets. A frontier is published in one write, after ALL tables of a
-slice are committed.
+A record can be stored only after the record with the previous number (law 10). A record contains
+offsets, and the Delta version of every table at these offsets. A frontier is published in one
+write, after ALL tables of a slice are committed.
 
 `epoch` counts the holders of the build's lock. A new holder first publishes the newest frontier
-again under its own epoch. If a dead holder's write then arrives late, its number is taken.
+again under its own epoch. If a write of the previous holder arrives later, the write fails, because
+its number is already used.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ Sums = Mapping[str, Sum]
 class Frontier(Struct, frozen=True):
     """A published frontier of a build.
 
-    - `versions` maps the names of tables to Delta versions. They include the rejects table and the
-      recent rows of large tables (`recent_names`).
+    - `versions` maps the names of tables to Delta versions. It includes the rejects table and the
+      tables with the recent rows of large tables (`recent_names`).
     - `log_time` is the running maximum of the broker's timestamp per topic and partition, in
       milliseconds (law 4).
     - `hold` is the number of the journal's hold record that this frontier acknowledges.
     - `leg` and `slice` identify the slice that was folded last (-1: none yet).
-    - `heard_at` is the time when the job last had read all records of the compacted topics. If it
-      has not yet read all, it is the time when the build began to read (law 5).
-    - `sums` are the sums of the data files that are new in the frontier
+    - `heard_at` is the last time at which the job had read all records of the compacted topics. If
+      the job has not yet read all of them, it is the time when the build began to read (law 5).
+    - `sums` contains the sums of the data files that are new in the frontier
       (kappa/state/file_sums.py).
     - `failing` contains the maintained views that cannot be computed over the present rows, and
       the reasons. The tables of these views contain the rows of an earlier frontier, and readers
       do not see them.
-    - `witnesses` are the last records that were read before the offsets. They identify the log
+    - `witnesses` contains the last records that were read before the offsets. They identify the log
       (law 2). Frontiers of an older Kappa have none.
     - `file_lists` contains, by a table's name, a sum over the live files of the table's version
       (kappa/tables/file_list.py), so that a change of the list is noticed. Frontiers of an older
@@ -73,7 +74,7 @@ class Frontier(Struct, frozen=True):
 
     @property
     def heard_time(self) -> str:
-        """Returns `heard_at`; for frontiers of an older Kappa, which have none, `published_at`."""
+        """Returns `heard_at`, or `published_at` if an older Kappa has stored the frontier."""
         return self.heard_at or self.published_at
 
 
@@ -105,7 +106,7 @@ class Frontiers:
     def news(
         store: Store, build: str, *, clock: Callable[[], float] = time.monotonic
     ) -> MarkerWatch:
-        """Returns a watcher's view on the marker that changes with each frontier of a build."""
+        """Returns a watch that notices when another frontier of a build is published."""
         return MarkerWatch(store.news_marker(_news_name(build)), clock=clock)
 
     def newest(self) -> Frontier | None:
@@ -120,7 +121,7 @@ class Frontiers:
     def publish(self, frontier: Frontier) -> None:
         """Stores the next frontier.
 
-        Raises NumberTaken if the frontier's number is taken: then another process writes for this
+        Raises NumberTaken if a frontier with this number exists: another process writes for this
         build.
         """
         failpoint("frontier.before_put")
@@ -135,10 +136,10 @@ class Frontiers:
     ) -> Frontier | None:
         """Publishes the frontier after the newest one, as the build's new holder, and returns it.
 
-        `next_of` receives the newest frontier, and returns the one to publish. If it returns None,
-        nothing is published and None is returned. A write of the previous holder may still arrive
-        after that holder's death. If it takes the number, the newest frontier is read again. Raises
-        Broken if the number is taken again and again.
+        `next_of` is called with the newest frontier, and returns the frontier to publish. If
+        `next_of` returns None, nothing is published and None is returned. If a late write of the
+        previous holder has used the number, the newest frontier is read again, and `next_of` is
+        called again. Raises Broken if this happens five times.
         """
         for _ in range(_LATE):
             following = next_of(self.newest())

@@ -1,10 +1,11 @@
-"""Kept frontiers: what a build showed in the past, for queries as of a past time.
+"""Kept frontiers: earlier frontiers of a build, for queries as of a past time.
 
 While a build serves, its job keeps a frontier at regular intervals, and at each switch
 (kappa/engine/write/publisher.py). The files of a kept frontier are not deleted because of their
-age. Maintenance first deletes records of kept frontiers that are too old. Then it lists the leases,
-and then deletes the files that neither a record nor a lease needs. A reader first stores its lease,
-and then checks that the record still exists (law 11, as for floors).
+age. Maintenance first deletes the records of kept frontiers that are too old. Then it lists the
+leases. Then it deletes the files that are not needed for any record or lease. A reader first stores
+its lease, and then checks that the record of the kept frontier still exists (law 11, as for
+floors).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from kappa.state.store import Store
 
 
 class KeptFrontierRecord(Struct, frozen=True):
-    """A frontier that is kept.
+    """The record of a kept frontier.
 
-    `generations` are the generations that began while readers saw this frontier. It is the last
-    frontier that readers saw in the generation before, and the first in the new generation. `stays`
-    is True if one of these generations switched the build's own pipeline; then the frontier is kept
-    as long as the build. `until` is the time when readers moved on to a frontier that is no longer
-    kept, or None if the next frontier is still kept. `before` is the number of the frontier that
-    was kept before this one. So the loss of a record is noticed, and no earlier frontier is used
+    `generations` are the generations that began while readers saw this frontier: it was the last
+    frontier of the generation before, and the first of the new generation. `stays` is True if one
+    of these generations switched the build's own pipeline; then the frontier is kept as long as the
+    build. `until` is the time when readers moved on to a frontier that is no longer kept, or None
+    if the next frontier is still kept. `before` is the number of the frontier that was kept before
+    this one. With `before`, the loss of a record is noticed, so that no earlier frontier is used
     instead of the lost one.
     """
 
@@ -49,9 +50,10 @@ class KeptFrontierRecord(Struct, frozen=True):
         return parse_moment(self.frontier.published_at)
 
     def shown_at(self, when: datetime) -> bool:
-        """Returns True if this is the frontier to use for the time `when`.
+        """Returns True if a query as of the time `when` uses this frontier.
 
-        Either readers saw it at that time, or they saw a later frontier that was not kept.
+        Either readers saw this frontier at that time, or they saw a later frontier that was not
+        kept.
         """
         return self.since <= when and (self.until is None or when < parse_moment(self.until))
 
@@ -60,7 +62,7 @@ _KEPT = Documents(KeptFrontierRecord, derived=True)
 
 
 def parse_moment(text: str) -> datetime:
-    """Parses the time in a record, and converts it to UTC."""
+    """Parses an ISO 8601 time from a record, and converts it to UTC."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
@@ -83,8 +85,8 @@ def read_kept_frontier(store: Store, build: str, number: int) -> KeptFrontierRec
 def kept_frontiers_of(store: Store, build: str) -> tuple[KeptFrontierRecord, ...]:
     """Returns all kept frontiers of a served build, oldest first.
 
-    If the record after a kept frontier is lost, the frontier counts as shown only at the moment
-    when it was published.
+    If the record after a kept frontier is lost, the frontier's `until` equals the time when the
+    frontier was published, so queries as of a later time do not use it.
     """
     found, lost = _find_kept(store, folded_by(store, build))
     return tuple(
@@ -94,12 +96,12 @@ def kept_frontiers_of(store: Store, build: str) -> tuple[KeptFrontierRecord, ...
 
 
 def lost_kept_numbers(store: Store, build: str) -> tuple[int, ...]:
-    """Returns the numbers of those kept frontiers of a build whose records are lost."""
+    """Returns the numbers of the kept frontiers of a build whose records are lost."""
     return tuple(_find_kept(store, folded_by(store, build))[1].values())
 
 
 def _find_kept(store: Store, build: str) -> tuple[list[KeptFrontierRecord], dict[int, int]]:
-    """Returns the kept frontiers that exist, and the lost records.
+    """Returns the kept frontiers whose records exist, and the lost records.
 
     The lost records are a mapping: from the number of the kept frontier before a lost record (0 if
     there is none) to the number of the lost record.
@@ -120,7 +122,7 @@ def _read_kept(store: Store, build: str, numbers: Iterable[int]) -> list[KeptFro
 
 
 def _lost_behind(found: Sequence[KeptFrontierRecord], noted: int) -> dict[int, int]:
-    """Returns the number of the lost record after a kept frontier, by the frontier's number. Pure.
+    """Maps the number of a kept frontier to the number of the lost record that followed it. Pure.
 
     The key is 0 if no kept frontier exists before the lost record. `noted` is the number of the
     frontier that was kept last.
@@ -146,7 +148,7 @@ def with_newest(
 ) -> list[KeptFrontierRecord]:
     """Returns all frontiers of a build that queries can use, oldest first.
 
-    These are the kept frontiers and the one that readers see now.
+    These are the frontiers in `kept`, and `newest`, the frontier that readers see now.
     """
     return (
         [*kept]
@@ -168,9 +170,10 @@ def past_frontiers(
     """Returns the kept frontiers that may be deleted, and the records that must be changed. Pure.
 
     `kept` is ordered from old to new, and `now` is in seconds since 1970. A frontier is used for
-    all times until the next frontier was shown. So it may be deleted when even the next frontier is
-    older than `keep_seconds`. If the frontier after a remaining one is deleted, the remaining
-    record must contain the time until which it was shown.
+    all times until the next frontier was published. So it may be deleted if the next frontier was
+    published more than `keep_seconds` ago, unless it `stays`. If the frontier after a remaining one
+    is deleted, the remaining record is changed: its `until` becomes the time when the deleted
+    frontier was published.
     """
     horizon = datetime.fromtimestamp(now, UTC) - timedelta(seconds=keep_seconds)
     every = list(kept)

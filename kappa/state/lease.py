@@ -1,10 +1,10 @@
-"""Leases: the versions that readers have pinned. Floors: the limit of collection (law 11).
+"""Leases, by which readers pin versions, and floors, which limit garbage collection (law 11).
 
-The files that only frontiers below a build's floor need may be deleted. Each side writes first and
-reads second. A reader stores a lease, and then reads the floors. Collection stores a floor, and
-then lists the leases. So in any order of these steps, at least one side sees the other. If a reader
-has pinned a frontier below the floor, it gives the pin up. All other leases are respected by
-collection.
+The floor of a build is a frontier. Collection may delete files that only older frontiers need. Each
+side writes first and reads second: a reader stores a lease, and then reads the floors; collection
+stores a floor, and then lists the leases. So in any order of these steps, at least one side notices
+the other. A reader that has pinned a frontier below the floor gives up its pin. Collection respects
+all other leases.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ LEASES = "leases"
 
 
 class Pin(Struct, frozen=True):
-    """The pin of a build: the number of a frontier, and the Delta versions of its tables."""
+    """The pinned state of a build: the number of a frontier, and the frontier's table versions."""
 
     frontier: int
     versions: Mapping[str, int]
 
 
 class Lease(Struct, frozen=True):
-    """The lease of a reader on pinned versions.
+    """A reader's lease, which pins states of builds (`pins`) until `expires_at`.
 
-    It is valid until `expires_at` (seconds since 1970), unless it is renewed. `frontier` is
-    included for readers that come back later (serving/outlets/changes/table_snapshot.py), because
-    maintenance deletes the records of old frontiers.
+    `expires_at` is in seconds since 1970; renewing the lease increases it. `frontier` is stored for
+    readers that return later (serving/outlets/changes/table_snapshot.py), because maintenance
+    deletes the records of old frontiers.
     """
 
     pid: int
@@ -53,7 +53,10 @@ class Lease(Struct, frozen=True):
 
 
 class Floor(Struct, frozen=True):
-    """The floor of a build: files that only frontiers before `frontier` need may be deleted."""
+    """The floor of a build: files that only frontiers before `frontier` need may be deleted.
+
+    `frontier` is the number of a frontier.
+    """
 
     frontier: int
     format: int = 1
@@ -64,7 +67,7 @@ _FLOOR = Documents(Floor)
 
 
 def ensure_lease(store: Store, lease: Lease) -> None:
-    """Stores a lease. If the lease exists and ends earlier, this renews it."""
+    """Stores a lease. An existing lease with the same id is replaced, and so renewed."""
     failpoint("lease.before_put")
     _LEASE.put(store, lease_name(lease.id), lease)
     failpoint("lease.after_put")
@@ -78,10 +81,10 @@ def ensure_released(store: Store, lease_id: str) -> None:
 
 
 def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -> bool:
-    """Extends a lease if a third of its time has passed. Returns False if the lease has ended.
+    """Renews a lease if a third of its time has passed. Returns False if the lease has ended.
 
-    `now` is in seconds since 1970, and `seconds` is the duration from now. A lease that has ended
-    is not extended, since its versions may already be deleted.
+    `now` is in seconds since 1970. A renewed lease ends `seconds` after `now`. A lease that has
+    ended is not renewed, since the files of its versions may already be deleted.
     """
     lease = read_lease(store, lease_id)
     if lease is None or now >= lease.expires_at:
@@ -107,8 +110,8 @@ def is_put(store: Store, lease_id: str) -> bool:
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
     """Returns the leases that collection must respect at `now`, in seconds since 1970.
 
-    Deletes the leases that have ended. The reader of such a lease notices this before it gives out
-    an answer, and starts over.
+    Deletes the leases that have ended. A reader with such a lease notices the end before it returns
+    an answer, and starts again.
     """
     live, ended = sorted_leases(store, now)
     for lease in ended:
@@ -140,10 +143,10 @@ def read_floor(store: Store, build: str) -> int:
 
 
 def put_floor(store: Store, build: str, frontier: int) -> None:
-    """Moves the floor of a build up to `frontier`. Call it before the leases are listed.
+    """Raises the floor of a build to `frontier`. Call this function before listing the leases.
 
-    A floor never falls: if the present floor is as high or higher, it stays. Raises NumberTaken if
-    another process stored a floor at the same time, since a build has one writer.
+    If the present floor is as high or higher, it does not change. Raises NumberTaken if another
+    process stored a floor at the same time, since a build has one writer.
     """
     floors = floor_records(store, build)
     last = floors.last()

@@ -1,13 +1,15 @@
 """The lock that makes a process the only writer of a build (I8): a file lock of the kernel.
 
-The Python process of a job has the lock. The job's JVM does not have it, and may continue to commit
-for a while after the Python process has died. So the file also names the session of the holder. The
-next holder first kills the rest of that session, and waits until it is gone.
+The Python process of a job has the lock. The job's JVM does not have the lock, and may continue to
+commit for a while after the Python process has died. So the lock's file also names the holder's
+session. The next holder first kills the remaining processes of that session, and waits until they
+are gone.
 
-A root may be copied while it runs, and the lock's file with it. So the file names the root, and its
-own device and inode. If the file names another file, the processes of that holder belong to another
-root, and are not killed. A process that does not provably belong to this root is not killed either:
-it lacks the mark with the root's id, or it belongs to a session that began at another time.
+A root may be copied while its processes run, and the lock's file is copied too. So the file
+contains the id of the root, and the file's own device and inode. If this device and inode are those
+of another file, the processes of the named holder belong to another root, and are not killed. A
+process that does not provably belong to this root is not killed either: a process without the mark
+with the root's id, or a process of a session that began at another time.
 """
 
 from __future__ import annotations
@@ -55,9 +57,9 @@ class Holder:
 
     @property
     def process(self) -> ProcessId | None:
-        """The holder's process, or None if it is dead.
+        """The holder's process, or None if that process has exited.
 
-        None is also returned if another process has the same pid now.
+        The result is also None if another process has the same pid now.
         """
         if self.boot != boot() or started(self.pid) != self.started:
             return None
@@ -65,13 +67,13 @@ class Holder:
 
 
 class Lock:
-    """An exclusive lock on a file. It is held until `release`, or until this process exits."""
+    """An exclusive lock on a file. The lock lasts until `release`, or until this process exits."""
 
     def __init__(self, path: Path, *, what: str, root: str = "") -> None:
         """Prepares a lock, without taking it.
 
         `what` is the name of the locked thing in errors: `build flights-3f9a2c`. `root` is the id
-        of the root. When the lock is taken, this process marks its children with that id.
+        of the root. When this process takes the lock, it marks its children with this id.
         """
         self._path = path
         self._what = what
@@ -81,9 +83,9 @@ class Lock:
     def acquire(self) -> Holder | None:
         """Takes the lock, kills the rest of the last holder's session, and returns that holder.
 
-        Returns None if no process had the lock before. Raises Conflict, with the holder's pid, if a
-        living process has the lock. Raises KappaError if the operating system refuses the lock, and
-        Broken if a process of the last holder cannot be killed.
+        Returns None if the lock's file names no earlier holder. Raises Conflict, with the holder's
+        pid, if a living process has the lock. Raises KappaError if the operating system refuses the
+        lock, and Broken if a process of the last holder cannot be killed.
         """
         try:
             return self._acquire_file()
@@ -172,7 +174,7 @@ class Lock:
     def in_place(self) -> bool:
         """Returns False if the lock's file was deleted or replaced.
 
-        Then the lock protects nothing.
+        In this case, another process can take a lock on the new file.
         """
         assert self._file is not None, "it is acquired"
         try:
@@ -181,7 +183,7 @@ class Lock:
             return False
 
     def release(self) -> None:
-        """Releases the lock. The file stays, but names no holder."""
+        """Releases the lock. The file remains, but is empty."""
         if self._file is not None:
             os.ftruncate(self._file, 0)
             os.close(self._file)
@@ -198,8 +200,8 @@ class Lock:
 def is_held(path: Path) -> bool:
     """Returns True if a living process has the lock on `path` at this moment.
 
-    The function asks the kernel, and does not take the lock. Even a short lock would be a conflict
-    for a process that tries to take it at the same time.
+    The function queries the kernel, and does not take the lock: even a short lock would cause a
+    conflict for a process that tries to take the lock at the same time.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -223,9 +225,9 @@ def current_holder(path: Path) -> Holder | None:
 def holding_process(path: Path) -> ProcessId | None:
     """Returns the process that has the lock on `path`, so that the caller can end it.
 
-    Returns None if no process has the lock, or if the file may name another process. That is
-    possible if the holder of a copied root has not yet written the file, or if the holder is in
-    another container.
+    Returns None if no process has the lock, or if the file may name another process than the
+    holder. That is possible if the root is a copy and the holder has not yet written the file, or
+    if the holder is in another container.
     """
     if not is_held(path):
         return None
@@ -236,10 +238,10 @@ def holding_process(path: Path) -> ProcessId | None:
 
 
 def last_holder(path: Path) -> tuple[Holder, bool] | None:
-    """Returns the present or last holder of the lock on `path`, and True if it held this file.
+    """Returns the present or last holder of the lock on `path`, and True if it locked this file.
 
-    The second value is False if the file was copied from another one. Returns None if the file does
-    not exist, or names no holder.
+    The second value is False if the file is a copy of the file that the holder has locked. Returns
+    None if the file does not exist, or names no holder.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,12 +1,14 @@
 """The log's clock of a build: the log time that all its partitions have reached. Pure.
 
-The clock decides which rows have expired (kappa/declare/table.py). It follows from the log times in
-marks and frontiers, so every frontier has a clock. The clock is at most the log time of each
-partition, and log times only rise. A later record has at least that log time, and contributes to no
-row that has expired by then. So no later record can reach an expired row, however the log is cut
-into slices. A partition without any record has no log time, and its first record may have any log
-time. If such a partition were ignored, that record could reach an expired row in some ways of
-cutting and not in others.
+The clock determines which rows have expired (kappa/declare/table.py). It is computed from the log
+times in a mark or a frontier, so every frontier has a clock. The clock is the lowest log time of
+all partitions, and log times only rise. So a later record has a log time of at least the clock, and
+does not contribute to a row that has already expired. This holds for every way in which the log is
+cut into slices.
+
+A partition without any record has no log time, and its first record may have any log time. While
+such a partition exists, there is no clock: otherwise that first record could contribute to an
+expired row, in some cuts of the log but not in others.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ LogTimes = Mapping[str, Mapping[int, int]]
 
 
 def log_clock(birth: Birth, log_time: LogTimes) -> int | None:
-    """Returns the least log time over all partitions of the retained topics, in milliseconds.
+    """Returns the lowest log time over all partitions of the retained topics, in milliseconds.
 
-    Returns None while a partition has no record. Compacted topics do not count, since compaction
-    removes records that would decide the clock.
+    Returns None if a partition has no record yet. Compacted topics do not count, because compaction
+    removes records that would determine the clock.
     """
     return _least_log_time(
         (each for each in birth.topics if each.kind == TopicKind.RETAINED), log_time
@@ -31,9 +33,9 @@ def log_clock(birth: Birth, log_time: LogTimes) -> int | None:
 
 
 def topic_clock(birth: Birth, topic: str, log_time: LogTimes) -> int | None:
-    """Returns the least log time over the partitions of a topic, in milliseconds.
+    """Returns the lowest log time over the partitions of a topic, in milliseconds.
 
-    Returns None while a partition has no record.
+    Returns None if a partition has no record yet.
     """
     return _least_log_time((each for each in birth.topics if each.name == topic), log_time)
 

@@ -1,7 +1,8 @@
 """The mark in every commit of a build's table: the offsets up to which the table has folded.
 
-The mark also counts the outcomes of the offsets. It is stored only as the `userMetadata` of the
-Delta commit (law 3: every commit repeats the mark). A frontier is made from marks. Pure.
+A mark also counts the outcomes of the folded records. It is stored only as the `userMetadata` of
+the Delta commit (law 3: every commit repeats the mark). A job makes frontiers from marks. This
+module does no I/O.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from kappa.state.witness import Witnesses
 
 
 class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
-    """The slice that a table has folded last. A new table is at the build's origin.
+    """The slice that a table has folded last. The mark of a new table has the build's origin.
 
     At the origin, `leg` and `slice` are -1. `log_time` is the running maximum of the broker's
     timestamp, in milliseconds. `tally` counts the outcomes of the offsets since the origin.
-    `witnesses` are the last records read. These three are per topic and partition, and include this
-    slice.
+    `witnesses` contains the last records read. These three fields are per topic and partition, and
+    include this slice.
     """
 
     build: str
@@ -40,16 +41,16 @@ class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
     format: int = 1
 
     def to_json(self) -> str:
-        """Returns the mark as JSON, in the form that the commit carries."""
+        """Returns the mark as JSON text, as it is stored in the metadata of the commit."""
         return msgspec.json.encode(self, enc_hook=plain_value).decode()
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Returns a key that orders the marks of a build: the more is folded, the greater."""
+        """Returns a sort key for a build's marks: leg, slice, and number of folded offsets."""
         return self.leg, self.slice, self.end.distance(Offsets())
 
     def of_table(self, table: str) -> Mark:
-        """Returns the mark of the same slice for the table `table`."""
+        """Returns a copy of this mark for the table `table`, with the same slice."""
         return msgspec.structs.replace(self, table=table)
 
 
@@ -57,12 +58,15 @@ _MARKS = msgspec.json.Decoder(Mark, dec_hook=value_of_plain)
 
 
 def origin_mark(build: str, at: Offsets) -> Mark:
-    """Returns the mark of a new table at the offsets `at`, into which nothing was folded yet."""
+    """Returns the mark of a new table without folded records, at the offsets `at`."""
     return Mark(build=build, table="", leg=-1, slice=-1, start=at, end=at)
 
 
 def parse_mark(text: Any, *, where: str) -> Mark:
-    """Parses a mark. Raises Damaged, which names the commit as `where`, if `text` is not a mark."""
+    """Parses a mark from JSON. Raises Damaged if `text` is not a mark.
+
+    `where` names the commit in the error.
+    """
     if not isinstance(text, str):
         raise Damaged(
             f"{where} carries no mark of Kappa",

@@ -1,9 +1,9 @@
-"""The names in a root: pipelines, builds, rollouts, generations, tables, topics, alerts.
+"""The names in a root, for completion in a shell: pipelines, builds, tables, topics, alerts.
 
-A shell asks for names at each press of the TAB key. The modules that open a root take longer to
-import than such an answer may take. So this module reads files with the standard library alone. It
-does not check seals: a wrong name only completes a word, and the command then refuses the word. For
-a root in a bucket, there are no names.
+A shell requests the names each time the TAB key is pressed. Importing the modules that open a root
+would take too long for that. So this module reads the root's files with the standard library only.
+It does not check seals: a wrong name only completes a word, and the command then refuses the word.
+For a root in a bucket, no names are found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ _RECORDS = 200
 
 @dataclass(frozen=True, slots=True)
 class RootNames:
-    """The names in a root. `rollouts` contains (id, pipeline) pairs, the newest first."""
+    """The names in a root.
+
+    `serving` maps pipelines to their serving builds, and `births` contains these builds' birth
+    certificates. `rollouts` contains (id, pipeline) pairs, the newest first.
+    """
 
     serving: dict[str, str] = field(default_factory=dict)
     generation: int = 0
@@ -29,13 +33,13 @@ class RootNames:
     births: tuple[dict[str, Any], ...] = ()
 
     def tables(self) -> Iterator[tuple[str, str]]:
-        """Yields the name of each served table and view, with its pipeline."""
+        """Yields (name, pipeline) for each served table and view."""
         for birth in self.births:
             for name in (*(each["name"] for each in birth["tables"]), *birth["views"]):
                 yield name, birth["pipeline"]
 
     def topics(self) -> Iterator[str]:
-        """Yields the names of the topics that serving builds read and that their sinks write."""
+        """Yields the names of the topics that serving builds read or that their sinks write."""
         for birth in self.births:
             yield from (each["name"] for each in birth["topics"])
             yield from (each["topic"] for each in birth.get("sinks", ()))
@@ -47,7 +51,10 @@ class RootNames:
 
 
 def read_names(root: Path) -> RootNames:
-    """Reads the names from the folder of a root. Files that cannot be read are skipped."""
+    """Reads the names from a root's folder. Files that cannot be read are skipped.
+
+    Only the newest 200 records of the journal are read.
+    """
     serving: dict[str, str] | None = None
     generation, rollouts = 0, []
     for path in sorted((root / "journal").glob("*.json"), reverse=True)[:_RECORDS]:
@@ -68,7 +75,7 @@ def read_names(root: Path) -> RootNames:
 
 
 def read_token_names(root: Path) -> list[str]:
-    """Returns the names of the tokens in a root's folder; an empty list if they cannot be read."""
+    """Returns the names of the tokens in a root's folder, or [] if the names cannot be read."""
     stored = (_document(root / "access" / "tokens.json") or {}).get("tokens", ())
     return sorted(str(each["name"]) for each in stored)
 

@@ -1,7 +1,7 @@
 """Offsets: for every partition of every topic, the NEXT offset to read.
 
 End offsets are exclusive, as in Kafka and Spark. A partition that is missing in a vector has the
-offset 0. Pure.
+offset 0. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class Offsets:
 
     @classmethod
     def of_partitions(cls, offsets: Mapping[tuple[str, int], int]) -> Self:
-        """Returns the vector for next offsets that are given by (topic, partition)."""
+        """Returns the vector for a mapping from (topic, partition) to the next offset."""
         found: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in offsets.items():
             found.setdefault(topic, {})[partition] = offset
         return cls(found)
 
     def plain(self) -> dict[str, dict[str, int]]:
-        """Returns the plain form, which is stored. Its keys are texts, and sorted.
+        """Returns the plain form, as records store it: `{topic: {"0": 12}}`, with sorted keys.
 
-        So equal offsets have equal JSON texts.
+        Because the keys are sorted, equal vectors have equal JSON texts.
         """
         return {
             topic: {str(p): self.next[topic][p] for p in sorted(self.next[topic])}
@@ -96,7 +96,7 @@ class Offsets:
                 yield topic, partition, self.next[topic][partition]
 
     def covers(self, other: Offsets) -> bool:
-        """Returns True if no partition of `other` is ahead of this vector."""
+        """Returns True if no partition in `other` has a higher offset than in this vector."""
         return all(
             self.at(topic, partition) >= offset for topic, partition, offset in other.items()
         )
@@ -109,24 +109,24 @@ class Offsets:
         return self.covers(other) and other.covers(self)
 
     def distance(self, start: Offsets) -> int:
-        """Returns the number of offsets from `start` to this vector.
+        """Returns the number of offsets from `start` to this vector, summed over all partitions.
 
         There may be fewer records than offsets, because compaction removes records.
         """
         return sum(offset - start.at(topic, partition) for topic, partition, offset in self.items())
 
     def only(self, topics: frozenset[str] | set[str]) -> Offsets:
-        """Returns the part of the vector for these topics."""
+        """Returns the part of the vector for the given topics."""
         return Offsets(
             {topic: dict(parts) for topic, parts in self.next.items() if topic in topics}
         )
 
     def highest_with(self, other: Offsets) -> Offsets:
-        """Returns the vector with the greater offset for each partition in either vector."""
+        """Returns, for each partition in either vector, the higher of the two offsets."""
         return self._combine_with(other, max)
 
     def lowest_with(self, other: Offsets) -> Offsets:
-        """Returns the vector with the smaller offset for each partition in either vector."""
+        """Returns, for each partition in either vector, the lower of the two offsets."""
         return self._combine_with(other, min)
 
     def _combine_with(self, other: Offsets, choose: Callable[[int, int], int]) -> Offsets:
@@ -145,7 +145,7 @@ class Offsets:
 def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
     """Describes the offsets after `start` that are missing in a log that begins at `beginning`.
 
-    Returns a text for each partition with missing offsets. Pure.
+    Returns one text per partition with missing offsets. Pure.
     """
     found = (
         (topic, partition, start.at(topic, partition), first)

@@ -1,8 +1,8 @@
 """A cache of records, for a process that reads the same records again and again.
 
-A record is not read again while its file is unchanged: while it has the same inode, time and size.
-Only records of a root on a disk are cached. The cache is for displays. A process that makes
-decisions reads all records each time, so that it notices damage.
+A record is read again only if the inode, time or size of its file has changed. Only records of a
+root on a disk are cached. The cache is for displays. A process that makes decisions reads all
+records each time, so that it notices damage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TICK_NS = 50_000_000
 
 
 class ReadMemory:
-    """The cache of the records below a root. Threads may share it."""
+    """A cache of the records below a root, which several threads may share."""
 
     def __init__(self, store: Store) -> None:
         """Starts with an empty cache."""
@@ -41,9 +41,9 @@ class ReadMemory:
     def beside_build(self, build: str, what: str, read: Callable[[], _Record]) -> _Record:
         """Returns the cached result of `read`, which reads documents in the folder of a build.
 
-        `what` is the name of the result. The cache notices changes by the time of the folder: each
-        write of a document changes it, since a document is written under another name and then
-        renamed.
+        `what` is the key of the result in the cache. The cache notices a changed document by the
+        folder's modification time: a document is written under a temporary name and then renamed,
+        so each write changes the folder.
         """
         return self.recalled(folder_of_build(build), what, read)
 
@@ -56,7 +56,7 @@ class ReadMemory:
         )
 
     def forget_other(self, builds: frozenset[str]) -> None:
-        """Removes all builds except these from the cache."""
+        """Removes the records of all builds from the cache, except those in `builds`."""
         with self._lock:
             self._known = {
                 key: each for key, each in self._known.items() if key[0].split("/")[1] in builds
@@ -65,7 +65,8 @@ class ReadMemory:
     def recalled(self, name: str, what: str, read: Callable[[], _Record]) -> _Record:
         """Returns the cached result of `read`, which reads the file or folder `name` of a build.
 
-        `name` is relative to the root, and `what` is the name of the result.
+        Calls `read` if `name` has changed since the result was cached, or if the root is in a
+        bucket. `name` is relative to the root. `what` distinguishes several results for one name.
         """
         if not self._store.is_on_disk:
             return read()

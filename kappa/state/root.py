@@ -1,6 +1,6 @@
-"""The identity of a root: its id and its place. With it, a copy of a root is recognized.
+"""The identity of a root: its id and its place. By the identity, a copy of a root is recognized.
 
-If two roots had the same id, they would fold the same log, send the same messages and end each
+If two roots had the same id, they would fold the same topics, send the same messages and end each
 other's processes. `root.json` contains the place of the root: the device and inode of its folder,
 or its bucket and prefix. A copy contains the `root.json` of the first root, but is in another
 place:
@@ -15,16 +15,17 @@ place:
 | on another machine, under any path (`rsync`, a snapshot of a disk) | a copy |
 | in another bucket or at another prefix than the stored one | a copy |
 
-A container has no machine id. There, a root is the same if it is in the same folder, or if its
-folder has the same inode and path (a volume that is mounted again). Otherwise it is a copy.
+A container has no machine id. In a container, a root is the same if it is in the same folder, or if
+its folder has the same inode and path (a volume that is mounted again). Otherwise it is a copy.
 
-`root_copy.json` is a copy of `root.json`. If a root has lost `root.json` and still has the copy, it
-is not treated as a root of an earlier Kappa: it cannot be changed until `kappa doctor --repair`.
+`root_copy.json` is a copy of the file `root.json`. If a root has lost `root.json` and still has
+`root_copy.json`, the root is not treated as one that an earlier Kappa made: it cannot be changed
+until `kappa doctor --repair` has restored the file.
 
-A copy of a root can be read like any root, but not changed, until `kappa root adopt` makes it a
-root of its own. Two kinds of copies are not recognized: a snapshot of a disk that is mounted at the
-path of the first root, on the same machine or in a container; and a bucket of the same name on
-another server.
+A copy of a root can be read like any root, but cannot be changed until `kappa root adopt` makes it
+a root with an id of its own. Two kinds of copies are not recognized: a snapshot of a disk that is
+mounted at the path of the first root, on the same machine or in a container; and a bucket of the
+same name on another server.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class RootPlace(Struct, frozen=True):
 class Root(Struct, frozen=True):
     """The identity of a root.
 
-    `adopted_from` is the id of the root from which this root was copied, if it is an adopted copy,
-    or "". If `sends` is True, the root runs sinks and alerts, pulls events from sources, and sends
-    the records that wait in its spool.
+    `adopted_from` is "", or for an adopted copy the id of the root from which it was copied. If
+    `sends` is True, the root runs sinks and alerts, pulls events from sources, and sends the
+    records that wait in its spool.
     """
 
     id: str
@@ -88,9 +89,9 @@ class Root(Struct, frozen=True):
 
     @property
     def writer(self) -> str:
-        """The name under which the sinks of this root write.
+        """The name that the sinks of this root use as writers: the root's id for an adopted copy.
 
-        It is the id of the root if the root is an adopted copy, otherwise "".
+        For any other root, the name is "".
         """
         return self.id if self.adopted_from else ""
 
@@ -110,11 +111,11 @@ _KNOWN: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
 def root_relation(
     named: RootPlace, here: RootPlace, *, is_there: bool, runs: bool, runs_here: bool = False
 ) -> RootRelation:
-    """Returns the relation of a root at the place `here` to the place `named` in its file. Pure.
+    """Returns the relation between the place `here` of a root and the place in its `root.json`.
 
-    `is_there`: at the path in the file, another folder has a root with the same id. `runs`: a
-    process of that root holds the lock in another folder. `runs_here`: a process holds the lock in
-    this folder.
+    `named` is the place in the file. `is_there`: at the path in the file, another folder has a root
+    with the same id. `runs`: a process of that root holds the supervisor's lock in another folder.
+    `runs_here`: a process holds the supervisor's lock in this folder. Pure.
     """
     if not (named.inode and here.inode):
         # At least one is in a bucket.
@@ -136,10 +137,11 @@ def root_relation(
 
 
 def read_root(store: Store) -> Root | None:
-    """Returns the identity of a root, or None if it has none yet.
+    """Returns the identity of a root, or None if the root has none yet.
 
-    Only an earlier Kappa, or no Kappa at all, has been up on a root without an identity. Raises
-    Damaged if the file is missing although its copy exists, or has changed since it was written.
+    A root has no identity if only an earlier Kappa has run on it, or no Kappa at all. Raises
+    Damaged if `root.json` has changed since it was written, or if it is missing although
+    `root_copy.json` exists.
     """
     content = store.get(NAME)
     is_lost = False
@@ -160,12 +162,12 @@ def read_root(store: Store) -> Root | None:
 
 
 def has_root_copy(store: Store) -> bool:
-    """Returns True if the copy of the root's identity is intact."""
+    """Returns True if `root_copy.json` exists and is intact."""
     return _parse_root(store.get(ROOT_COPY) or b"") is not None
 
 
 def why_silent(store: Store) -> str:
-    """Returns the reason why a root sends nothing, or "" if it sends.
+    """Returns the reason why a root sends no messages and no records, or "" if it sends them.
 
     An adopted root sends nothing until a person allows it.
     """
@@ -176,7 +178,10 @@ def why_silent(store: Store) -> str:
 
 
 def own_root(store: Store) -> Root | None:
-    """Returns the identity of a root, or None if it has none yet. Raises Copied if it is a copy."""
+    """Returns the identity of a root, or None if it has none. Raises Copied if it is a copy.
+
+    The returned identity contains the root's present place.
+    """
     known = _KNOWN.get(store)
     if known is not None:
         return known
@@ -203,12 +208,12 @@ def own_root(store: Store) -> Root | None:
 
 
 def ensure_no_copy(store: Store) -> None:
-    """Raises Copied if a root is a copy, and so must not be changed."""
+    """Raises Copied if the root is a copy, because a copy must not be changed."""
     own_root(store)
 
 
 def ensure_root(store: Store) -> Root:
-    """Returns the identity of a root. Creates it if it is missing, and updates its place.
+    """Returns the identity of a root, after storing a missing identity or a changed place.
 
     Raises Copied if the root is a copy.
     """
@@ -231,7 +236,7 @@ def _content(root: Root) -> bytes:
 
 
 def put_root(store: Store, root: Root) -> None:
-    """Stores the identity of a root and its copy. They replace the old ones."""
+    """Stores the identity of a root in `root.json` and `root_copy.json`, replacing both files."""
     content = _content(root)
     store.put(NAME, content)
     store.put(ROOT_COPY, content)
@@ -239,9 +244,10 @@ def put_root(store: Store, root: Root) -> None:
 
 
 def ensure_is_copy(store: Store, *, sends: bool) -> bool:
-    """Returns True if a root is a copy, or False if it is adopted and may now be allowed to send.
+    """Returns True if a root is a copy, and False if it is an adopted root that may start sending.
 
-    Raises UsageError if the root is neither.
+    The result is False only if `sends` is True and the adopted root does not send yet. Raises
+    UsageError for any other root.
     """
     root = read_root(store)
     if root is None:
@@ -261,7 +267,7 @@ def ensure_is_copy(store: Store, *, sends: bool) -> bool:
 
 
 def adopt_root(store: Store, *, sends: bool) -> Root:
-    """Makes a copy a root of its own, or allows an adopted root to send. Returns the new identity.
+    """Gives a copy an id of its own, or allows an adopted root to send. Returns the new identity.
 
     The caller must hold the supervisor's lock and the claim. Raises UsageError as `ensure_is_copy`
     does.
@@ -278,7 +284,10 @@ def adopt_root(store: Store, *, sends: bool) -> Root:
 
 
 def move_root(source: Store, target: Store) -> None:
-    """Gives the identity of a root to a complete copy of it. The source must then be deleted."""
+    """Stores the identity of the root `source` in `target`, a complete copy of that root.
+
+    The caller must then delete `source`.
+    """
     root = own_root(source)
     if root is not None:
         put_root(target, replace(root, place=place_of(target)))
@@ -293,9 +302,10 @@ def place_of(store: Store) -> RootPlace:
 
 
 def lock_of(store: Store, name: str, *, what: str) -> Lock:
-    """Returns a lock of a root, which is not taken yet. Raises Copied if the root is a copy.
+    """Returns a lock of a root, without taking it. Raises Copied if the root is a copy.
 
-    `name` is the lock's file on this host. `what` is the name of the locked thing in errors.
+    `name` is the name of the lock's file in `store.local`. `what` is the name of the locked thing
+    in errors.
     """
     # In a bucket the supervisor makes the identity, once the supervisor has claimed the root.
     root = ensure_root(store) if store.is_on_disk else own_root(store)
@@ -318,7 +328,7 @@ def _find_relation(store: Store, root: Root, here: RootPlace) -> RootRelation:
 
 
 def _is_there(root: Root, here: RootPlace) -> bool:
-    """Returns True if another root with the same id may be at the path in the root's file."""
+    """Returns True if another root with the same id may be at the path in `root.json`."""
     path = root.place.address
     if path == here.address or "://" in path:
         return path != here.address

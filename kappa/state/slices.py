@@ -1,6 +1,6 @@
 """Slices: half-open ranges `[start, end)` of offsets, and ways to cut a long range into slices.
 
-The cuts of a proof are stored in the folder in which the proof folds.
+The slices of a proof are stored as cuts, in the folder in which the proof folds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CUTS_NAME = "cuts.json"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows between two vectors of offsets. `number` counts the slices of a leg, from 0."""
+    """A range of offsets, and the rows in it. `number` counts the slices of a leg, from 0."""
 
     leg: int
     number: int
@@ -38,18 +38,19 @@ class Slice:
 
 
 def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
-    """Returns the ends of `pieces` slices of `[start, end)`, all partitions in equal steps.
+    """Cuts `[start, end)` into `pieces` slices of equal size, and returns the ends of the slices.
 
-    If there are more slices than offsets, some slices are empty.
+    Each partition is cut into equal parts. If there are more slices than offsets, some slices are
+    empty.
     """
     return tuple(_part_way(start, end, number + 1, pieces) for number in range(pieces))
 
 
 def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> tuple[Offsets, ...]:
-    """Moves the ends of slices to `bounds` that are at most half a slice away. Pure.
+    """Moves each end of a slice to the nearest offset in `bounds` within half a slice. Pure.
 
-    `bounds` are offsets, per topic and partition. The last end does not change. In no partition is
-    an end lower than the end before.
+    `bounds` contains offsets, per topic and partition. The last end does not change. In each
+    partition, the ends remain in ascending order.
     """
     moved = [
         Offsets.of_partitions(
@@ -76,11 +77,11 @@ def _nearest_bound(bounds: Sequence[int], to: int, reach: int) -> int:
 def random_ends(
     start: Offsets, end: Offsets, draw: random.Random, *, small: int = 0, most: int = 8
 ) -> tuple[Offsets, ...]:
-    """Cuts `[start, end)` at random into slices, and returns their ends.
+    """Cuts `[start, end)` at random into slices, and returns the ends of the slices.
 
-    The partitions are cut independently of each other. There are at most `most` slices, and an
-    additional empty slice. If `small` is given, the first slice and about every other slice has at
-    most that many offsets per partition.
+    The partitions are cut independently of each other. There are at most `most` slices, and one
+    additional empty slice. If `small` is given, additional slices of at most `small` offsets per
+    partition are inserted: before the first slice, and before about every second slice.
     """
     slices = draw.randint(2, most)
     ways = {
@@ -119,8 +120,8 @@ def random_ends(
 def cut_slices(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Slice]:
     """Cuts `[start, end)` into contiguous slices of about `at_most` offsets or fewer.
 
-    Each slice takes from each partition a share that is proportional to the partition's offsets, so
-    all partitions end with the last slice. Yields nothing if the range is empty.
+    Each slice contains the same share of each partition's offsets, so all partitions end with the
+    last slice. Yields nothing if the range is empty.
     """
     before = start
     for number, after in enumerate(even_ends(start, end, -(-end.distance(start) // at_most))):
@@ -139,7 +140,7 @@ def _part_way(start: Offsets, end: Offsets, part: int, parts: int) -> Offsets:
 
 
 class Cuts(Struct, frozen=True):
-    """The end of each slice of a proof. The first slice begins at the build's origin.
+    """The ends of the slices of a proof. The first slice begins at the build's origin.
 
     Slices of at most `driver_rows` offsets are read without a Spark job.
     """

@@ -1,8 +1,8 @@
 """The store of a root: the root's objects, and the files that the control host keeps for itself.
 
 An object is written as a whole or not at all. Writing an object only if it does not exist is
-atomic. Both hold on a local disk and in a bucket. For an object that does not exist, the result is
-None; if it cannot be determined whether it exists, an error is raised.
+atomic. Both hold on a local disk and in a bucket. Reading an object that does not exist returns
+None; if the store cannot determine whether the object exists, an error is raised.
 
 `store.local` is on the control host's disk. It contains locks, logs, temporary files, sockets,
 checkpoints, and records about processes that are useful only while the processes live. All of these
@@ -33,7 +33,7 @@ _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
 class Store:
-    """The objects below one root, by paths with slashes."""
+    """The objects below one root. The name of an object is a path with slashes."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class Store:
         """Opens a root: a folder, the URL of a folder, or `s3://...`. A missing folder is created.
 
         Without `syncs`, objects on a disk survive the death of processes, but not a power loss.
-        `storage` contains the settings of a bucket's server. The folder `local` contains the files
-        of this host only.
+        `storage` contains the settings of a bucket's server. If the root is in a bucket, `local` is
+        the folder for the files of this host only.
         """
         self.storage = storage
         self._objects: Files
@@ -66,7 +66,7 @@ class Store:
 
     @property
     def local(self) -> Store:
-        """Returns the store of the files that this host keeps for itself. They may be lost."""
+        """Returns the store of the files that only this host needs. These files may be lost."""
         return self if self._local is None else self._local
 
     @property
@@ -93,9 +93,9 @@ class Store:
         return self.folder / name
 
     def news_marker(self, of: str) -> Path | None:
-        """Returns the marker file for news of the kind `of`; None for a root on a disk.
+        """Returns the path of the marker of the kind `of`, or None if the root is on a disk.
 
-        Without a marker, watchers look at the root itself.
+        For a root on a disk there are no markers, and watchers read the root itself.
         """
         return None if self._local is None else self._local.path(f"run/news/{of}")
 
@@ -104,15 +104,15 @@ class Store:
         return self._objects.address(name)
 
     def name(self, address: str) -> str:
-        """Returns the name of an object, relative to the root, for its path or URL."""
+        """Converts an object's path or URL to the object's name, relative to the root."""
         return address.removeprefix(self.address("x").removesuffix("x"))
 
     def put_new(self, name: str, content: bytes) -> bool:
         """Writes an object. Returns False, and changes nothing, if the object already exists.
 
-        In both cases, the object of that name survives a power loss after the return. In a bucket,
-        an existing object with equal bytes counts as written by this call, since an answer may have
-        been lost: see `Bucket.put`.
+        In both cases, the object survives a power loss after the function returns. In a bucket,
+        True is also returned if an existing object has equal bytes, since the answer to this call's
+        first attempt may have been lost: see `Bucket.put`.
         """
         return self._objects.put(name, content, new=True, synced=True)
 
@@ -124,7 +124,7 @@ class Store:
         self._objects.put(name, content, new=False, synced=synced)
 
     def sync(self, files: Iterable[Path]) -> None:
-        """Waits until files below the root, with their names, survive a power loss."""
+        """Waits until the contents and names of files below the root survive a power loss."""
         self._objects.sync(files)
 
     def ensure_lasting(self, name: str) -> None:
@@ -151,11 +151,11 @@ class Store:
             self._objects.delete(names)
 
     def put_json(self, name: str, document: Mapping[str, Any], *, synced: bool = True) -> None:
-        """Writes a sealed document, in place of an existing one. `synced` is as for `put`."""
+        """Writes a document with a seal, and replaces an existing one. `synced` is as for `put`."""
         self.put(name, sealed(document)[0], synced=synced)
 
     def put_new_json(self, name: str, document: Mapping[str, Any]) -> bool:
-        """Writes a sealed document. Returns False, and changes nothing, if the document exists."""
+        """Writes a document with a seal, unless the document exists. Returns False if it exists."""
         return self.put_new(name, sealed(document)[0])
 
     def get_json(self, name: str) -> Any:
@@ -166,7 +166,7 @@ class Store:
         return self.get_sealed(name)[0]
 
     def get_sealed(self, name: str) -> tuple[Any, str]:
-        """Returns a document as `get_json` does, and its seal, or "" if it has none."""
+        """Returns a document as `get_json` does, and its seal. A missing seal is returned as ""."""
         content = self.get(name)
         if content is None:
             return None, ""
@@ -179,7 +179,7 @@ class Store:
             raise Damaged(why, hint=_MEND) from error
 
     def set_aside(self, name: str) -> str | None:
-        """Moves an object to a new name below `damaged/`, and keeps it there.
+        """Moves an object into the folder `damaged/`, where it is kept.
 
         Returns the new path or URL, which contains the time and the object's name, or None if the
         object does not exist.

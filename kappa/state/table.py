@@ -1,4 +1,4 @@
-"""A table of a build, as its birth certificate describes it. Pure."""
+"""A table of a build, as the build's birth certificate describes it. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SINCE, NUMBER = "_since", "_number"
 
 
 class TableBirth(Struct, frozen=True):
-    """A table, as a build creates it.
+    """A table of a build: its columns, keys, folds and checks.
 
-    `columns` contains (name, Spark's simple type) pairs, including hidden columns, whose names
-    begin with an underscore.
+    `columns` contains pairs of a column's name and its Spark type, including hidden columns, whose
+    names begin with an underscore.
     """
 
     name: str
@@ -51,11 +51,12 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def row_keys(self) -> tuple[str, ...]:
-        """Returns the columns that identify a stored row.
+        """Returns the names of the columns that identify a stored row.
 
-        These are the keys. For a view without keys, they are the columns `by` which rows belong
-        together, and the row's number among these rows. If a step folds the table, a key has a row
-        for each partition, and the partition identifies the row too; readers see one of these rows.
+        These are the keys. For a view without keys, they are the columns `by`, and the row's number
+        among the rows with equal values in these columns. If a step folds the table, a key has one
+        row per partition, so the partition's column is included too; readers see only one of these
+        rows.
         """
         if self.keeps_partitions:
             return (*self.keys, PARTITION)
@@ -76,7 +77,7 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def only_grows(self) -> bool:
-        """Returns True if rows are added to the table, and never changed or deleted."""
+        """Returns True if rows are only ever added to the table, and never changed or deleted."""
         return not self.row_keys and self.latest is None and self.expiry is None
 
     @property
@@ -89,7 +90,7 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def folds(self) -> dict[str, Fold]:
-        """Returns the folds of the served columns that have a fold, by column."""
+        """Returns the folds by served column. Columns without a fold are left out."""
         return {
             name: fold_of(kind, column, self.options.get(name, {}))
             for name, (kind, column) in self.fold.items()
@@ -97,9 +98,10 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def compared(self) -> tuple[tuple[str, str], ...]:
-        """Returns the served columns, and the hidden columns that are needed to compare values.
+        """Returns the served columns, and the hidden columns that a comparison of rows needs.
 
-        Such hidden columns limit how much approximate values may differ.
+        From these hidden columns, the comparison computes by how much approximate values may
+        differ.
         """
         beside = {each for name, fold in self.folds.items() for each in fold.compared_columns(name)}
         return tuple(
@@ -108,10 +110,10 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def is_combined(self) -> bool:
-        """Returns True if some fold of the table cannot be expressed by a merge."""
+        """Returns True if at least one fold of the table cannot be expressed by a merge."""
         return any(fold.is_combined for fold in self.folds.values())
 
     def exactness(self, column: str) -> Exactness:
-        """Returns how exact the values of a served column are. A column without a fold is exact."""
+        """Returns the exactness of a served column's values. A column without a fold is EXACT."""
         fold = self.folds.get(column)
         return Exactness.EXACT if fold is None else fold.value_exactness(column, dict(self.columns))

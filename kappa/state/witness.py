@@ -1,11 +1,12 @@
-"""The witness of a partition: its last record that was read, to recognize the log again.
+"""The witness of a partition: its last record that was read, to notice if the log has changed.
 
-A log that loses its end (an unclean leader election) uses the lost offsets again for other records.
-This can be seen from the leader's epoch and a digest of a record. So a frontier, a table's mark and
-an archive's mark contain both for each partition. An epoch alone would not be sufficient, since a
-cluster that is restored from a backup may count the same epochs again. A digest alone would not be
-sufficient either, since compaction may have removed the record. Source of the epochs:
-https://cwiki.apache.org/confluence/display/KAFKA/KIP-320. Pure.
+A partition that loses its last records (by an unclean leader election) uses the lost offsets again
+for other records. The epoch of the partition's leader and a digest of the record show this change.
+So a frontier, a table's mark and an archive's mark contain both for each partition. An epoch alone
+would not be sufficient, since a cluster that is restored from a backup may count the same epochs
+again. A digest alone would not be sufficient either, since compaction may have removed the record.
+Source of the epochs: https://cwiki.apache.org/confluence/display/KAFKA/KIP-320. This module does no
+I/O.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _DIGITS = 16
 
 
 class Witness(Struct, frozen=True):
-    """The last record before an offset: its own offset, its leader's epoch, and its digest."""
+    """The last record that was read of a partition: its offset, its leader's epoch, its digest."""
 
     offset: int
     epoch: int
     digest: str
 
     def is_record(self, other: Witness) -> bool:
-        """Returns True if both are witnesses of the same record.
+        """Returns True if this witness and `other` are witnesses of the same record.
 
         Unknown epochs are not compared.
         """
@@ -45,7 +46,7 @@ Witnesses = Mapping[str, Mapping[int, Witness]]
 
 
 class LostEnd(Struct, frozen=True):
-    """A partition whose records before the offset `end` were read, and have changed since.
+    """A partition in which records that were read, before the offset `end`, have since changed.
 
     The records before the offset `first` are unchanged. If `first` is None, it is only known that
     the last record differs.
@@ -69,7 +70,7 @@ class LostEnd(Struct, frozen=True):
 
 
 class LogCutError(Broken):
-    """The error for a log that has lost its end: records that were read are gone or changed."""
+    """The error for topics whose last records that were read are gone or have changed."""
 
     def __init__(self, message: str, *, hint: str, topics: Iterable[str]) -> None:
         super().__init__(message, hint=hint)
@@ -77,7 +78,10 @@ class LogCutError(Broken):
 
 
 def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
-    """Returns a digest of a record. Null and empty keys or values have different digests."""
+    """Returns a digest of a record, as 16 hexadecimal digits.
+
+    A null key or value gives another digest than an empty one.
+    """
     found = hashlib.sha256(str(timestamp_ms).encode())
     for part in (key, value):
         found.update(b"-" if part is None else f"+{len(part)}:".encode() + part)
@@ -85,17 +89,18 @@ def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
 
 
 def is_other_record(witness: Witness, found: Iterable[Witness]) -> bool:
-    """Returns True if the log has other records than before, from the witness's offset on.
+    """Returns True if a partition has other records than before, from the witness's offset on.
 
-    `found` are the witnesses of the log's records between that offset and the offset that the
-    reader had reached. A missing record proves nothing, since compaction and retention remove
-    records. A record after the witness proves a change, because the witness was the last record.
+    `found` contains the witnesses of the partition's present records between that offset and the
+    offset that the reader had reached. A missing record proves nothing, since compaction and
+    retention remove records. A record after the witness proves a change, because the witness was
+    the last record.
     """
     return any(not witness.is_record(each) for each in found)
 
 
 def leader_changed(before: Witnesses, now: Witnesses) -> bool:
-    """Returns True if the last record of some partition has another leader's epoch than before."""
+    """Returns True if a partition's witness in `now` has another leader epoch than in `before`."""
     return any(
         before[topic][partition].epoch != found.epoch
         for topic, parts in now.items()
@@ -107,9 +112,10 @@ def leader_changed(before: Witnesses, now: Witnesses) -> bool:
 def witnesses_after_slice(
     before: Witnesses, found: Witnesses, start: Offsets, end: Offsets
 ) -> Witnesses:
-    """Returns the witnesses after a slice: those `found` in the slice, otherwise those from before.
+    """Returns the witnesses after a slice from `start` to `end`.
 
-    If no record was found in a partition of the slice, the partition keeps its old witness.
+    A partition of the slice gets its witness in `found`. All other partitions keep their witness in
+    `before`.
     """
     after = {topic: dict(parts) for topic, parts in before.items()}
     for topic, partition, last in end.items():
@@ -120,7 +126,10 @@ def witnesses_after_slice(
 
 
 def offsets_before_cut(end: Offsets, lost: Iterable[LostEnd]) -> Offsets | None:
-    """Returns the offsets up to which a log with lost ends is unchanged, or None if not known."""
+    """Lowers `end` to the offsets up to which all partitions are unchanged.
+
+    Returns None if such an offset is not known for a partition in `lost`.
+    """
     first: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in end.next.items()}
     for each in lost:
         if each.first is None:

@@ -1,8 +1,8 @@
 """The archive of a topic: a typed copy of the topic's log in columns, and its mark.
 
-A topic has an archive for each way in which records were decoded, named by a fingerprint. Each
-commit of an archive carries a mark with offsets. The mark alone decides how far the archive reaches
-(as kappa/state/mark.py does for a build's tables).
+A topic has one archive for each way of decoding its records. A fingerprint of this way is the name
+of the archive's folder. Each commit of an archive carries a mark with offsets. The mark alone
+determines which offsets the archive covers (as kappa/state/mark.py does for a build's tables).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class LogEnds(Protocol):
 
 
 class ArchiveMark(Struct, frozen=True):
-    """The exact content of an archive: `[start, end)` of each partition, holes included.
+    """The offsets that an archive covers: `[start, end)` per partition, and facts about them.
 
-    `topic_id` identifies the topic that was read: a topic that was created again has another id.
-    `log_time` is the running maximum of the broker's timestamp since `start`, in milliseconds.
-    `tally` counts the outcomes of the offsets since `start`. For the ranges `[from, to)` in `raw`,
-    the archive also has the records as they are in the log. `witnesses` has the last record before
-    each partition's end, so that Kappa can check that the topic still has the same log. An archive
-    of an older Kappa has no witnesses.
+    The range includes the offsets without a record. `topic_id` identifies the topic that was read:
+    a topic that was created again has another id. `log_time` is the highest timestamp of the broker
+    since `start`, in milliseconds. `tally` counts the offsets since `start` by outcome. For the
+    ranges `[from, to)` in `raw`, the archive also stores the undecoded records. `witnesses`
+    describes the last record before each partition's end, so that Kappa can check that the topic
+    still has the same log. An archive of an older Kappa has no witnesses.
     """
 
     topic: str
@@ -132,11 +132,11 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
 
 
 def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
-    """Returns the first offsets that the archives and the topics together have.
+    """Returns the first offset of each partition that the topic or one of its archives still has.
 
     `beginning` has the first offsets of the topics themselves. An archive extends a partition to an
     earlier offset only if the archive reaches the topic's first record, so that no offset is
-    missing between the two. Pure.
+    missing between the archive and the topic. Pure.
     """
     parts = {topic: dict(offsets) for topic, offsets in beginning.next.items()}
     for mark in archives:
@@ -148,12 +148,15 @@ def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
 
 
 def lost_by_topic(log: LogEnds, mark: ArchiveMark) -> tuple[LostEnd, ...]:
-    """Returns the partitions in which the topic has lost records that the archive has."""
+    """Returns the partitions whose last records the archive has, but the topic has lost."""
     return log.lost_ends(Offsets({mark.topic: dict(mark.end)}), {mark.topic: mark.witnesses})
 
 
 def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
-    """Explains that the topic has lost the end that the archive has; otherwise returns None."""
+    """Returns a message if the topic has lost records at its end that the archive has.
+
+    The message names the lost ends. Returns None if no end is lost.
+    """
     lost = ", ".join(map(str, lost_by_topic(log, mark)))
     return f"the log has lost its end, which the archive has: {lost}" if lost else None
 
@@ -161,7 +164,7 @@ def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
 def why_stopped(
     mark: ArchiveMark, topic_id: str | None, beginning: Mapping[int, int]
 ) -> str | None:
-    """Explains why an archive cannot be continued; returns None if it can be.
+    """Returns the reason why an archive cannot continue with the topic's records, or None.
 
     `topic_id` is the topic's id now, or None if the topic does not exist. `beginning` has the
     topic's first offsets now. Pure.

@@ -1,8 +1,8 @@
-"""The beginning of a branch: tables with the rows of another build at a frontier.
+"""Functions that create a branch's tables from the tables of another build at a frontier.
 
-The branch also takes the log time and the tally of that frontier. The frontier at which the
-branch's own code begins is kept, because a proof starts there (law 15).
-replay/rollout/plan/branch.py decides where a branch may begin.
+The branch also copies the log time and the tally of that frontier. The frontier at which the
+branch's own code begins to fold is kept, because the proof of the branch starts there (law 15).
+replay/rollout/plan/branch.py decides at which frontier a branch may begin.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _REPLAY = "kappa replay makes a new build from the log's beginning"
 def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> None:
     """Creates a build's tables from another build's tables at a frontier.
 
-    Then it publishes the new build's first frontier. `into` is the store of the new build, and
-    `source` is the store of the other build. While this function runs, the other build's frontier
-    must be kept, and no other process may know of the new build. Raises Damaged if the other
-    build's tables do not exist (any more).
+    Then this function publishes the new build's first frontier. `into` is the store of the new
+    build, and `source` is the store of the other build. While this function runs, the other build's
+    frontier must be kept, and no other process may know of the new build. Raises Damaged if the
+    other build's tables do not exist (any more).
     """
     mark = replace(
         origin_mark(birth.build, frontier.offsets),
@@ -78,7 +78,8 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
 def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
     """Keeps the frontier at which a branch's own code begins, for as long as the build exists.
 
-    Does nothing if that frontier is not the newest, or is kept already.
+    `newest` is the build's newest frontier. Does nothing if the branch's own code does not begin at
+    `newest`, if that frontier is kept already, or if the build is not a branch.
     """
     if (
         birth.base is None
@@ -94,9 +95,10 @@ def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
 
 
 def stands_before_base(store: Store, build: str) -> bool:
-    """Returns True if the build is a branch whose tables have not reached its base yet.
+    """Returns True if a branch has not reached the offsets at which its own code begins.
 
-    Also returns False if the build's files cannot be read: the build's job reports that error.
+    Returns False if the build is not a branch. Also returns False if the build's files cannot be
+    read: the build's job reports that error.
     """
     try:
         birth, newest = read_birth(store, build), Frontiers(store, build).newest()
@@ -108,7 +110,7 @@ def stands_before_base(store: Store, build: str) -> bool:
 
 
 def base_frontier(store: Store, birth: Birth) -> Frontier:
-    """Returns the frontier that `keep_base` has kept.
+    """Returns the frontier at which a branch's own code begins, as kept by `keep_base`.
 
     Raises Broken if no such frontier is kept, because the branch has not reached its base.
     """
@@ -135,12 +137,13 @@ _AT_ONCE = 8
 def adopt(path: str, source: str, version: int, vouched: str | None, mark: Mark) -> int:
     """Creates a table with the rows of another table at a version, and with a new mark.
 
-    Returns the version of the new table. The new table has the same files, by hard links if the
-    disk supports links: files never change, and each table deletes only its own names of the files.
-    The log is linked too, from the version's checkpoint on. In a bucket, the server copies the
-    files. The version must be kept until this function returns. `vouched` is the sum of the
-    version's file list in the frontier, or None. Raises Damaged if the version does not exist (any
-    more), or if its file list does not have this sum. Raises KappaError if the disk has no room.
+    Returns the version of the new table. The new table has the same files, as hard links if the
+    disk supports links: files never change, and each table deletes only its own links. The log
+    files from which the version is read are linked too. In a bucket, the server copies the files.
+    The version must be kept until this function returns. `vouched` is the sum of the version's file
+    list in the frontier, or None. Raises Damaged if the version does not exist (any more), or if
+    its file list does not have this sum. Raises KappaError if the files cannot be linked or copied,
+    for example because the disk is full.
     """
     failpoint("table.before_adopt")
     # Log files before a new checkpoint may be deleted during the listing and linking.

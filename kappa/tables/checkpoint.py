@@ -1,8 +1,9 @@
 """Checkpoints of a table's log, each complete or absent, even after a power loss.
 
 deltalake writes a checkpoint directly to its final name, and a reader uses a checkpoint once its
-name exists. So the checkpoint is first written in a separate folder, over links to the same log. It
-is synced there, and then linked to its final name.
+name exists. So on a disk, Kappa first lets deltalake write the checkpoint in a separate folder that
+contains links to the same log files. The checkpoint is synced there, and then linked to its final
+name.
 """
 
 from __future__ import annotations

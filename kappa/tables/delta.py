@@ -1,8 +1,8 @@
-"""Functions that open, create and commit to Delta tables by deltalake, with our own errors.
+"""Functions that open, create and commit to Delta tables, and raise Kappa's own errors.
 
-Every commit carries the mark of the folded slice (kappa/state/mark.py). A commit that folds a slice
-also carries a transaction, so that the slice is not folded twice. Only one process writes a table.
-Readers read the exact files of pinned versions. Protocol:
+They use deltalake. Every commit carries the mark of the folded slice (kappa/state/mark.py). A
+commit that folds a slice also carries a transaction, so that the slice is not folded twice. Only
+one process writes a table. Readers read the exact files of pinned versions. Protocol:
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
@@ -77,12 +77,15 @@ class CommitMark(Protocol):
     """The mark that a commit of a build's table, an archive or a plain copy carries."""
 
     def to_json(self) -> str:
-        """Returns the mark as JSON, in the form that the commit carries."""
+        """Returns the mark as JSON text, as it is stored in the metadata of the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The transaction of a commit: an application commits each number once, in ascending order."""
+    """The Delta transaction of a commit, which ensures that a slice is not committed twice.
+
+    Each `application` commits each `number` at most once, in ascending order.
+    """
 
     application: str
     number: int
@@ -118,7 +121,8 @@ def create(
 def open_newest(path: str) -> DeltaTable:
     """Opens a table at the newest version.
 
-    Raises TableNotFoundError if the table does not exist.
+    Raises TableNotFoundError if the table does not exist, Damaged if the log is damaged, and
+    KappaError if the object store does not answer.
     """
     try:
         return DeltaTable(url_of(path), storage_options=delta_options(path))
@@ -153,9 +157,10 @@ def open_version(path: str, version: int) -> DeltaTable:
 
 
 def may_be_collected(path: str, version: int) -> bool:
-    """Returns True if collection may have deleted a version, so that its absence is not damage.
+    """Returns True if garbage collection may have deleted the log files of a version.
 
-    Collection keeps the newest version, and the log since the newest checkpoint.
+    Otherwise the absence of the version is damage. Garbage collection never deletes the newest
+    version or the log since the newest checkpoint.
     """
     there = [name for name in files_in(f"{path}/{LOG_FOLDER}") if LOG_FILE.match(name)]
     if not there or any(name.startswith(f"{version:020d}.") for name in there):
@@ -166,7 +171,10 @@ def may_be_collected(path: str, version: int) -> bool:
 
 
 def commit_properties(mark: CommitMark, guard: Guard | None) -> CommitProperties:
-    """Returns the properties of a commit: the mark, and the transaction if there is a guard."""
+    """Returns deltalake's properties for a commit with this mark.
+
+    If `guard` is given, the commit also carries the transaction of `guard`.
+    """
     # Spark's Delta keeps the mark in `userMetadata` too, so both writers' commits are read alike. A
     # table has only one writer, so there are no retries.
     return CommitProperties(
@@ -207,7 +215,10 @@ _MOST_PUT = 64
 
 
 def note_put(where: str, content: bytes) -> None:
-    """Keeps the content of a commit that this process has put to a bucket."""
+    """Caches the content of a commit that this process has put to a bucket.
+
+    The cache has the last 64 commits. A commit on a disk is not cached.
+    """
     if is_bucket(where):
         _PUT[where] = content
         for oldest in list(_PUT)[:-_MOST_PUT]:
@@ -215,9 +226,9 @@ def note_put(where: str, content: bytes) -> None:
 
 
 def put_content(where: str) -> bytes | None:
-    """Returns the content of a commit that this process has put to a bucket.
+    """Returns the content of a commit from the cache of `note_put`.
 
-    Returns None if the content is not kept (any more).
+    Returns None if the commit is not in the cache (any more).
     """
     return _PUT.get(where)
 
@@ -237,27 +248,27 @@ def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:
 
 
 class Guards:
-    """The last guards that a table's only writer has committed.
+    """A cache of the last transaction number that each application has committed to a table.
 
-    The log is read once per application.
+    The table has only one writer. The log is read once per application.
     """
 
     def __init__(self, path: str) -> None:
-        """Takes the path of the table. No guard is known at first."""
+        """Creates an empty cache for the table at `path`."""
         self._path = path
         # The last number of each application.
         self._done: dict[str, int | None] = {}
 
     def forget(self) -> None:
-        """Forgets the known guards, because another writer has committed."""
+        """Empties the cache, because a commit was made that the cache does not know."""
         self._done.clear()
 
     @contextmanager
     def once(self, table: DeltaTable, guard: Guard | None) -> Iterator[None]:
-        """Records after the block that the guard has been committed.
+        """Runs a block that commits with `guard`, and then records that `guard` is committed.
 
-        Raises Broken before the block if the table has the guard already. Without a guard, only the
-        block runs.
+        Raises Broken before the block if the table already has the transaction of `guard`. If
+        `guard` is None, only the block runs.
         """
         if guard is None:
             yield
@@ -273,12 +284,12 @@ class Guards:
 
 
 def retried(look: Callable[[], Answer]) -> Answer:
-    """Calls `look`, and calls it again if it fails because the log has changed meanwhile.
+    """Calls `look` up to five times, until a call raises no KappaError, and returns its result.
 
-    `look` reads a pinned version. A job may delete log files that the newest checkpoint has made
-    unnecessary. A reader that listed the log before that checkpoint may try to read the deleted
-    files. The version itself is kept, and the next attempt reads it from the checkpoint. Raises the
-    error of the last of five attempts.
+    `look` reads a pinned version. Meanwhile a job may delete log files that the newest checkpoint
+    has made unnecessary. A reader that listed the log before that checkpoint may try to read the
+    deleted files. The version itself is kept, and the next call reads it from the checkpoint.
+    Raises the error of the last call.
     """
     for _ in range(_LOOKS - 1):
         try:
@@ -289,7 +300,7 @@ def retried(look: Callable[[], Answer]) -> Answer:
 
 
 def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
-    """Calls `act` and returns its result, and turns deltalake's errors into ours.
+    """Calls `act`, returns its result, and converts deltalake's errors to Kappa's errors.
 
     `otherwise` begins the message of such an error. Raises Broken if a value does not fit its
     column, and KappaError for any other failure.

@@ -1,9 +1,9 @@
-"""The durable part of a build's tables: each frontier's tables, and no later commits.
+"""Functions that make the tables of a frontier durable, and delete later commits.
 
-A frontier is published once all files of its tables are on the disk, and it contains the sums of
-the new files. Commits after the newest frontier may be incomplete: only some tables may have them,
-or a power loss may have torn them. So the build's next job deletes all of these commits, and the
-slice is folded again. No reader has ever seen the commits.
+A frontier is published only after all files of its tables are on the disk. The frontier contains
+the sums of the new files. Commits after the newest frontier may be incomplete: only some tables may
+have them, or a power loss may have torn them. So the build's next job deletes all of these commits,
+and the slice is folded again. No reader has ever seen these commits.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ def sync_versions(
 
     `before` and `after` have a version per table. The commits after the version in `before` are
     synced, up to the version in `after`. A table that is only in `after` is synced with all its
-    files. The result has the sums of the new data files: from `known` or from earlier records if
-    they are there, otherwise computed now. Raises Damaged if a commit cannot be read.
+    files. The result has the sum of each new data file. A sum that `known` or an earlier record
+    contains is taken from there; any other sum is computed now. Raises Damaged if a commit cannot
+    be read.
 
-    In a bucket there is nothing to wait for. The sums of files that this host has put are known by
-    then. The other files are read back, except for the files of a branch, whose sums are all in
+    In a bucket there is nothing to wait for. The sums of files that this host has put are already
+    known. The other files are read back, except for the files of a branch, whose sums are all in
     `known`.
     """
     if not store.is_on_disk:
@@ -124,11 +125,11 @@ def _sums_in_bucket(
 def vouched_lists(
     store: Store, build: str, last: Frontier | None, versions: Mapping[str, int]
 ) -> Mapping[str, str]:
-    """Returns the sums of file lists that the frontier after `last` records, by table.
+    """Returns the sum of the file list of each table's version, for the frontier after `last`.
 
-    Each sum is computed from the previous list and the commits since. `last` is None before the
-    first frontier. Raises Damaged if a previous list differs from the sum in `last`, or if a commit
-    cannot be read.
+    `versions` has the version of each table. A sum is computed from the previous list and the
+    commits since. `last` is None before the first frontier. Raises Damaged if a previous list
+    differs from the sum in `last`, or if a commit cannot be read.
     """
 
     def vouched(name: str) -> str:

@@ -2,10 +2,10 @@
 
 For each file, SHA-256 is computed over the file's name, size, deletion vector, partition values and
 statistics. The sum of a list adds the hashes of its files, modulo 2^128. A commit adds the hashes
-of added files and subtracts the hashes of removed files, so a job keeps the sum at no cost. A list
-has the same sum whether it is read from commits or from a checkpoint. If the list in a log differs
-from the list that the frontier vouches for, the log is damaged: no answer is read from such a
-table.
+of added files and subtracts the hashes of removed files, so a job updates the sum at no cost. A
+list has the same sum whether it is read from commits or from a checkpoint. If the list in a Delta
+log differs from the list that the frontier vouches for, the log is damaged, and Kappa answers no
+query from the table.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ACTIONS = frozenset(
 
 
 class Added(Struct, rename="camel", forbid_unknown_fields=True):
-    """A file that a commit adds. `path` is escaped, as in the commit."""
+    """A file that a commit adds: Delta's `add` action. `path` is escaped, as in the commit."""
 
     path: str
     size: int
@@ -86,7 +86,7 @@ class Added(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Removed(Struct, rename="camel", forbid_unknown_fields=True):
-    """A file that a commit removes.
+    """A file that a commit removes: Delta's `remove` action.
 
     `data_change` is False if another file now has the rows of this file.
     """
@@ -180,9 +180,9 @@ def read_commit(path: str, version: int) -> Commit:
 
 
 def put_or_read_commit(path: str, version: int) -> Commit:
-    """Returns a commit from this process's memory if kept there, otherwise reads the commit.
+    """Returns a commit from this process's cache, or reads the commit if it is not cached.
 
-    The process keeps the last commits that it has put to a bucket. Raises the errors of
+    The cache has the last commits that this process has put to a bucket. Raises the errors of
     `read_commit`.
     """
     where = commit_path(path, version)
@@ -322,10 +322,11 @@ def _adds_of_bucket(url: str) -> list[tuple[Any, ...]]:
 
 
 def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | None:
-    """Describes the first file of a list that is absent or has another size, or returns None.
+    """Describes the first listed file that is absent or has another size than listed.
 
-    `sizes` has the sizes of the files in the table's folder, by address. Delta's commits contain
-    the sizes that the files were written with, so no file is read.
+    Returns None if there is no such file. `sizes` has the sizes of the files in the table's folder,
+    by address. Delta's commits contain the sizes that the files were written with, so no file is
+    read.
     """
     for name, (size, _) in sorted(found.files.items()):
         there = sizes.get(f"{path}/{name}")
@@ -340,9 +341,9 @@ def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | No
 def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
     """Raises Damaged if the sum of a list differs from `vouched`.
 
-    `vouched` is the sum that the frontier has recorded. It is None for a frontier of an older
-    Kappa, which recorded no sums; then nothing is compared. The error names the damaged file of the
-    log if the log itself shows which file is damaged.
+    `vouched` is the sum that the frontier has recorded. `vouched` is None for a frontier of an
+    older Kappa, which recorded no sums; then nothing is compared. The error names the damaged file
+    of the log if the log itself shows which file is damaged.
     """
     if vouched is None or found.sum == vouched:
         return
@@ -357,7 +358,11 @@ def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
 
 
 def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
-    """Raises Damaged if the files that a job has read are not exactly the files of the list."""
+    """Raises Damaged unless `read` has exactly the files of the list.
+
+    `read` are the files that an open table has found in its log, as paths or URLs. Only the names
+    of the files are compared, not their folders.
+    """
     # Without folders: delta-rs follows the links in a path.
     names = {name.rsplit("/", 1)[-1] for name in read}
     if names != {name.rsplit("/", 1)[-1] for name in found.files}:
@@ -369,9 +374,9 @@ def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
 
 
 def _culprit_commit(path: str, version: int) -> str | None:
-    """Returns the commit that contradicts the rest of the log or the files, or None.
+    """Returns the address of the commit that contradicts the log or the files, or None.
 
-    The search looks at each file. So it runs only after a table was found damaged.
+    The search compares the sizes of all files. So it runs only after a table was found damaged.
     """
     try:
         base = checkpoint_before(path, version)

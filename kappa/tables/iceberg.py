@@ -1,9 +1,9 @@
 """Plain tables as Iceberg tables: the same data files, under Iceberg's own metadata.
 
 The catalog is a SQLite file, in the form of Iceberg's JDBC catalog. A change of a table is first
-staged under a separate catalog name. A switch then gives readers all staged tables in one
-transaction of the file, so a reader always sees all tables of the same switch. pyiceberg is an
-extra (`pip install 'kappa[iceberg]'`), and only this module imports it.
+staged under a separate catalog name. A switch then makes all staged tables visible to readers in
+one transaction of the SQLite file, so a reader always sees all tables of the same switch. pyiceberg
+is an extra (`pip install 'kappa[iceberg]'`), and only this module imports it.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class IcebergCatalog:
     def stage(
         self, name: str, columns: Columns, files: Iterable[str], note: Mapping[str, str]
     ) -> int:
-        """Stages a snapshot of a table that has exactly these data files, and returns its id.
+        """Stages a table's snapshot with exactly these data files. Returns the snapshot's id.
 
-        `columns` are pairs of name and Spark type. `files` are absolute paths, and `note` is kept
-        in the summary of the snapshot. If the table has exactly these files already, no new
-        snapshot is made, and the id is that of the current snapshot.
+        `columns` are pairs of name and Spark type. `files` are absolute paths. `note` is stored in
+        the summary of the snapshot. If the table has exactly these files already, no new snapshot
+        is made, and the id is that of the current snapshot.
         """
         table = self._table(name, columns)
         with table.transaction() as changes:
@@ -100,9 +100,9 @@ class IcebergCatalog:
         return found.snapshot_id
 
     def switch(self, names: Iterable[str]) -> None:
-        """Gives readers the staged state of exactly these tables, in one transaction.
+        """Makes the staged state of exactly these tables visible to readers, in one transaction.
 
-        Other tables leave the catalog of the readers.
+        Other tables are removed from the catalog of the readers.
         """
         wanted = set(names)
         with closing(sqlite3.connect(self.file)) as file:
@@ -119,7 +119,7 @@ class IcebergCatalog:
             failpoint("export.after_catalog")
 
     def expire(self, names: Iterable[str], before: float) -> None:
-        """Stages the tables without the snapshots that are older than `before`.
+        """Stages each of the tables without its snapshots that are older than `before`.
 
         `before` is in seconds since 1970. The current snapshot of a table stays.
         """
@@ -135,9 +135,10 @@ class IcebergCatalog:
                 ).commit()
 
     def delete_replaced(self, names: Iterable[str], before: float) -> None:
-        """Deletes metadata files that no snapshot needs and that were written before a time.
+        """Deletes metadata files of these tables that no snapshot needs and that are old enough.
 
-        `before` is in seconds since 1970. Call this method after the switch that follows `expire`.
+        These are the files written before `before`, in seconds since 1970. Call this method after
+        the switch that follows `expire`.
         """
         for name in names:
             table = self._load(name)
@@ -150,7 +151,7 @@ class IcebergCatalog:
                         file.unlink()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the connections to the SQLite file."""
         self._staged.engine.dispose()
 
     def _load(self, name: str) -> Table | None:

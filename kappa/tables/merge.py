@@ -22,8 +22,9 @@ from kappa.state.table import SINCE, TableBirth
 class Merge:
     """A merge as SQL, with names already quoted. `t` is the table, and `s` the contributions.
 
-    `match` is the condition on the keys. `update` and `insert` give an expression per column. If
-    `update_when` is given, only the matching rows that satisfy this condition are updated.
+    `match` is the condition on the keys. `update` and `insert` have the expression for the value of
+    each column in an updated or inserted row. If `update_when` is given, only the matching rows
+    that satisfy this condition are updated.
     """
 
     match: str
@@ -50,7 +51,8 @@ def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
 def committed_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
     """Lists the columns of the rows that are merged into a table, as pairs of name and type.
 
-    The rows are contributions. If the table's folds are combined, they are the new rows themselves.
+    If the table's folds are combined, the new rows of the table are merged, with all its columns.
+    Otherwise contributions are merged, with the columns of `contribution_columns`.
     """
     return table.columns if table.is_combined else contribution_columns(table)
 
@@ -99,9 +101,9 @@ def is_mergeable(table: TableBirth) -> bool:
 
 
 def contributions_of(table: TableBirth) -> TableBirth:
-    """Returns the form of the table that holds contributions to a mergeable table.
+    """Returns the declaration of a table that stores contributions to a mergeable table.
 
-    The contributions are folded by key, as in the contributions of a single slice.
+    The contributions are folded by key, like the contributions of a single slice.
     """
     return replace(table, columns=contribution_columns(table))
 
@@ -113,7 +115,7 @@ def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> st
     contributions. The queries return all columns, in the table's types. DuckDB applies a query's
     conditions on keys while it reads the files only if keys are compared by equality, and nulls are
     never equal. So contributions with a null in a key are folded in a separate part of the query.
-    There are nearly always none; then the joins of that part do not read the table.
+    Such contributions are rare; without them, the joins of that part do not read the table.
     """
     among, into = merge_for(contributions_of(table), quoted), merge_for(table, quoted)
     waiting = reduce(

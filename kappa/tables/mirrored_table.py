@@ -1,12 +1,11 @@
-"""A small table in a bucket, to which its job commits on the job's own disk first.
+"""A small table in a bucket, with a mirror on the job's own disk that gets each commit first.
 
 For a commit to a bucket, delta-rs sends nine requests, one after the other: it reads the file to
-merge into, and lists and reads the log before and after the put. Here delta-rs commits to a mirror
-on the disk. Then the files that the commit has added are put to the bucket, and after them the
-commit, if no such commit exists there. So the table in the bucket has the same commits, in the same
-order. Only that table counts: for readers, for Spark, and for the next job, which makes a new
-mirror. Once another writer commits, or the table has grown too large, the job continues in the
-bucket.
+merge into, and lists and reads the log before and after the put. Here delta-rs commits to the
+mirror. Then the files that the commit has added are put to the bucket, and after them the commit,
+if no such commit exists there. So the table in the bucket has the same commits, in the same order.
+Readers, Spark and the next job use only the table in the bucket; the next job makes a new mirror.
+Once another writer commits, or the table has grown too large, the job continues in the bucket.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class MirroredTable(StoredTable):
     """
 
     def __init__(self, path: str, folder: Path, table: DeltaTable, keys: Sequence[str]) -> None:
-        """Takes the mirror that `mirrored` has made in `folder`."""
+        """Wraps the mirror of the table at `path` that `mirrored` has made in `folder`."""
         super().__init__(path, table, keys)
         self._folder = folder
         self._at = str(folder)
@@ -54,9 +53,9 @@ class MirroredTable(StoredTable):
         self._there = self.version
 
     def refresh(self) -> None:
-        """Reads a commit that was made in the bucket, and continues there, without the mirror.
+        """Reads a commit that was made in the bucket, and stops using the mirror.
 
-        Raises KappaError if the bucket has other commits than expected.
+        Raises KappaError if the bucket has other commits than this one and those of the job.
         """
         if self._at == self.path:
             super().refresh()
@@ -126,9 +125,10 @@ class MirroredTable(StoredTable):
 
 
 def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
-    """Returns a small table of a bucket with a mirror in `folder`, and any other table unchanged.
+    """Adds a mirror in `folder` to a small table in a bucket. Returns any other table unchanged.
 
-    Only the table's job may commit to the table. Raises Damaged if a file of the table is gone.
+    Also returns the table unchanged if the disk has no room for a mirror. Only the table's job may
+    commit to the table. Raises Damaged if a file of the table is gone.
     """
     if not is_bucket(stored.path):
         return stored
@@ -157,7 +157,7 @@ def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
 
 
 def _tidied(folder: Path, table: DeltaTable) -> DeltaTable:
-    """Writes a checkpoint of the mirror, deletes files that are not needed, and opens it again."""
+    """Writes a checkpoint of the mirror, deletes unnecessary files, and opens the mirror again."""
     at, version = str(folder), int(table.version())
     attempted(table.create_checkpoint, f"the log of {at} could not be checkpointed")
     needed = {*log_of(at, version), *files_of(at, version, table.file_uris)}

@@ -59,7 +59,7 @@ def casts_sql(columns: Iterable[tuple[str, str]]) -> str:
 
 
 def literal(path: str) -> str:
-    """Returns a path with its special characters escaped, so that DuckDB takes it literally.
+    """Returns a path with special characters escaped, so that DuckDB does not read it as a pattern.
 
     Source: https://duckdb.org/docs/data/multiple_files/overview#list-parameter.
     """

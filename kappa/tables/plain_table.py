@@ -1,8 +1,8 @@
 """A plain table: a copy of the rows of a served table, for any reader of Delta.
 
-A plain table has no hidden rows, no hidden columns and no separate recent rows. One process writes
-a plain table. Each commit carries a note that names the frontier of the rows. So a writer that was
-killed can read in the table itself how far the table has come.
+A plain table has no hidden rows, no hidden columns and no separate recent rows. Only one process
+writes a plain table. Each commit carries a note that names the frontier of the rows. So after a
+writer was killed, its successor can read the frontier of the last copied rows from the table.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _WRITER = WriterProperties(compression="ZSTD")
 
 
 class CopyNote(Struct, frozen=True):
-    """The note of a commit: which served table, at which cursor, the rows are copied from.
+    """The note of a commit, which identifies the served table and the cursor of the copied rows.
 
     `root` is the id of the root that serves the table. `cursor` is the position among the table's
     changes. `offsets` are the offsets of the frontier, by topic and partition.
@@ -76,10 +76,13 @@ class CopyShape:
 
 
 class PlainTable:
-    """A plain table at an address. Only this process writes it."""
+    """A plain table at an address. Only this process writes the table."""
 
     def __init__(self, path: str) -> None:
-        """Opens the table at a path or URL, if it exists. Raises KappaError if that fails."""
+        """Opens the table at a path or URL, if the table exists.
+
+        Raises KappaError if the table exists but cannot be opened.
+        """
         self.path = path
         self._listed: dict[int, FileList] = {}
         self._table: DeltaTable | None
@@ -96,7 +99,8 @@ class PlainTable:
     def note(self) -> CopyNote | None:
         """Returns the note of the newest commit.
 
-        Returns None if the table does not exist yet, or if the newest commit is another program's.
+        Returns None if the table does not exist yet, or if another program has made the newest
+        commit.
         """
         if self._table is None:
             return None
@@ -107,7 +111,7 @@ class PlainTable:
             return None
 
     def row_count(self) -> int:
-        """Returns the number of rows in the newest version, from the statistics in the log."""
+        """Returns the number of rows in the newest version, from statistics in the Delta log."""
         return sum(count or 0 for count in self._facts("num_records"))
 
     def size(self) -> int:
@@ -136,10 +140,10 @@ class PlainTable:
         *,
         count: int,
     ) -> None:
-        """Replaces the rows of some keys with `count` new rows.
+        """Updates, inserts or deletes the rows of the keys in `rows`.
 
-        The new rows have the table's columns, and the boolean column `GONE`. If `GONE` is true, the
-        row of that key is deleted.
+        `rows` has `count` rows, with the table's columns and the boolean column `GONE`. If `GONE`
+        is true, the row of that key is deleted.
         """
         assert self._table is not None, "a missing table is written anew"
         source = _in_shape(rows, replace(shape, columns=(*shape.columns, (GONE, "boolean"))))
@@ -171,7 +175,7 @@ class PlainTable:
         )
 
     def is_scattered(self) -> bool:
-        """Returns True if the table has more than 24 small files."""
+        """Returns True if the table has more than 24 files that are smaller than 16 MiB."""
         return sum(size < _SMALL_BYTES for size in self._facts("size_bytes")) > _MOST_SMALL
 
     def join_files(self, note: CopyNote) -> None:

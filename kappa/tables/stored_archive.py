@@ -1,4 +1,4 @@
-"""The Delta table of an archive, and the archive's files."""
+"""The Delta table of an archive, as its writer and its readers open it, and the table's files."""
 
 from __future__ import annotations
 
@@ -160,7 +160,10 @@ class StoredArchive:
         return {} if lasting is None else lasting.sums
 
     def ensure_listed(self, store: Store) -> None:
-        """Raises Damaged if the newest durable version has other files than recorded."""
+        """Raises Damaged if the newest durable version has other files than were recorded.
+
+        The sum of the version's file list is compared with the recorded sum.
+        """
         lasting = self._lasting(store)
         if lasting is not None and lasting.file_list is not None:
             try:
@@ -248,7 +251,7 @@ def _mended_as_archive() -> Iterator[None]:
 def ensure_archive(
     store: Store, path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
 ) -> StoredArchive:
-    """Opens an archive for its writer. If it does not exist, creates an empty one with `mark`.
+    """Opens an archive for its writer, or creates an empty archive with `columns` and `mark`.
 
     A commit that was not complete when power was lost is deleted.
     """

@@ -36,12 +36,15 @@ _COMPARED: dict[str, FileList] = {}
 
 
 def note_compared(path: str, found: FileList) -> None:
-    """Keeps a file list that a frontier vouches for, of a table that this process writes."""
+    """Caches the file list of a table that this process writes.
+
+    The list was checked against a frontier, or belongs to the frontier that is published next.
+    """
     _COMPARED[path] = found
 
 
 def forget_lists(path: str) -> None:
-    """Forgets the kept file list of a table, because the table is created again."""
+    """Deletes the file list of a table from the cache of `note_compared`."""
     _COMPARED.pop(path, None)
 
 
@@ -50,7 +53,7 @@ def list_of(
 ) -> FileList:
     """Returns the list of the live files of a version.
 
-    If possible, the list is computed from the `known` list, or from the list kept by
+    If possible, the list is computed from the `known` list, or from the list in the cache of
     `note_compared`, and the commits since. `vouched` is the sum of the file list in the frontier
     that names this version. It is None if the process has committed the version itself and
     publishes it next, or if an older Kappa has written the frontier. Raises Damaged if the list has
@@ -75,7 +78,10 @@ def list_of(
 
 
 def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileList:
-    """Returns the file list of a version, from the newest `known` list before it if any."""
+    """Returns the file list of a version, computed from the newest earlier list in `known`.
+
+    If `known` has no such list, the list is read from the log.
+    """
     last = max((each for each in known if each <= version), default=None)
     return list_of(path, version, None, None if last is None else known[last])
 
@@ -83,8 +89,8 @@ def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileLi
 def files(path: str, version: int, vouched: str | None) -> tuple[str, ...]:
     """Lists the exact data files of a version, as absolute paths or URLs.
 
-    `vouched` is as in `list_of`. It has no default, so that no reader forgets it. Raises the errors
-    of `list_of`.
+    `vouched` is as in `list_of`. The parameter has no default, so that no reader forgets to pass
+    it. Raises the errors of `list_of`.
     """
     return list_of(path, version, vouched).at(path)
 
@@ -130,7 +136,7 @@ class FileLists:
         return self.list_at(path, version, vouched).at(path)
 
     def list_at(self, path: str, version: int, vouched: str | None) -> FileList:
-        """Returns the list of a version, as `list_of` does."""
+        """Returns the file list of a version, as `list_of` does."""
         last = self._last.get(path)
         found = list_of(path, version, vouched, last)
         if last is None or last.version < version:
@@ -167,9 +173,10 @@ def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], 
 
 
 def files_of_commit(path: str, version: int) -> Iterator[Path]:
-    """Yields the files that a commit has added, and the commit itself.
+    """Yields the paths of the files that a commit has added, and of the commit itself.
 
-    Raises Damaged if the commit cannot be read.
+    If Spark has written a checksum file for one of these files, its path is yielded too. Raises
+    Damaged if the commit cannot be read.
     """
     try:
         added = read_commit(path, version).added

@@ -1,4 +1,7 @@
-"""The page of alerts as values: notices and alerts, those that need a person first. Pure."""
+"""The content of the alerts page as values. Pure.
+
+The page shows notices and alerts. Those that need a person come first.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _TONES = ("bad", "warn", "unknown", "busy", "ok")
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """A notice with its severity, and whether the fact still holds."""
+    """A notice with its severity.
+
+    `is_open` is True if the fact that the notice reports still holds.
+    """
 
     notice: ShownNotice
     is_open: bool
@@ -25,7 +31,7 @@ class NoticeRow:
 
     @property
     def health(self) -> Health:
-        """Returns the state of the notice in one word: critical or warning, or resolved."""
+        """Returns the notice's state as a word and a tone: Critical, Warning or Resolved."""
         if not self.is_open:
             return Health("Resolved", "ok")
         return Health("Critical", "bad") if self.is_critical else Health("Warning", "warn")
@@ -34,8 +40,8 @@ class NoticeRow:
 def notice_rows(found: Iterable[ShownNotice], status: Status, state: State) -> list[NoticeRow]:
     """Returns the notices with their states.
 
-    Notices that still hold come first, critical ones before warnings. Within each group, the newest
-    comes first.
+    Notices whose fact still holds come first, critical ones before warnings. Within each group, the
+    newest notice comes first.
     """
     rows = [
         NoticeRow(each, _is_open(each, status, state), each.kind not in _WARNINGS) for each in found

@@ -370,7 +370,7 @@ def metrics(request: Request) -> Response:
 
 
 def desk_of(request: Request) -> SharedLooks:
-    """Returns the observations that all requests of the application share."""
+    """Returns the cache of observations that all requests of the application share."""
     desk = request.app.state.desk
     assert isinstance(desk, SharedLooks), "who made the app has put it"
     return desk

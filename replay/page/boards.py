@@ -1,6 +1,7 @@
-"""The charts of a board: its queries, their answers from one pinned snapshot, and the drawings.
+"""The charts of a board: their queries, the answers from one pinned snapshot, and the drawings.
 
-The rows of an answer are those of a query's JSON answer: columns by name, with DuckDB's types.
+An answer has the form of a query's JSON answer: the names and DuckDB types of the columns, and the
+rows.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _NUMBERS = re.compile(
 class DrawnNumber:
     """A single value.
 
-    If the query returns two values, `beside` has the name and the value of the second.
+    If the query returns two values, `beside` has the name and the value of the second column.
     """
 
     value: object
@@ -66,7 +67,10 @@ class DrawnNumber:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBar:
-    """A bar. `begin` and `width` are in percent of the width of the chart."""
+    """A bar, with its label and its value.
+
+    `begin` and `width` are in percent of the width of the chart.
+    """
 
     label: object
     value: object
@@ -76,9 +80,10 @@ class DrawnBar:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBars:
-    """A chart of bars. `columns` has the names of the label and of the value.
+    """A chart of bars.
 
-    `zero` is the position of the value zero, in percent of the width of the chart.
+    `columns` are the names of two columns: the label and the value. `zero` is the position of the
+    value zero, in percent of the width of the chart.
     """
 
     columns: tuple[str, ...]
@@ -96,9 +101,10 @@ class DrawnRows:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLines:
-    """A chart of lines. `chart` has the form that the page's script draws.
+    """A chart of lines.
 
-    `last` has the last rows as a table.
+    `chart` has the form that the page's script draws. `last` has the last rows of the answer, which
+    are also shown as a table.
     """
 
     chart: Mapping[str, Any]
@@ -116,7 +122,7 @@ Read = tuple[str, str]
 class ChartAnswer:
     """A chart with its drawing, or with the error `trouble` if the query failed.
 
-    `note` is a sentence if rows are left out, or "".
+    `note` is a sentence about rows that are not shown, or "".
     """
 
     chart: Chart
@@ -129,8 +135,8 @@ class ChartAnswer:
 class BoardAnswer:
     """The answers of all charts of a board, from one pinned snapshot.
 
-    `reads` are the stored tables that the queries read, and `frontiers` has the frontier of each
-    pipeline that is read.
+    `reads` are the stored tables that the queries read, and `frontiers` maps each pipeline of these
+    tables to the frontier of the snapshot.
     """
 
     generation: int
@@ -140,7 +146,7 @@ class BoardAnswer:
 
     @property
     def has_times(self) -> bool:
-        """Returns True if a chart has times on its axis, so that a range of time can be chosen."""
+        """Returns True if a chart has times on its axis, so that a period can be chosen."""
         return any(
             isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"] for each in self.charts
         )
@@ -158,10 +164,10 @@ def answer_board(
 ) -> BoardAnswer:
     """Answers all queries of a board from one snapshot, in the same way as queries over HTTP.
 
-    With `since`, lines over times begin at that time. If a query fails, or names a table that the
-    `reader` may not read, only the chart of that query shows the error. Raises Conflict if the
-    snapshot was not kept until the end in any attempt, and ClientLeft if the `client` disconnects
-    before the end.
+    If `since` is given, lines over times begin at that time. If a query fails, or names a table
+    that the `reader` may not read, only the chart of that query shows the error. Raises Conflict if
+    the snapshot was not kept until the end in any attempt, and ClientLeft if the `client`
+    disconnects before the end.
     """
     attempt = 0
     while True:
@@ -226,9 +232,9 @@ def _is_over_times(answer: Mapping[str, Any]) -> bool:
 
 
 def since_sql(sql: str, column: Mapping[str, str], since: datetime) -> str:
-    """Returns SQL that selects the rows of another query from a time on. Pure.
+    """Returns SQL that selects the rows of the query `sql` whose time is `since` or later. Pure.
 
-    The times are those of the query's first `column`.
+    `column` is the name and the type of the query's first column, which has the times.
     """
     at = text(since.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"))
     value = (
@@ -243,9 +249,9 @@ def since_sql(sql: str, column: Mapping[str, str], since: datetime) -> str:
 
 
 def rows_since(answer: Mapping[str, Any], since: datetime) -> dict[str, Any]:
-    """Returns an answer without the rows before the time `since`. Pure.
+    """Returns an answer without the rows whose time is before `since`. Pure.
 
-    The times are those of the answer's first column.
+    The times are in the answer's first column.
     """
     name = answer["columns"][0]["name"]
     least = since.timestamp()
@@ -280,8 +286,8 @@ def _board_answer(
 def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
     """Returns the drawing of an answer in the given kind of chart, and a note. Pure.
 
-    The note says if rows are left out or not visible without scrolling; otherwise it is "". Raises
-    UsageError if the chart cannot draw the query's columns or rows.
+    The note is a sentence if rows are left out or not visible without scrolling; otherwise it is
+    "". Raises UsageError if the columns or rows cannot be drawn in this kind of chart.
     """
     names, rows = (shown := typed_rows(answer)).columns, shown.rows
     types = tuple(column["type"] for column in answer["columns"])
@@ -302,7 +308,7 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]
 
 
 def typed_rows(answer: Mapping[str, Any]) -> DrawnRows:
-    """Returns the rows of an answer. Each value has the type of its column. Pure."""
+    """Returns the rows of a JSON answer, with each value converted to its column's type. Pure."""
     columns = [(column["name"], column["type"]) for column in answer["columns"]]
     return DrawnRows(
         tuple(name for name, _ in columns),
@@ -390,7 +396,10 @@ def _draw_lines(
 
 
 def _typed_value(given: object, kind: str) -> object:
-    """Converts a JSON value to the type of its column: JSON has decimals and times as text."""
+    """Converts a JSON value to the type of its column.
+
+    In JSON, decimals and times are texts.
+    """
     if not isinstance(given, str):
         return given
     if _NUMBERS.fullmatch(kind):

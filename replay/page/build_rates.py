@@ -1,8 +1,8 @@
 """The offsets of a build over time, for charts and rates.
 
-Nothing is measured for this. Each frontier records the offsets that readers could see, and the time
-since which they could see these offsets. The module uses the newest frontiers, and the kept
-frontiers of the last hour, of which there is one per minute.
+These values need no measurements. Each frontier records the offsets that readers can see, and the
+time at which it was published. The module uses the newest frontiers, and the kept frontiers of the
+last hour, of which there is one per minute.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class HistoryPoint:
 
 
 class BuildHistories:
-    """The histories of builds. Each frontier is read once, because a frontier never changes."""
+    """The histories of builds, read from their frontiers.
+
+    Each frontier is read once, because a frontier never changes.
+    """
 
     def __init__(self, store: Store, memory: ReadMemory | None = None) -> None:
         self._store = store
@@ -56,7 +59,7 @@ class BuildHistories:
         self._walked: dict[str, int] = {}
 
     def points_of(self, build: str, now: datetime) -> tuple[HistoryPoint, ...]:
-        """Returns the known points of a build in the last 20 minutes, oldest first.
+        """Returns the known points of a build's history in the last 20 minutes, oldest first.
 
         This is twice the window of the charts and rates.
         """
@@ -95,9 +98,10 @@ def joined_points(
 ) -> tuple[HistoryPoint, ...]:
     """Joins the histories of builds that served one after the other into one history. Pure.
 
-    `spans` has, for each build, the time from which it served and its points, the oldest build
-    first. The offsets of a later build are shifted, so that both builds have the same offset at the
-    switch. Then only records that were folded while a build served count as growth.
+    `spans` has an element for each build, the oldest build first: the time at which the build began
+    to serve, and its points. The offsets of a later build are shifted, so that both builds have the
+    same offset at the switch. Then only records that were folded while a build served count as
+    growth.
     """
     found: list[HistoryPoint] = []
     for place, (since, points) in enumerate(spans):
@@ -121,8 +125,8 @@ def joined_points(
 def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
     """Returns the mean growth in offsets per second over the last ten minutes. Pure.
 
-    If the history is shorter, the mean is taken since its first point. Returns None if the history
-    is empty, or shorter than a second.
+    If the history is shorter, the mean covers the time since its first point. Returns None if the
+    history is empty, or shorter than a second.
     """
     if not steps:
         return None
@@ -137,11 +141,11 @@ def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
 
 
 def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[int], list[float]]:
-    """Returns times in seconds since 1970, and the rate before each time. Pure.
+    """Returns times in seconds since 1970, and the rate in the interval before each time. Pure.
 
-    A rate is in offsets per second. The times are evenly spaced. The last time is at most that of
-    the newest frontier, because the growth after it is unknown until the next frontier. If the
-    newest frontier is older than 90 seconds, the build is taken to stand still, and the times
+    A rate is in offsets per second. The times are evenly spaced. The last time is not later than
+    the newest frontier, because the growth after it is unknown until the next frontier. But if the
+    newest frontier is older than 90 seconds, the build is assumed to stand still, and the times
     continue until `now`.
     """
     if not steps:
@@ -162,7 +166,7 @@ def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[
 def _offsets_at(edges: Sequence[datetime], steps: Sequence[HistoryPoint]) -> Iterator[float]:
     """Yields the sum of a build's offsets at each of the times `edges`, which must be ascending.
 
-    Only one past frontier per minute is kept. So the growth between two frontiers is taken to be
+    Only one past frontier per minute is kept. So the growth between two frontiers is assumed to be
     even.
     """
     place = 0

@@ -1,4 +1,4 @@
-"""The code that changed between two builds, shown on the page as in the plan of a rollout.
+"""The code that changed between two builds, in the form in which a plan shows it.
 
 Both sides come from the code snapshots of the builds, so no code is imported or run.
 """
@@ -20,7 +20,10 @@ _KINDS = {"+": "new", "-": "old", "@": "place"}
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """A line of a diff. `kind` is new, old, place (a position in the part), or "" for context."""
+    """A line of a diff.
+
+    `kind` is "new", "old", "place" (a position in the part), or "" for a line of context.
+    """
 
     kind: str
     text: str
@@ -30,8 +33,8 @@ class DiffLine:
 class ChangedPart:
     """A changed part of the code, with a readable name and the first lines of its diff.
 
-    `left_out` is the number of lines that are not shown. If the part has no lines, the earlier code
-    is unknown.
+    `left_out` is the number of lines that are not shown. If `lines` is empty, the earlier code of
+    the part is unknown.
     """
 
     what: str
@@ -42,16 +45,16 @@ class ChangedPart:
 def code_changes(store: Store, before: str, after: str) -> tuple[ChangedPart, ...]:
     """Returns the parts in which the code of two builds differs.
 
-    Raises KappaError if the birth certificate of a build is gone or damaged.
+    Raises KappaError if the birth certificate of a build is missing or damaged.
     """
     sides = (_code_side(store, read_birth(store, build)) for build in (before, after))
     return changed_parts_shown(part_diffs(*sides))
 
 
 def changed_parts_shown(diffs: Iterable[PartDiff]) -> tuple[ChangedPart, ...]:
-    """Returns diffs for the page, with a kind for each line. Pure.
+    """Converts diffs to changed parts for the page, with a kind for each line. Pure.
 
-    A part has at most 300 lines.
+    At most 300 lines of a part are included.
     """
     return tuple(
         ChangedPart(

@@ -1,7 +1,8 @@
 """The positions of a lineage's nodes and edges in a picture. Pure.
 
 The nodes are in layers from left to right. In a narrow window, the page shows the nodes as an
-indented list instead. So each node has a depth, and a text with the nodes that it reads.
+indented list instead. For this list, each node has a depth, and a text that names the nodes that it
+reads.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class DrawnNode:
     `name`, `detail` and `note` are shortened to fit into the node. `note` is the state of the node,
     or the effect of a rollout on the node. `touch` is this effect in full, and `title` has all
     texts in full. `depth` is the layer, but at most the largest indentation of a list. `reads`
-    names the nodes that this node reads. It is "" if the only one is the node above it in a list,
-    and has no known rate or lag.
+    names the nodes that this node reads. `reads` is "" if this node reads only the node above it in
+    a list, and the rate and the lag are unknown.
     """
 
     node: GraphNode
@@ -86,10 +87,11 @@ class DrawnNode:
 
 @dataclass(frozen=True, slots=True)
 class DrawnEdge:
-    """An edge in a picture: the data of an SVG path, and two labels.
+    """An edge in a picture: the data of an SVG path, and the labels `rate` and `lag`.
 
-    The rate is written above the point (`x`, `y`), and the lag below this point. The point is near
-    the end of the edge, because many edges may begin at the same node.
+    The rate is written above the point (`x`, `y`), and the lag below the point. The point is near
+    the end of the edge, because many edges may begin at the same node. `is_touched` is True if a
+    rollout affects both nodes.
     """
 
     path: str
@@ -104,7 +106,7 @@ class DrawnEdge:
 class DrawnGraph:
     """A picture of a lineage. All sizes are in pixels.
 
-    `nodes` is in the order of a tree: each node comes after a node that it reads.
+    `nodes` are in the order of a tree: each node comes after one of the nodes that it reads.
     """
 
     width: int
@@ -116,10 +118,10 @@ class DrawnGraph:
 
 
 def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) -> DrawnGraph:
-    """Places the nodes of a graph in layers. Each node is to the right of all nodes that it reads.
+    """Draws a graph in layers. Each node is to the right of all nodes that it reads.
 
     If nodes form a circle, the last edge of the circle leads back to the left. Equal graphs have
-    equal pictures. `states` has the states of nodes, by id.
+    equal pictures. `states` maps the ids of nodes to their states.
     """
     nodes, known = {each.id: each for each in graph.nodes}, states or {}
     depths = _depths(graph)
@@ -190,10 +192,10 @@ def _drawn_node(
 
 
 def _source_texts(graph: ProjectGraph, nodes: Mapping[str, GraphNode]) -> dict[str, list[str]]:
-    """Returns the names of the nodes that each node reads, with rate and lag, by id.
+    """Returns the names of the nodes that each node reads, by the id of the reading node.
 
-    A node that reads a single node without rate and lag is left out, because a list shows it below
-    that node.
+    A name is followed by the rate and the lag, if they are known. A node is left out if it reads a
+    single node and neither rate nor lag is known, because a list shows it below that node.
     """
     found: dict[str, list[str]] = {}
     flows = set[str]()
@@ -210,7 +212,8 @@ def _tree_order(
 ) -> list[GraphNode]:
     """Returns the nodes in the order of a tree.
 
-    Each node comes after the nearest node that it reads in the layer before.
+    The parent of a node is the nearest node that it reads in the layer before. Each node comes
+    after its parent.
     """
     nodes = {each.id: each for each in graph.nodes}
     nearest: dict[str, str] = {}
@@ -236,7 +239,7 @@ def _left(depth: int) -> int:
 
 
 def _depths(graph: ProjectGraph) -> dict[str, int]:
-    """Returns the layer of each node: one more than the highest layer from which the node reads."""
+    """Returns the layer of each node by id: one more than the highest layer that the node reads."""
     before: dict[str, list[str]] = {each.id: [] for each in graph.nodes}
     for edge in graph.edges:
         before[edge.target].append(edge.source)
@@ -266,7 +269,7 @@ def _depths(graph: ProjectGraph) -> dict[str, int]:
 def _tops(
     layers: Sequence[list[str]], chains: Sequence[Sequence[str]], nodes: Mapping[str, object]
 ) -> dict[str, float]:
-    """Returns the upper end of each place in pixels, so that connected places are close together.
+    """Returns the upper edge of each place in pixels. Connected places are close together.
 
     A place is a node, or the point at which an edge passes through a layer.
     """
@@ -306,10 +309,10 @@ def _settle_layer(
     middle: dict[str, float],
     height: Callable[[str], int],
 ) -> None:
-    """Moves the places of a layer close to the wanted middles, in order and without overlap.
+    """Moves the places of a layer close to the `wanted` middles, in order and without overlap.
 
-    Places that would overlap form a block. The block is placed at the mean of their wanted
-    positions.
+    The new middles are written into `middle`. Places that would overlap form a block. The block is
+    placed at the mean of their wanted positions.
     """
     blocks: list[tuple[float, float, list[str]]] = []
     for each in layer:
@@ -367,7 +370,7 @@ def _title(node: GraphNode, state: Health | None) -> str:
 
 
 def _address(node: GraphNode) -> str:
-    """Returns the address of a node's page, or "" for a node that is only declared.
+    """Returns the address of a node's page, or "" for a node that is declared but not deployed.
 
     A node that does not serve yet has the address of its rollout.
     """

@@ -1,4 +1,4 @@
-"""The states of a lineage's nodes, such as fresh tables, late tables and stopped builds. Pure."""
+"""The states of a lineage's nodes, such as a fresh table, a late table or a stopped build. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def graph_states(
 ) -> dict[str, Health]:
     """Returns the states of nodes by id. Nodes whose state is unknown are left out.
 
-    `live` has the serving build of each pipeline, and `health` returns the health of a build. A
-    table has the state of its pipeline, unless the table is in `broken`, which has the reasons by
-    (pipeline, table). `rates` has the growth of each topic of the broker, and is empty if the
-    broker does not answer.
+    `live` maps a pipeline to its serving build, and `health` returns the health of a build. A table
+    has the state of its pipeline, unless the table is in `broken`, which maps (pipeline, table) to
+    the reason. `rates` maps each topic of the broker to its growth, and is empty if the broker does
+    not answer.
     """
     pipelines = {pipeline: health(build) for pipeline, build in live.items()}
     sent = {each.known.topic: _sink_state(each) for each in sinks}

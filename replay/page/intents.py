@@ -1,9 +1,9 @@
 """Intents over HTTP: explained, recorded in the journal, and done once per key.
 
-A request with a key is done once, and gets the same answer each time. Before the act, a claim of
-the key is stored, and after the act the answer. If the process crashes in between, the claim has no
-answer. Then it is unknown whether the request was done, so the request is not repeated. The journal
-shows whether it was done.
+A request with a key is done once, and each repetition gets the same answer. Before the request is
+done, a claim of the key is stored; afterwards, the answer is stored. If the process crashes in
+between, the claim has no answer. Then it is unknown whether the request was done, so the request is
+not repeated. The journal shows whether it was done.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Intent(BaseModel):
     """An intent for rollouts.
 
     Without `pipelines`, the intent applies to the only possible pipeline. Only a promote may name
-    several pipelines. `rollout` is the rollout that the client has seen: the intent does not apply
-    to a rollout that began later. The generation cannot distinguish such rollouts, because neither
-    serves yet.
+    several pipelines. `rollout` is the number of the rollout that the client has seen: the intent
+    does not apply to a rollout that began later. The generation cannot distinguish two such
+    rollouts, because neither of them serves yet.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -89,7 +89,7 @@ class Intent(BaseModel):
 
 
 def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
-    """Returns the effect that an intent would have, in a sentence. Raises the intent's errors."""
+    """Returns a sentence about the effect that an intent would have. Raises the intent's errors."""
     match wanted.intent:
         case "promote":
             ready = _rollouts_to_promote(state, wanted)
@@ -191,8 +191,8 @@ def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[
 def record_intent(here: ProjectContext, state: State, wanted: Intent) -> dict[str, Any]:
     """Appends an intent to the journal, and returns the journal's record as a document.
 
-    The document also has the number of the rollout. If the pipeline is retired, paused or resumed
-    already, nothing is appended, and the document only has a sentence as `already`.
+    The document also has the number of the rollout. If the pipeline is already retired, paused or
+    resumed, nothing is appended, and the document has only the field `already` with a sentence.
     """
     record = _append_intent(here, state, wanted)
     if record is None:
@@ -278,9 +278,9 @@ def do_once(
 ) -> Mapping[str, Any]:
     """Returns the result of `act`, or the earlier result of the same request with the same key.
 
-    If `act` raises an error, the key can be used again. Raises UsageError if the key was used for
-    another request, or is not a valid key. Raises Conflict if the first request is still running,
-    or was interrupted.
+    If `act` raises an error, the key can be used again. `clock` returns seconds since 1970. Raises
+    UsageError if the key was used for another request, or is not a valid key. Raises Conflict if
+    the first request is still running, or was interrupted.
     """
     if not key or len(key) > _LONGEST_KEY:
         raise UsageError(
@@ -326,9 +326,10 @@ def _forget_old_claims(store: Store, before: float) -> None:
 
 
 def _read_claim(store: Store, name: str) -> Mapping[str, Any] | None:
-    """Returns the claim of a key, or None without one.
+    """Returns the stored claim of a key, or None if there is no claim.
 
-    If the claim cannot be read, the result is the claim of an interrupted request.
+    If the claim cannot be read, the result is a claim without an answer, as of an interrupted
+    request.
     """
     found: Any
     try:

@@ -1,4 +1,4 @@
-"""The overview as values: each pipeline with its live, idle and candidate build. Pure."""
+"""The data of the overview page: each pipeline with its live, idle and candidate build. Pure."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ _SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of a build in a few words. `tone` is ok, busy, warn, bad or unknown.
+    """The health of a build in a few words.
 
-    The page shows a different shape for each tone. `why` is the reason.
+    `tone` is ok, busy, warn, bad or unknown; the page shows a different shape for each tone. `why`
+    is the reason, or "".
     """
 
     word: str
@@ -58,7 +59,8 @@ class PipelineCard:
     """A pipeline with its builds.
 
     `rate` is the number of offsets per second that the serving builds have folded. `chart` has the
-    rates over time, across promotes. Both cover the last `span_seconds`.
+    rates over time, across promotes. Both cover the last `span_seconds`. `open_rejects` is the
+    number of rejects that no redriven record has corrected.
     """
 
     pipeline: str
@@ -75,7 +77,7 @@ class PipelineCard:
 
     @property
     def retirement(self) -> Retirement | None:
-        """Returns the retirement of a pipeline with a build kept for an undo, or None."""
+        """Returns the retirement of a pipeline whose build is kept for an undo, or None."""
         return None if self.idle is None else self.idle.retirement
 
 
@@ -88,7 +90,7 @@ def pipeline_cards(
 ) -> tuple[PipelineCard, ...]:
     """Makes a card for each pipeline with a build, sorted by name.
 
-    `trails` returns the history of a build. `open_rejects` has, for each pipeline, the number of
+    `trails` returns the history of a build. `open_rejects` maps a pipeline to the number of its
     rejects that no redriven record has corrected.
     """
     found: dict[str, dict[str, BuildStatus]] = {}
@@ -165,7 +167,7 @@ def stopped_builds(cards: Sequence[PipelineCard]) -> tuple[StoppedBuild, ...]:
 
 
 def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
-    """Lists the last rollout of each pipeline that failed within the last day. Pure.
+    """Lists the pipelines' last rollouts that failed and began within the last day. Pure.
 
     The newest comes first. A failed rollout is left out if a later rollout of its pipeline exists.
     """
@@ -208,7 +210,7 @@ def health_of(
 
 
 def phase_health(build: BuildStatus) -> Health:
-    """Returns the health of a candidate, which depends on the phase of its rollout."""
+    """Returns the health of a candidate build: trouble, or the phase of its rollout."""
     assert build.rollout is not None, "a candidate has one"
     if build.stopped is not None or build.trouble:
         return Health(
@@ -264,10 +266,10 @@ def _served_spans(
     trails: Callable[[str], Sequence[HistoryPoint]],
     now: datetime,
 ) -> list[tuple[datetime, Sequence[HistoryPoint]]]:
-    """Returns the builds of a pipeline that served: (start of serving, history of the build).
+    """Returns the builds of a pipeline that served, the oldest first.
 
-    The oldest build comes first. Builds that stopped serving before the window, or before a
-    retirement, are left out.
+    Each element has the time at which the build began to serve, and the build's history. Builds
+    that stopped serving before the window of the charts, or before a retirement, are left out.
     """
     begun: list[tuple[datetime, str]] = []
     for record in reversed(state.served):
@@ -284,7 +286,10 @@ def _served_spans(
 
 
 def _serving_since(state: State, pipeline: str) -> tuple[str | None, int | None]:
-    """Returns the time and the generation at which a pipeline's build began to serve."""
+    """Returns the time of a pipeline's last switch, and the generation that the switch made.
+
+    Both are None if the pipeline never served.
+    """
     for chapter in reversed(state.rollouts):
         if chapter.pipeline == pipeline and (record := state.served_in(chapter.id)) is not None:
             return record.at, getattr(record.event, "generation", None)

@@ -1,4 +1,4 @@
-"""A query that a person types on the page: its answer as rows and a chart, or as CSV.
+"""The answer to a query that a person types on the page: rows and a chart, or a CSV file.
 
 The sandbox answers the query in the same way as a query over the API. A chart is drawn if the rows
 are a series over times or numbers, or amounts by name.
@@ -37,8 +37,8 @@ class PersonsAnswer:
     """The answer to a query that a person has typed.
 
     `count` is the number of rows in the answer, and `more` is True if the query has more rows.
-    `shown` has the first rows of the answer. `drawn` has lines or bars, or is None if neither can
-    be drawn from the rows.
+    `shown` has the first rows of the answer. `drawn` is a chart of lines or bars, or None if the
+    rows fit neither chart.
     """
 
     count: int
@@ -90,7 +90,7 @@ def draw_rows(answer: Mapping[str, Any]) -> Drawn | None:
 
 
 def csv_answer(stand: Stand, sql: str, client: Client, reader: Identity) -> bytes:
-    """Answers a query as CSV, with the limits of all queries. Raises the sandbox's errors."""
+    """Answers a query as CSV, within the limits of every query. Raises the sandbox's errors."""
     reply = stand.sandbox.ask_query(
         stand.store,
         Question(sql, Format.CSV, reader=reader),

@@ -1,4 +1,4 @@
-"""A rollout as values: stages, lag by partition, results, and possible actions. Pure."""
+"""The content of a rollout's page: stages, lag by partition, results, possible actions. Pure."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _ENDED = frozenset({Phase.FAILED, Phase.ABANDONED})
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of a rollout. `standing` is `done`, `now`, `next` or `ended`.
+    """A stage of a rollout.
 
-    `ended` means that the rollout ended in this stage without serving. `seconds` is the duration of
-    a stage that is over, and `since` is the beginning of the running stage; otherwise they are
-    None.
+    `standing` is `done`, `now`, `next` or `ended`; `ended` means that the rollout ended in this
+    stage without serving. `seconds` is the duration of a stage that is over, and `since` is the
+    beginning of the running stage; otherwise they are None.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """The candidate's progress in one partition: the job has read from offset `begin` to `at`.
+    """The candidate's progress in one partition: its job has read from offset `begin` to `at`.
 
-    `end` is the end of the log, or None if the broker was not asked.
+    `end` is the end of the log, or None if it is unknown.
     """
 
     topic: str
@@ -70,12 +70,12 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """Returns the number of offsets that are not folded yet; None if the end is unknown."""
+        """Returns the number of offsets that are not folded yet, or None if `end` is unknown."""
         return None if self.end is None else max(0, self.end - self.at)
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """Returns the number of folded offsets and of all offsets; None if the end is unknown."""
+        """Returns the number of folded offsets and of all offsets, or None if `end` is unknown."""
         folded = max(0, self.at - self.begin)
         return None if self.lag is None else (folded, folded + self.lag)
 
@@ -84,8 +84,9 @@ class PartitionLag:
 class PossibleAction:
     """An action that a client can request: an `intent` of the API, and the equivalent `command`.
 
-    The action applies to a pipeline, and to a `rollout`, or to the generation `to`. `main` is True
-    for the usual next step. `dangerous` is True if the action takes something away.
+    The action applies to a pipeline; `rollout` is the number of the rollout, and `to` the
+    generation, if the action needs it. `main` is True for the usual next step. `dangerous` is True
+    if the action removes something.
     """
 
     intent: str
@@ -125,8 +126,9 @@ def rollout_view(
 ) -> RolloutView:
     """Returns everything that the page of a rollout shows.
 
-    `build` is the status of its build, or None if the build is not wanted any more. `records` are
-    the journal's records from the beginning of the rollout on, which give the durations.
+    `build` is the status of the rollout's build, or None if the build is not needed any more. `end`
+    has the end offsets of the log, or is None if they are unknown. `records` are the journal's
+    records from the beginning of the rollout on; the durations are computed from them.
     """
     record = state.served_in(rollout.id)
     generation = (
@@ -195,7 +197,7 @@ def actions_of(state: State, rollout: Rollout) -> Iterator[PossibleAction]:
 
 
 def undo_action(state: State, pipeline: str) -> Iterator[PossibleAction]:
-    """Yields the undo of a pipeline, if it has an idle build and no active rollout."""
+    """Yields an undo, if the pipeline has an idle build and no active rollout."""
     if pipeline in state.idle and state.active(pipeline) is None:
         word = undo_word(state, pipeline, state.idle[pipeline])
         yield PossibleAction("undo", pipeline, word.capitalize(), f"kappa undo {pipeline}")
@@ -204,7 +206,7 @@ def undo_action(state: State, pipeline: str) -> Iterator[PossibleAction]:
 def service_actions(state: State, pipeline: str) -> Iterator[PossibleAction]:
     """Yields the actions on a pipeline as a whole: pause, resume and retire.
 
-    A pause and a retirement are only possible if the pipeline serves and has no active rollout.
+    Pause and retire are only possible if the pipeline serves and has no active rollout.
     """
     if pipeline in state.paused:
         yield PossibleAction("resume", pipeline, "Resume", f"kappa resume {pipeline}")
@@ -247,7 +249,7 @@ def _stages_of(rollout: Rollout) -> Iterator[Stage]:
 def _timed_stages(
     stages: Iterable[Stage], rollout: Rollout, records: Iterable[JournalRecord]
 ) -> Iterator[Stage]:
-    """Yields the stages with their durations, which follow from the journal's records."""
+    """Yields the stages with their durations, which are computed from the journal's records."""
     seconds, last = stage_seconds(rollout.id, records)
     for stage in stages:
         if stage.standing == "now":
@@ -262,8 +264,8 @@ def stage_seconds(
 ) -> tuple[dict[str, float], tuple[str, str] | None]:
     """Returns the seconds of each past stage of a rollout, and the running stage. Pure.
 
-    The running stage is given with the time of its beginning, or is None. If a stage was entered
-    several times, its times are added. `records` must be in order.
+    The running stage is (name, time of its beginning), or None. If a rollout was in the same stage
+    several times, the times are added. `records` must be in order.
     """
     found: dict[str, float] = {}
     stage, since, approved = "", "", False
@@ -291,8 +293,8 @@ def stage_seconds(
 def _stage_after(event: Event, id_: int, *, approved: bool) -> str | None:
     """Returns the stage of a rollout after an event.
 
-    Returns "" if the event ends the rollout, and None if it does not change the stage. `approved`
-    is True if the rollout has a yes.
+    Returns "" if the event ends the rollout, and None if the event does not change the stage.
+    `approved` is True if the rollout has a yes.
     """
     match event:
         case CaughtUp(rollout=of) | VerifyAsked(rollout=of) if of == id_:
@@ -326,9 +328,9 @@ def _partition_lags(build: BuildStatus, end: Offsets | None) -> tuple[PartitionL
 
 
 def _count_lines(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
-    """Yields a line with all rejects, and then a line for each other count that differs.
+    """Yields a line about all rejects, and then a line for each other count that differs.
 
-    The first line also has the reasons whose counts differ between the two builds.
+    The first line also lists the reasons for rejects whose counts differ between the two builds.
     """
     differing = differing_counts(counts)
     reasons = [each for each in differing if each.what.startswith(_REJECTED_AS)]

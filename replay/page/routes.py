@@ -1,10 +1,10 @@
 """The addresses of all pages: overview, rollouts, history, data and boards.
 
-A request to an address makes one observation, computes the values of a page, and renders the page.
-It makes no decision and changes nothing. A page offers actions (promote, abandon, undo, a query);
-for these, the scripts of the page send requests to the API.
+For each request, a function observes the platform once, computes the values of a page, and renders
+the page. A request makes no decision and changes nothing. A page offers actions (promote, abandon,
+undo, a query); for these, the scripts of the page send requests to the API.
 
-The file of a board is read at each request, so a reload of the page shows a change of the file. All
+The file of a board is read for each request, so a reload of the page shows a changed file. All
 clients that watch a board share the answers of its queries.
 """
 
@@ -130,7 +130,7 @@ _begun: ContextVar[float] = ContextVar("begun", default=0.0)
 
 
 class _TimedRoute(APIRoute):
-    """A route that records the CPU time at which it begins."""
+    """A route that records the thread's CPU time at the beginning of a request."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
         @functools.wraps(endpoint)
@@ -201,7 +201,7 @@ def render_page(
     status_code: int = 200,
     **values: Any,
 ) -> Response:
-    """Renders a page and returns it as a response."""
+    """Renders the page template `name` with these values, and returns the page as a response."""
     desk = desk_of(request)
     supervised = desk.here.running is not None
     where = request.url.path
@@ -233,8 +233,8 @@ def render_page(
 def _open_counts(request: Request, desk: SharedLooks) -> Mapping[str, int]:
     """Returns the numbers that the navigation shows: open rejects, and alerts that cannot send.
 
-    The numbers are by the address of the page. Without a recent status, the result is empty, so
-    that no page waits for a broker only because of a number.
+    The result maps the address of a page to its number. If there is no recent status, the result is
+    empty, so that no page waits for a broker only because of a number.
     """
     status = desk.seen_status()
     if status is None or not may(asker(request), Act.LOOK):
@@ -282,7 +282,7 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
 @router.get("/rollouts/{number}")
 @needs(Act.LOOK)
 def show_rollout(request: Request, number: int) -> Response:
-    """Shows a rollout."""
+    """Shows a rollout: its stages, lag, checks, differences and possible actions."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     wanted = _rollout_numbered(state, number)
@@ -313,7 +313,7 @@ def _code_changes_of(
 ) -> tuple[ChangedPart, ...] | None:
     """Returns the code that changed between two builds.
 
-    Returns None if the code of a build is not kept any more.
+    Returns () if `before` is None, and None if the code of a build is not kept any more.
     """
     if before is None:
         return ()
@@ -330,7 +330,7 @@ def _code_changes_of(
 def show_samples(request: Request, number: int, *, long: bool = False) -> Response:
     """Shows samples of the rows in which a rollout's build and the live build differ.
 
-    A `long` page has up to a hundred rows of each kind, instead of five.
+    With `long`, the page has up to a hundred rows of each kind, instead of five.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
@@ -363,7 +363,10 @@ def show_samples(request: Request, number: int, *, long: bool = False) -> Respon
 @router.get("/logs")
 @needs(Act.INSPECT)
 def show_logs(request: Request) -> Response:
-    """Redirects to the first existing log: the supervisor's log, if Kappa was ever up."""
+    """Redirects to the page of the first existing log.
+
+    This is the supervisor's log, if Kappa was ever up.
+    """
     here = desk_of(request).here
     name = next(iter(log_files(here.store, here.state())), OWN_LOGS[0])
     return Response(status_code=303, headers={**HEADERS, "Location": f"/logs/{quote(name)}"})
@@ -372,7 +375,7 @@ def show_logs(request: Request) -> Response:
 @router.get("/logs/{name}")
 @needs(Act.INSPECT)
 def show_log(request: Request, name: str) -> Response:
-    """Shows a part of a log. The log is that of a process of the platform, or of a build's job.
+    """Shows a part of the log of a process of the platform, or of a build's job.
 
     The part is the end of the log, the lines before or after a byte offset, or the lines since a
     time. With a `search` or a `level`, only lines with this text or at least this level are shown.
@@ -407,7 +410,7 @@ def show_log(request: Request, name: str) -> Response:
     is_end = start is None and before is None
 
     def address(**changes: str | int) -> str:
-        """Returns the address of the log page with the given changes of the part or the filters."""
+        """Returns the address of the log page after `changes` of the part or the filters."""
         wanted = {key: text for key, text in {**asked, **changes}.items() if text != ""}
         return f"/logs/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
 
@@ -440,7 +443,7 @@ def show_log(request: Request, name: str) -> Response:
 @router.get("/logs/{name}/file")
 @needs(Act.INSPECT)
 def download_log(request: Request, name: str) -> Response:
-    """Returns a log as a file, as it is now."""
+    """Returns the present content of a log as a file."""
     path = _log_path(request, name)
 
     def blocks() -> Iterator[bytes]:
@@ -465,7 +468,7 @@ def _log_path(request: Request, name: str) -> Path:
 
 
 def _role_of(state: State, build: str) -> str:
-    """Returns the pipeline of a build and the role of the build, as in `web, live`."""
+    """Returns the pipeline and the role of a build, such as `web, live`."""
     pipeline = state.pipelines.get(build, "")
     if state.serving.get(pipeline) == build:
         return f"{pipeline}, live"
@@ -475,7 +478,7 @@ def _role_of(state: State, build: str) -> str:
 @router.get("/history")
 @needs(Act.LOOK)
 def show_history(request: Request, before: int | None = None, pipeline: str = "") -> Response:
-    """Shows the timeline: its newest part, or the part that is older than record `before`.
+    """Shows the newest part of the timeline, or the part before the journal record `before`.
 
     With `pipeline`, only the history of that pipeline is shown.
     """
@@ -561,9 +564,9 @@ def _histories_of(request: Request, desk: SharedLooks) -> BuildHistories:
 @router.get("/tables")
 @needs(Act.READ)
 def show_tables(request: Request, search: str = "") -> Response:
-    """Shows all served tables and views, or those that `search` finds.
+    """Shows all served tables and views, or those that match `search`.
 
-    `search` is a part of the name of a table, pipeline or column.
+    A table matches if its name, its pipeline's name or a column's name contains `search`.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
@@ -592,7 +595,7 @@ def show_tables(request: Request, search: str = "") -> Response:
 @router.get("/tables/{pipeline}/{name}")
 @needs(Act.READ, tables_in_path)
 def show_table(request: Request, pipeline: str, name: str) -> Response:
-    """Shows a table: rows in pages, sorted and filtered; columns, checks, and an input for SQL.
+    """Shows a table: its rows in pages, sorted and filtered; columns, checks, and an input for SQL.
 
     The request's query parameters select the rows (replay/page/table_rows.py).
     """
@@ -662,7 +665,7 @@ def _rows_of(
 ) -> tuple[RowsPage | None, KappaError | None]:
     """Returns the requested rows of a table, or the error if the rows cannot be shown.
 
-    The other element of the pair is None.
+    The result is (rows, None) or (None, error).
     """
     table, client = view.table, client_of(request.scope)
 
@@ -691,7 +694,7 @@ def _rows_of(
 def _origins_in(desk: SharedLooks, birth: Birth) -> Mapping[str, Mapping[str, ColumnOrigin]]:
     """Returns the origins of a build's columns, by table and column.
 
-    Returns an empty mapping if the origins cannot be determined now.
+    Returns an empty mapping if the origins cannot be determined at present.
     """
     with suppress(KappaError):
         return desk.shared_look(f"columns of {birth.build}", lambda: column_origins(birth))
@@ -706,7 +709,7 @@ def _readable_tables(request: Request, desk: SharedLooks, state: State) -> tuple
 
 
 async def _query_of(request: Request) -> str:
-    """Returns the SQL in a request: from its form if it is a POST, otherwise from its address."""
+    """Returns the SQL in a request: from the form of a POST request, otherwise from the address."""
     if request.method == "POST":
         form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
         return form.get("sql", [""])[0]
@@ -785,7 +788,7 @@ def show_alerts(request: Request) -> Response:
 @router.get("/topics")
 @needs(Act.LOOK)
 def show_topics(request: Request, search: str = "") -> Response:
-    """Shows the topics of the broker."""
+    """Shows the topics of the broker, with their rates and the builds that read them."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, found, trouble = desk.here.state(), list[dict[str, Any]](), None
     known: Mapping[str, float | None] = {}
@@ -812,7 +815,7 @@ def show_topics(request: Request, search: str = "") -> Response:
 
 
 def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:
-    """Returns, for each topic, the tables whose rows this project's sinks send to the topic."""
+    """Returns the tables whose rows this project's sinks send to a topic, by the topic's name."""
     found: dict[str, list[str]] = {}
     for each in sink_statuses(desk.here.store, time.time()):
         found.setdefault(each.known.topic, []).append(each.known.table)
@@ -921,7 +924,7 @@ def show_topic(request: Request, name: str) -> Response:
     lags = {each.build: _lags_in(view, each) for each in builds}
 
     def address(**changes: str) -> str:
-        """Returns the address of the page with the given changes of the place or the filters."""
+        """Returns the address of the topic's page after `changes` of the place or the filters."""
         wanted = {key: text for key, text in {**asked, **changes}.items() if text}
         return f"/topics/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
 
@@ -944,7 +947,7 @@ def show_topic(request: Request, name: str) -> Response:
 
 
 def _lags_in(view: TopicView, build: BuildStatus) -> Mapping[int, int]:
-    """Returns the number of offsets that a build has not folded, for each partition of a topic."""
+    """Returns the number of offsets that a build has not folded, by partition of the topic."""
     return {
         each.number: max(0, each.end - max(each.begin, build.offsets.at(view.name, each.number)))
         for each in view.partitions
@@ -956,7 +959,10 @@ def _lags_in(view: TopicView, build: BuildStatus) -> Mapping[int, int]:
 def show_rejects(
     request: Request, pipeline: str = "", reason: str = "", build: str = "", at: str = ""
 ) -> Response:
-    """Shows the newest rejects, or the reject of a record."""
+    """Shows the newest rejects, or, with `at`, the reject of one record.
+
+    `pipeline`, `reason` and `build` select the rejects.
+    """
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
     found, trouble = tuple[Reject, ...](), None
@@ -1004,7 +1010,10 @@ def show_rejects(
 @router.get("/rejects/line")
 @needs(Act.INSPECT)
 def show_reject_line(request: Request, at: str = "") -> Response:
-    """Returns a reject of a serving build as a line to fix, as `kappa rejects export` writes it."""
+    """Returns a reject of a serving build as a line to correct and redrive.
+
+    The line has the form of `kappa rejects export`. `at` is the record's position in the log.
+    """
     here = desk_of(request).here
     found = newest_rejects(
         here.store,
@@ -1048,7 +1057,7 @@ def show_board(request: Request, name: str, *, kiosk: bool = False, last: str = 
     """Shows a board with all its charts.
 
     With `kiosk`, the page has only the board, in large letters for a wall screen. With `last`,
-    lines over times show only the last hour, day, week or month.
+    lines over times cover only the last hour, day, week or month.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here

@@ -1,8 +1,8 @@
-"""Samples of the rows in which two builds differ. Results are cached for a while.
+"""Samples of the rows in which two builds differ. Results are cached.
 
-Only one comparison runs at a time. A client that arrives during a comparison does not wait. If a
-comparison takes longer than `serve.compare_seconds`, it is stopped, and the page shows that the
-time was exceeded.
+Only one comparison runs at a time. A request that arrives during a comparison does not wait, and
+gets no result. If a comparison takes longer than `serve.compare_seconds`, it is stopped, and the
+page reports that the time was exceeded.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class SampledRow:
     """A row that differs between two builds.
 
     A cell has one value, or two values (before, after) if the value has changed. In a table without
-    keys, several rows may be equal; `times` is how many more of these rows one side has than the
-    other.
+    keys, several rows may be equal; `times` is how many more of these equal rows one side has than
+    the other.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class SampledRow:
 
 @dataclass(frozen=True, slots=True)
 class KindCount:
-    """The number of rows of one kind: `shown` on the page, and in `total`."""
+    """The number of differing rows of one kind: `shown` on the page, and in `total`."""
 
     kind: str
     shown: int
@@ -62,11 +62,11 @@ class KindCount:
 
 @dataclass(frozen=True, slots=True)
 class SampledTable:
-    """The sampled rows of a table: changed rows, then added and removed rows.
+    """The sampled rows of a table: changed rows, then added rows, then removed rows.
 
-    In `columns`, the `keys` come first, and then the columns that have changed. `changes` has, for
-    each changed column, the number of sampled rows in which it has changed. `counts` has an element
-    for each kind that has rows.
+    In `columns`, the `keys` come first, then the columns that have changed, and then the others.
+    `changes` maps each changed column to the number of sampled rows in which it has changed.
+    `counts` has an element for each kind that has rows.
     """
 
     table: str
@@ -85,11 +85,11 @@ class SampledTable:
 def samples_of(
     desk: SharedLooks, before: str, after: str, *, is_long: bool = False
 ) -> Comparison | None:
-    """Compares two builds as `kappa diff` does, with samples of the rows that differ.
+    """Compares two builds as `kappa diff` does, and returns the result with samples of rows.
 
-    Returns None if another comparison is running. A long comparison has up to a hundred rows of
-    each kind, instead of five. Raises Conflict if the builds have no kept frontiers at equal
-    offsets, and TooMuch if the comparison takes too long.
+    Returns None if another comparison is running. With `is_long`, there are up to a hundred sampled
+    rows of each kind, instead of five. Raises Conflict if the builds have no kept frontiers at
+    equal offsets, and TooMuch if the comparison takes too long.
     """
     here = desk.here
     most = _MOST if is_long else _SOME

@@ -1,4 +1,4 @@
-"""A table or view as values: columns, folds and readers. For `kappa tables`, also its files."""
+"""The content of a table's page: columns, folds and readers. For `kappa tables`, also its files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReaderProcess:
-    """A process that has pinned the table's build now, with the number of its leases."""
+    """A process that pins the table's build at present, with the number of its leases."""
 
     by: str
     pid: int
@@ -55,9 +55,10 @@ class ReaderProcess:
 class TableView:
     """All values that the page of a table shows.
 
-    `sql` is the declared query of a view, maintained or not, without the indentation. `views` are
-    the views of the same pipeline that read the table. For a view, `made_of` has the tables and
-    views that it reads.
+    `sql` is the declared query of a view, maintained or not, without its common indentation.
+    `views` are the views of the same pipeline that read the table. If the table is a view,
+    `made_of` are the tables and views that its query reads. `whole` is the quoted name of the table
+    with its schema.
     """
 
     table: ServedTable
@@ -75,7 +76,7 @@ class TableView:
     def why_no_origins(self) -> str:
         """Returns the reason why the origins of the columns are unknown.
 
-        Returns "" if the columns do not all have the same reason.
+        Returns "" if the reason is not the same for all columns.
         """
         reasons = {each.origin.why_not for each in self.columns}
         return reasons.pop() if len(reasons) == 1 else ""
@@ -94,8 +95,8 @@ def table_view(
     """Returns everything that the page of a table shows.
 
     `names_in` returns the tables that a query names. `whole` is the quoted name of the table with
-    its schema. `costs` are the costs of the build's maintained views, and `origins` has the origins
-    of the table's columns.
+    its schema. `costs` maps the build's maintained views to their costs, and `origins` maps the
+    table's columns to their origins.
     """
     born = next((each for each in birth.tables if each.name == table.name), None)
     folds: Mapping[str, tuple[str, str | None]] = {} if born is None else born.fold
@@ -145,7 +146,10 @@ def _made_of(
 
 
 def typed_name(table: ServedTable, whole: str) -> str:
-    """Returns the name that a person types in SQL: the public name, if the table has one."""
+    """Returns the name of a table to use in SQL that a person types.
+
+    This is the plain name if it needs no quotes and is not `rejects`; otherwise it is `whole`.
+    """
     plain = table.name.isidentifier() and table.name.islower() and table.name != "rejects"
     return table.name if plain else whole
 
@@ -154,8 +158,8 @@ def typed_name(table: ServedTable, whole: str) -> str:
 class TableChecks:
     """The declared checks of a table, and their last results.
 
-    `results` are the results of the last verification of the serving build, in rollout `number`.
-    There are no results if this build was never verified.
+    `results` maps a condition to the result in the last verification of the serving build, which
+    was part of rollout `number`. There are no results if this build was never verified.
     """
 
     conditions: tuple[str, ...]
@@ -184,7 +188,7 @@ def table_checks(view: TableView, state: State) -> TableChecks:
 def pending_change(state: State, table: ServedTable) -> tuple[Rollout, str] | None:
     """Returns the active rollout of a table's pipeline, and how it would change the table. Pure.
 
-    Returns None if there is no such rollout, or if the rollout does not change the table.
+    Returns None if there is no active rollout, or if it does not change the table.
     """
     rollout = state.active(table.pipeline)
     if rollout is None or rollout.build == table.build:
@@ -215,9 +219,9 @@ def _reader_processes(leases: Iterable[Lease], build: str) -> tuple[ReaderProces
 class DescribedTable:
     """A served table or view, with its files, its build's birth certificate, and its boards.
 
-    `boards` are the boards whose queries name the table. The readers that have pinned the build are
-    the present readers, even if the table is described as of the past. `files` is None if rows and
-    files were not counted.
+    `boards` are the boards whose queries name the table. Even if the table is described as of the
+    past, `view.readers` are the processes that pin the build at present. `files` is None if rows
+    and files were not counted.
     """
 
     view: TableView
@@ -227,7 +231,7 @@ class DescribedTable:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Returns the sources of the rows: topics, a file, or the view's query."""
+        """Returns the sources of the rows: topics, a file of the project, or the view's query."""
         name = self.view.table.name
         born = next((each for each in self.birth.tables if each.name == name), None)
         if born is not None and born.file is not None:
@@ -258,7 +262,7 @@ def describe_table(
 ) -> DescribedTable:
     """Describes a served table or view. `now` is in seconds since 1970.
 
-    `when` names a snapshot of the past; None means the present. Raises UsageError if no pipeline
+    `when` selects a snapshot of the past; None means the present. Raises UsageError if no pipeline
     serves a table of that name.
     """
     table, files, birth = served_table(store, name, when=when, lease_seconds=lease_seconds)
@@ -307,7 +311,7 @@ def described_listing(found: DescribedTable) -> Listing:
 
 
 def described_text(found: DescribedTable) -> str:
-    """Formats all facts except the columns for display, with one fact per line."""
+    """Formats all facts about a table except its columns for display, with one fact per line."""
     view, table = found.view, found.view.table
     version = "" if table.version is None else f", Delta version {table.version}"
     readers = (

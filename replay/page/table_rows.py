@@ -1,7 +1,7 @@
 """The rows of a table or view in pages, in a chosen order, and with a filter.
 
 The sandbox runs the queries, within the limits of every query. Rows are counted, and pages are
-available, only up to a limit: in a table with millions of rows, people sort, filter or type a query
+available, only up to a limit. In a table with millions of rows, people sort, filter or type a query
 instead of turning pages.
 """
 
@@ -54,7 +54,7 @@ class RowsRequest:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> RowsRequest:
-        """Parses the query parameters of an address. An invalid parameter gets its default."""
+        """Parses the query parameters of an address. An invalid parameter has its default value."""
         page, match = given.get("page", ""), given.get("match", "")
         return cls(
             given.get("order", ""),
@@ -111,10 +111,11 @@ class RowsRequest:
 
 @dataclass(frozen=True, slots=True)
 class RowsPage:
-    """A page of rows. The page's `number`, and the number `first` of its first row, begin with 1.
+    """A page of rows. Pages and rows are numbered from 1.
 
-    `count` is the number of all requested rows, or None if there are more than the limit. `query`
-    is SQL for the same rows. `last` is the number of the last page that is available.
+    `number` is the number of the page, `first` the number of its first row, and `last` the number
+    of the last page that is available. `count` is the number of all requested rows, or None if
+    there are more than the limit. `query` is SQL for the same rows.
     """
 
     rows: DrawnRows
@@ -143,7 +144,7 @@ class RowsPage:
 
 
 def ensure_columns(wanted: RowsRequest, columns: Mapping[str, str]) -> None:
-    """Raises UsageError for a column that a relation does not have. Pure."""
+    """Raises UsageError if order or filter name a column that is not in `columns`. Pure."""
     for column in (wanted.order, wanted.column if wanted.has_filter else ""):
         if column and column not in columns:
             raise UsageError(
@@ -152,15 +153,15 @@ def ensure_columns(wanted: RowsRequest, columns: Mapping[str, str]) -> None:
 
 
 def filter_sql(wanted: RowsRequest, columns: Mapping[str, str]) -> str:
-    """Returns the `where` of a request, or "" without a filter. Pure.
+    """Returns the `where` clause of a request, or "" if the request has no filter. Pure.
 
-    `columns` has DuckDB's type of each column.
+    `columns` maps each column to its DuckDB type.
     """
     return f"\nwhere {_condition(wanted, columns[wanted.column])}" if wanted.has_filter else ""
 
 
 def order_sql(wanted: RowsRequest) -> str:
-    """Returns the `order by` of a request, or "" for the order in which rows are stored. Pure."""
+    """Returns the `order by` clause of a request, or "" for the stored order. Pure."""
     way = " desc" if wanted.down else ""
     return f"\norder by {quoted(wanted.order)}{way} nulls last" if wanted.order else ""
 
@@ -184,11 +185,12 @@ def ask_rows(
     known: int | None,
     client: Client,
 ) -> RowsPage:
-    """Queries a page of the rows of a relation.
+    """Queries the requested page of a relation's rows.
 
     `whole` is the quoted name of the relation with its schema, and `typed` is the name that people
-    type. `known` is the number of all rows, or None if unknown. Raises UsageError if the request
-    names an unknown column, and the errors of the sandbox.
+    type. `columns` maps each column to its DuckDB type. `known` is the number of all rows, or None
+    if unknown. Raises UsageError if the request names an unknown column, and the errors of the
+    sandbox.
     """
 
     def ask(sql: str) -> DrawnRows:

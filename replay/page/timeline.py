@@ -19,9 +19,10 @@ from kappa.state.journal.journal import JournalRecord
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The switch of one pipeline in a generation.
+    """The switch of one pipeline to another build in a generation.
 
-    `now` is True if the build has served ever since.
+    `before` is the build that served until then, or None. `now` is True if the new build has served
+    ever since.
     """
 
     rollout: Rollout
@@ -38,9 +39,9 @@ class Switch:
 class Moment:
     """An entry of the timeline. `number` is the number of its journal record.
 
-    An entry that made a generation has `generation` and `switches`. Any other entry has a
-    `rollout`, a `proof`, or only a `detail` (such as a pause). `now` is True if the entry still has
-    an effect.
+    If the record made a generation, the entry has a `generation`, and `switches` are the switches
+    of pipelines. Any other entry has a `rollout`, a `proof`, or only a `detail` (such as a pause).
+    `now` is True if the effect of the entry still lasts.
     """
 
     number: int
@@ -59,10 +60,10 @@ class Moment:
 def timeline_moments(
     state: State, *, before: int | None = None, most: int | None = None, pipeline: str = ""
 ) -> tuple[Moment, ...]:
-    """Lists the moments of the timeline, newest first.
+    """Lists the entries of the timeline, newest first.
 
-    `before` selects the moments with a lower number, `most` is the maximum number of moments, and
-    `pipeline` selects the moments of one pipeline.
+    `before` selects the entries with a lower number, `most` is the maximum number of entries, and
+    `pipeline` selects the entries of one pipeline.
     """
     found = [
         *_generation_moments(state),
@@ -84,7 +85,7 @@ def timeline_moments(
 
 
 def undo_to(state: State, generation: int) -> Iterator[PossibleAction]:
-    """Yields an undo for each build of a generation that is kept but does not serve now."""
+    """Yields an undo to each build of a generation that is kept but does not serve now."""
     record = next(
         (
             each

@@ -1,8 +1,9 @@
-"""The records of a topic as values, and the rate at which the log grows.
+"""The content of a topic's page: the topic's records, and the rate at which each topic grows.
 
 The records of all partitions are in one list, ordered by time: the newest records, or the records
 from a place on. A search for a text in keys or values reads a limited number of records, and
-reports how many it has read. If a serving build has rejected a record, the record has the reason.
+reports how many records it has read. If a serving build has rejected a record, the record is shown
+with the reason.
 
 Only records of topics that a build reads are shown, because other topics of the cluster may be
 private.
@@ -59,8 +60,8 @@ class LogRecord:
     """A record for display.
 
     Bytes that are not text are shown as hexadecimal digits, and None stands for null. `rejected` is
-    the reason why a serving build has rejected the record, or "". If the value is JSON, `pretty`
-    has it with one field per line; otherwise `pretty` is "".
+    the reason why a serving build has rejected the record, or "". `pretty` is the value with one
+    field per line if the value is JSON; otherwise it is "".
     """
 
     partition: int
@@ -78,10 +79,11 @@ class LogRecord:
 class RecordSearch:
     """A search for records of a topic, as a person enters it.
 
-    With `start`, the log is read forwards from there; with `before`, backwards. Each is an offset,
-    a time in ISO 8601, or offsets by partition such as `0:120,1:80`. `key` and `value` are texts
-    that the record must contain. An empty field does not restrict the search. `order` is "newest"
-    or "oldest" for the record that is shown first, or "" for the order of reading.
+    With `start`, the log is read forwards from this place; with `before`, backwards. A place is an
+    offset, a time in ISO 8601, or offsets by partition such as `0:120,1:80`. `key` and `value` are
+    texts that the record's key and value must contain. An empty field does not restrict the search.
+    `order` is "newest" or "oldest" for the record that is shown first, or "" for the order of
+    reading.
     """
 
     partition: int | None = None
@@ -115,10 +117,10 @@ class Partition:
 class TopicView:
     """A topic with its partitions, and the records that the page shows.
 
-    Records of the partitions from number `shown` on are not shown. `looked_at` is the number of
-    records in which a text was searched. `ended` is True if a limit ended the search before all
-    records were searched. `older` and `newer` are the places from which older and newer records can
-    be read, or "".
+    Only the records of the first `shown` partitions are shown. `looked_at` is the number of records
+    that were searched for a text. `ended` is True if a limit ended the search before all records
+    were searched. `older` and `newer` are the places from which older and newer records can be
+    read, or "".
     """
 
     name: str
@@ -133,7 +135,7 @@ class TopicView:
 
 
 def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | None]:
-    """Returns the growth of each topic in offsets per second, or None if it is not known yet.
+    """Returns the growth of each topic in offsets per second, or None for a topic not yet measured.
 
     Raises Unreachable if the broker does not answer.
     """
@@ -148,9 +150,9 @@ def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | No
 class TopicUsage:
     """The builds that read a topic.
 
-    `roles` has the roles of each pipeline's builds, the live build first. `lag` is the largest lag
-    of a serving build. `folded_at` is the time of the newest record that a serving build has
-    folded. Both are None if unknown.
+    `roles` maps a pipeline to the roles of its builds, the live build first. `lag` is the largest
+    lag of a serving build. `folded_at` is the time of the newest record that a serving build has
+    folded. `lag` and `folded_at` are None if unknown.
     """
 
     roles: Mapping[str, tuple[str, ...]]
@@ -159,7 +161,7 @@ class TopicUsage:
 
 
 def topic_usage(name: str, status: Status) -> TopicUsage:
-    """Returns the builds that read a topic, according to a status. Pure."""
+    """Returns the builds that read a topic, with their lag, as the status reports them. Pure."""
     builds = [each for each in status.builds if name in each.topics]
     live = [each for each in builds if each.role == "live"]
     roles: dict[str, list[str]] = {}
@@ -258,7 +260,7 @@ def _found_records(desk: SharedLooks, log: Log, name: str, wanted: RecordSearch)
 
 
 class _PartitionReader:
-    """A reader of one partition, with the records that it has found, in the order of reading.
+    """A reader of one partition. It collects the found records in the order of reading.
 
     The partition was read from `start` to `at`, forwards or backwards.
     """
@@ -269,11 +271,11 @@ class _PartitionReader:
         self.looked_at = 0
 
     def is_done(self, *, forward: bool) -> bool:
-        """Returns True if the partition has no more records in this direction."""
+        """Returns True if the partition has no more records in the direction of reading."""
         return self.at >= self.end if forward else self.at <= self.begin
 
     def reached_after(self, offsets: list[int], *, forward: bool) -> int:
-        """Returns the offset at which the next page continues.
+        """Returns the offset at which reading continues for the next page.
 
         `offsets` are the offsets of the found records that the present page shows.
         """
@@ -286,8 +288,8 @@ class _PartitionReader:
     def add(self, found: Sequence[LogRecord], at: int, *, forward: bool) -> None:
         """Adds the records that were found up to the offset `at`, in the order of reading.
 
-        If `found` has as many records as fit on a page, further records may follow before `at`. So
-        reading continues right after the last found record.
+        If `found` is full (as many records as fit on a page), further records may follow before
+        `at`. Then reading continues right after the last found record.
         """
         self.found += found
         is_full = len(found) >= _FOUND
@@ -297,7 +299,7 @@ class _PartitionReader:
 def _read_partitions(
     log: Log, name: str, readers: list[_PartitionReader], wanted: RecordSearch
 ) -> bool:
-    """Reads until the records of a page are known. Returns True if a limit was reached first."""
+    """Reads until all records of a page are found. Returns True if a limit was reached before."""
     deadline = time.monotonic() + _SEARCH_SECONDS
     forward = wanted.is_forward
     chunk = max(_LEAST_CHUNK, -(-_FOUND // max(1, len(readers))))
@@ -328,7 +330,7 @@ def _read_chunk(
     chunk: int,
     deadline: float,
 ) -> bool:
-    """Reads the next `chunk` offsets of each partition. Returns False after the `deadline`."""
+    """Reads the next `chunk` offsets of each partition. Returns False if the `deadline` passed."""
     forward, by_number = wanted.is_forward, {each.number: each for each in readers}
     ranges = {
         each.number: (each.at, min(each.end, each.at + chunk))
@@ -360,10 +362,10 @@ def _read_chunk(
 def _merged_records(
     readers: Iterable[_PartitionReader], wanted: RecordSearch, *, is_whole: bool = False
 ) -> list[LogRecord]:
-    """Returns the found records of all partitions by time, in the order of reading.
+    """Merges the found records of all partitions by time, in the order of reading.
 
-    The list ends where a partition may have further records that are not read yet. With `is_whole`,
-    all found records are merged, up to the number of a page.
+    The list ends where a partition may have further records that have not been read yet. With
+    `is_whole`, all found records are merged. The list has at most as many records as fit on a page.
     """
     forward = wanted.is_forward
     left = {each.number: deque(each.found) for each in readers}
@@ -383,9 +385,9 @@ def _merged_records(
 
 
 def _has_texts(record: Record, wanted: RecordSearch) -> bool:
-    """Returns True if key and value contain the texts of the search.
+    """Returns True if the key and the value of a record contain the texts of the search.
 
-    Bytes that are not text match if their displayed hexadecimal digits contain the text.
+    If the bytes are not text, they match if their displayed hexadecimal digits contain the text.
     """
     return all(
         not needle
@@ -418,9 +420,10 @@ def _places_text(places: Mapping[int, int]) -> str:
 def _rejected_places(
     desk: SharedLooks, name: str, found: Mapping[int, Iterable[int]]
 ) -> Mapping[tuple[int, int], str]:
-    """Returns the reasons for which serving builds have rejected some of these records.
+    """Returns the reasons why serving builds have rejected some of these records.
 
-    The result is by (partition, offset). `found` has the offsets of the records, by partition.
+    `found` maps a partition to the offsets of the records. The result maps (partition, offset) to
+    the reason.
     """
     ranges = [
         f'("partition" = {number} and "offset" in ({", ".join(map(str, offsets))}))'
@@ -461,7 +464,7 @@ def _log_record(record: Record) -> LogRecord:
 
 
 def pretty_json(content: bytes | None) -> str:
-    """Formats a JSON object or array with one field per line. Numbers stay as they are written.
+    """Formats a JSON object or array with one field per line. Numbers are copied unchanged.
 
     Returns "" for any other value, and for a value that is too long for a page.
     """
@@ -474,9 +477,9 @@ def pretty_json(content: bytes | None) -> str:
 
 
 def as_text(content: bytes | None) -> str | None:
-    """Returns the first 500 bytes for display, or None for None.
+    """Returns at most the first 500 bytes as text for display, or None if `content` is None.
 
-    Bytes that are not UTF-8 are shown in hexadecimal.
+    Bytes that are not UTF-8 are shown as hexadecimal digits.
     """
     if content is None:
         return None

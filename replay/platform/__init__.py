@@ -1,27 +1,25 @@
 """The running platform: a supervisor for each root, child processes, and the HTTP server.
 
-The platform takes the steps that rollouts need. It does not choose the steps: a step follows from a
-fold of the journal (replay/rollout). No module here reads the records of a topic. Read in this
-order:
+The platform takes the steps that rollouts need. Which step is next is computed from the journal
+alone (replay/rollout). No module here reads the records of a topic. Read in this order:
 
- start         starts the supervisor in the background, and waits until it is ready
- supervisor    the process of `kappa up`: the lock, the loop, the end
- controller    folds the journal and advances each active rollout by a step per tick
- next_step     the decision for one rollout
- messages      lines for the operator, and errors as sentences
- http_keeper   the process that holds the HTTP socket, and survives a killed supervisor
- http_port     the port that a project keeps, and the process that has the preferred port
- serve         the HTTP server's own process, a child of the keeper
+ start           starts the supervisor in the background, and waits until it is ready
+ supervisor      the process of `kappa up`: the lock, the loop, the end
+ controller      folds the journal and advances each active rollout by a step per tick
+ next_step       the decision for one rollout
+ messages        lines for the operator, and errors as sentences
+ http_supervisor the keeper of HTTP: the process that holds the socket if the supervisor is killed
+ http_port       the port that a project keeps, and the process that has the preferred port
+ serve           the HTTP server's own process, a child of the keeper
 
 Modules that start, end and reap child processes:
 
  child         one child process: started, asked to end, killed, reaped; the wait after a death
  processes     the jobs of builds and the verifications
  spares        processes with Spark ready, for the next job or command
- rest          decides when a build needs no job, and wakes it when the log grows
+ idle_builds   decides when a build needs no job, and wakes it when the log grows
  notifier      messages about the platform itself, sent by a thread of the supervisor
  services      archiver, courier, collector, keeper of HTTP, check of views, class archives
- reserve       disk space that is given up once the disk is full
  kafka         the embedded broker, or the configured cluster
  stop_request  SIGTERM, Ctrl-C and a closed terminal
 

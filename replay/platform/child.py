@@ -35,7 +35,7 @@ WELL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """The deaths in a row of a child, and the time before which it is not started again.
+    """The number of a child's deaths in a row, and the earliest time of its next start.
 
     The wait before the next start doubles after each death. Times are in seconds of the child's
     clock.
@@ -75,7 +75,7 @@ class ChildProcess:
         is_handed_tasks: bool = False,
         hand_over: HandOver | None = None,
     ) -> None:
-        """Makes a child that does not run yet.
+        """Creates a child that does not run yet.
 
         Args:
             what: The name of the child in messages for the operator.
@@ -87,7 +87,8 @@ class ChildProcess:
             inherits: The open files that the child inherits.
             outlives: True if the child survives a kill of this process. Then `nice` has no effect.
             is_handed_tasks: True if the child receives a task on its standard input.
-            hand_over: May give the program to a waiting process, instead of a start.
+            hand_over: Hands the program to a waiting process if there is one. Otherwise, or without
+                this function, a new process is started.
         """
         self.what = what
         self._log = log
@@ -134,9 +135,9 @@ class ChildProcess:
         self._begun_at, self._killed_at = self._clock(), None
 
     def hand_over(self, line: bytes) -> subprocess.Popen[bytes] | None:
-        """Writes a task to the process, and returns the process. The child no longer owns it.
+        """Writes a task to the child's process, and hands the process over to the caller.
 
-        Returns None if the process cannot take a task now.
+        The child no longer owns the process. Returns None if the process cannot accept a task now.
         """
         process = self._process
         if process is None or process.stdin is None:
@@ -150,12 +151,12 @@ class ChildProcess:
         return process
 
     def ensure_started(self, module: str, *arguments: str) -> None:
-        """Starts the child, unless it runs or has died and its wait is not over."""
+        """Starts the child, unless it is running or its wait after a death is not over."""
         if self._process is None and self._clock() >= self._back_off.not_before:
             self.start(module, *arguments)
 
     def reap_exit_code(self) -> int | None:
-        """Reaps a child that has exited, and ends what is left of its session.
+        """Reaps a child that has exited, and kills the remaining processes of the child's session.
 
         Returns the exit code, or None if the child still runs or was not started.
         """
@@ -202,7 +203,10 @@ class ChildProcess:
         self._back_off = BackOff()
 
     def ask_to_end(self) -> None:
-        """Asks the child to end, or kills it if its time to end is over. Does not wait."""
+        """Asks the child to end, without waiting.
+
+        If the child was asked before, and its time to end is over, the child is killed.
+        """
         if self._process is None or self._process.poll() is not None:
             return
         if self._killed_at is None:
@@ -268,7 +272,10 @@ def open_log(path: Path) -> Path:
 
 
 def ended_message(what: str, code: int, more: str = "") -> str:
-    """Returns that a process has ended: a warning, unless the process was asked to or is done."""
+    """Returns the message that a process has exited, followed by the text `more`.
+
+    The message is a warning unless the exit code is 0 or the process was ended by SIGTERM.
+    """
     told = f"{what} {ended_text(code)}{more}"
     return told if code in {0, -signal.SIGTERM} else warning(told)
 

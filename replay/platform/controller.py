@@ -51,7 +51,7 @@ class LogView(Protocol):
     """The part of the Kafka client that the controller needs (implemented in kappa/kafka)."""
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Returns the end of these topics, as readers of committed records see it."""
+        """Returns the end offsets of these topics, for readers of committed records."""
 
     def facts(self, name: str) -> TopicFacts | None:
         """Returns the facts about a topic, or None if the broker has no topic of that name."""
@@ -70,7 +70,7 @@ class Workers(Protocol):
         """Returns the number of deaths in a row of the build's job."""
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Aligns a build whose tail runs. The tail continues afterwards."""
+        """Requests a new alignment of a build whose tail runs. The tail continues afterwards."""
 
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts the verification of a rollout, unless it runs already.
@@ -92,9 +92,9 @@ class Controller:
         rules: RolloutSettings,
         clock: Callable[[], float],
     ) -> None:
-        """Takes the parts that the controller needs. `clock` returns seconds since 1970.
+        """Creates a controller with an empty state, which the first tick folds from the journal.
 
-        The clock is used for leases and soaks.
+        `clock` returns seconds since 1970, and is used for leases and soaks.
         """
         self.state = State()
         # The reason for which each active rollout waited at the last tick, for people alone.
@@ -115,9 +115,9 @@ class Controller:
     def tick(self) -> State:
         """Observes all rollouts, takes at most one step of each, and returns the state.
 
-        If an observation or a step fails, its KappaError or OSError is raised after all other
-        rollouts had their step; it is Unreachable if the broker did not answer. A rollout that
-        could not be observed gets no step.
+        If an observation or a step fails with a KappaError or an OSError, the first such error is
+        raised after all other rollouts had their step. The error is Unreachable if the broker did
+        not answer. A rollout that could not be observed gets no step.
         """
         with self._news.looking_for_news() as due:
             if due:

@@ -50,7 +50,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class CopiedRoot:
-    """The result of a copy: its URL, its number of objects, and how many were copied now."""
+    """The result of a copy: its URL, its number of objects, and the number that was copied now."""
 
     url: str
     objects: int
@@ -65,13 +65,13 @@ def copy_root(
     take_over: bool = False,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CopiedRoot:
-    """Copies the root of a project to another folder or bucket, and returns the copy.
+    """Copies the root of a project to another folder or bucket, and returns the result.
 
     `to` is the folder or the URL of the bucket. `on_progress` is called with the number of objects
     that are copied so far and the number of all objects. With `take_over`, the root is copied even
     if another host has claimed it. Raises Conflict if the platform is up. Raises Superseded if
-    another host has claimed the target, or the root without `take_over`. Raises UsageError if the
-    target is not empty, and SettingsError if it cannot be a root of this project.
+    another host has claimed the target or, without `take_over`, the root. Raises UsageError if the
+    target is not empty, and SettingsError if the target cannot be a root of this project.
     """
     target = open_store(replace(settings, root=to))
     if target.url == source.url:
@@ -164,7 +164,7 @@ def adopt_copy(store: Store, *, sends: bool) -> Root:
     """Makes a copy a separate root with a new id, and returns the new root.
 
     If `sends` is False, sinks, alerts and pulled sources are off. A root that was adopted without
-    sending may be adopted again with it. Only the first root may send the events in the copied
+    `sends` may be adopted again with `sends`. Only the first root may send the events in the copied
     spool, so these events are moved aside. Raises UsageError if the root is not a copy, and
     Conflict if the platform is up on the root.
     """

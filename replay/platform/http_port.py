@@ -38,7 +38,7 @@ class KeptPort:
 
     @property
     def text(self) -> str:
-        """Explains why the project does not have the preferred port, or returns "" if it has."""
+        """Returns the reason why the project does not have the preferred port, or "" if it has."""
         if not self.taken_by:
             return ""
         wished = self.wished.rpartition(":")[2]
@@ -56,7 +56,7 @@ def read_kept_port(path: Path) -> KeptPort | None:
 
 
 def write_kept_port(path: Path, kept: KeptPort) -> None:
-    """Writes the port for the next run. It replaces the port of the last run."""
+    """Writes the port for the next run to the file at `path`, and replaces the last port."""
     if read_kept_port(path) != kept:
         put_file(path, sealed(asdict(kept))[0], synced=False)
 
@@ -83,7 +83,7 @@ def listening_at_kept_port(address: HttpAddress, path: Path) -> socket.socket:
 
 
 def holder_of_port(port: int) -> str:
-    """Describes what listens at a port: a project with its folder, or a process."""
+    """Describes the process that listens at a port: a project with its folder, or a program."""
     found = listening_process(port)
     if found is None:
         return "a process of another user"

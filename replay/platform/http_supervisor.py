@@ -59,8 +59,8 @@ def keep_server(
 
     The file at `port` stores the port for the next start (http_port.py). `handed` is the socket
     that an earlier keeper has handed over, if there is one. This keeper hands its socket over to
-    callers at the Unix socket `door`. It also ends if the lock file is gone. Raises Conflict if
-    another keeper has the lock.
+    callers at the Unix socket `door`. The keeper also ends if the lock file is gone. Raises
+    Conflict if another keeper has the lock.
     """
     with (
         lock,
@@ -104,7 +104,7 @@ class SocketHandover:
         self._door = socket.socket(socket.AF_UNIX)
 
     def __enter__(self) -> Self:
-        """Opens the Unix socket for callers. It replaces one that a killed keeper has left."""
+        """Opens the Unix socket for callers. Deletes the socket that a killed keeper has left."""
         self._path.unlink(missing_ok=True)
         with socket_name(self._path) as name:
             self._door.bind(name)
@@ -130,9 +130,9 @@ class SocketHandover:
 
 
 def socket_handed_over(path: Path, address: HttpAddress) -> socket.socket | None:
-    """Returns the socket of the keeper at a Unix socket, if it was opened for this address.
+    """Asks the keeper at the Unix socket `path` for its HTTP socket, and returns this socket.
 
-    Returns None if no keeper answers, or if the socket was opened for another address.
+    Returns None if no keeper answers, or if the HTTP socket was opened for another address.
     """
     try:
         with socket.socket(socket.AF_UNIX) as asking:
@@ -151,7 +151,7 @@ def socket_handed_over(path: Path, address: HttpAddress) -> socket.socket | None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the keeper. Its output is a log. Returns the exit code."""
+    """Runs the keeper as a program that prints log lines. Returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         keep_server(

@@ -1,9 +1,10 @@
-"""The rest of a build: the decision when a build needs no job, and when it is woken.
+"""The rest of builds: the decision when a build needs no job, and when the build is woken.
 
-A job needs memory and a little CPU time even if no records arrive. A build whose readers have all
-of the log rests after `engine.rest_after`, and the next record wakes it. A build that is only kept
-for an undo folds in turns: once many records are unread, or after some time. A build that reads a
-compacted topic is woken in time to read every tombstone before Kafka deletes it (law 5).
+A job needs memory and a little CPU time even if no records arrive. A build whose frontier has
+reached the end of the log rests after `engine.rest_after`, and the next record wakes the build. A
+build that is only kept for an undo folds in turns: once many records are unread, or after some
+time. A build that reads a compacted topic is woken in time to read every tombstone before Kafka
+deletes the tombstone (law 5).
 
 For builds that rest, the supervisor observes the ends of the log (Rests). The decision from one
 observation to the next is pure (after_look).
@@ -154,7 +155,7 @@ class TopicEnds(Protocol):
     """The part of the Kafka client that rests need (implemented in kappa/kafka)."""
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Returns the end of these topics, as readers of committed records see it."""
+        """Returns the end offsets of these topics, for readers of committed records."""
 
     def config(self, name: str) -> Mapping[str, str]:
         """Returns all settings of a topic that are in force."""
@@ -189,7 +190,7 @@ class Rests:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Takes the rules of rest. No build is known at first.
+        """Creates an object that knows no build yet.
 
         A build rests after `rest_after` seconds without a change (0: never). `many` unread records
         wake any build. `say` prints a message for the operator. `clock` returns seconds that never
@@ -212,16 +213,20 @@ class Rests:
 
     @property
     def woken(self) -> Mapping[str, str]:
-        """Returns the time at which each build was last woken. Before that, it had all records."""
+        """Returns the time at which each build was last woken.
+
+        Until that time, the build had read all records.
+        """
         return self._woken
 
     def update_resting(
         self, wanted: frozenset[str], kept: frozenset[str], runs: frozenset[str], log: TopicEnds
     ) -> frozenset[str]:
-        """Returns those of the `wanted` builds that should have no job now.
+        """Returns the builds in `wanted` that should have no job now.
 
-        `kept` are the builds that are only kept for an undo, and `runs` are the builds with a job.
-        If the broker does not answer, the result is the same as before.
+        Observes the builds first if an observation is due. `kept` are the builds that are only kept
+        for an undo, and `runs` are the builds with a job. If the broker does not answer, the result
+        is the same as before.
         """
         if self._rest_after == 0:
             return frozenset()

@@ -46,10 +46,11 @@ class PlatformKafka:
         return self._client.bootstrap_servers
 
     def ensure_running(self, *, has_space: bool = True) -> None:
-        """Starts the broker, unless it runs. For a cluster, waits until it answers.
+        """Starts the embedded broker, unless it runs, or waits until the external cluster answers.
 
         A dead broker is not started while the disk has no space. The wait before the next start
-        grows with each start. Raises KappaError if the broker cannot run.
+        grows with each start. Raises KappaError if the broker cannot run or the cluster does not
+        answer.
         """
         if self._settings.runs_broker:
             self._ensure_own(has_space=has_space)
@@ -72,7 +73,7 @@ class PlatformKafka:
             self._broker.stop()
 
     def end(self, topics: Iterable[str]) -> Offsets:
-        """Returns the end of these topics, as readers of committed records see it."""
+        """Returns the end offsets of these topics, for readers of committed records."""
         return self._client.end(topics)
 
     def facts(self, name: str) -> TopicFacts | None:

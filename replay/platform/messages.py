@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LeveledText(str):
-    """A text with a log level, for functions that accept any text.
+    """A text with a log level, for functions that print messages.
 
     Such a function gives the level INFO to a plain text.
     """
@@ -103,9 +103,10 @@ def named_errors() -> Iterator[None]:
 
 
 def news_lines(before: State, after: State) -> Iterator[str]:
-    """Yields a line for each rollout whose phase has changed, and for each change of a pipeline.
+    """Yields the messages about all that has changed between two states of the journal.
 
-    Such changes are retirements, pauses and resumptions.
+    There is a message for each rollout with a new phase, and for each pipeline that was retired,
+    paused or resumed.
     """
     # Imported late: the keeper of HTTP, which imports this module, stays small.
     from kappa.replay.rollout.rollout import Phase  # noqa: PLC0415  # as said above

@@ -22,7 +22,7 @@ _MOST_DEATHS = 15
 
 
 def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
-    """Returns the next step of a rollout."""
+    """Returns the next step of the rollout that `sight` observed."""
     rollout = sight.rollout
     if sight.stopped is not None:
         return Append(

@@ -1,11 +1,11 @@
 """The notifier: a thread of the supervisor that sends notices about the platform to people.
 
-The notices go to `to` in the settings `[notify]`. They say that a rollout has failed or waits for a
-yes, that a job has stopped for good or dies again and again, that a proof differs, that events
-drift, or that the disk is full. The notifier reads the journal, the supervisor's report and the
-documents of builds. It delivers as an alert does: at least once, even if processes die. Each event
-of the journal gives one notice. A state gives a notice when it begins, and again if it ends and
-begins again.
+The notices go to `to` in the settings `[notify]`. A notice reports that a rollout has failed or
+waits for a yes, that a job has stopped for good or dies again and again, that a proof has found
+other rows than the tables have, that events drift, or that the disk is full. The notifier reads the
+journal, the supervisor's report and the documents of builds. Notices are delivered like alerts: at
+least once, even if processes die. There is one notice for each such event of the journal. For a
+state, a notice is sent when the state begins, and again if the state ends and begins again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DEATHS = 3
 
 
 class NoticePlace(Struct, frozen=True):
-    """The place up to which notices were sent: a number in the journal, and the reported states."""
+    """The extent of the notices sent: the last journal record, and the reported states."""
 
     record: int = 0
     open: tuple[str, ...] = ()

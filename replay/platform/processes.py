@@ -1,8 +1,8 @@
 """The child processes that work on builds: a job per wanted build, a verification per rollout.
 
-This module starts, ends and restarts them. The controller decides, by records of the journal
-(controller.py). A catch-up and a verification run at a low priority, so that the live job stays
-fresh.
+This module starts, ends and restarts these processes. The controller decides which processes are
+needed, by records of the journal (controller.py). A catch-up and a verification run at a low
+priority, so that the live job stays fresh.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def after_end(course: JobCourse, end: JobEnd, *, now: float) -> JobCourse:
 def deaths_of(
     course: JobCourse, *, runs_seconds: float, silent_seconds: float = 0.0
 ) -> Deaths | None:
-    """Returns the deaths of a job that should be displayed, or None if the job runs well. Pure.
+    """Returns the deaths of a job for display, or None if the job runs well. Pure.
 
     The result has the number of deaths in a row. It also has the seconds of silence, if the job has
-    been silent for so long that it may be killed.
+    been silent for so long that the job may be killed.
     """
     died = course.back_off.deaths if runs_seconds < WELL_SECONDS else 0
     silent = int(silent_seconds) if silent_seconds >= SILENT_SECONDS else 0
@@ -121,10 +121,10 @@ class Pulse:
     """
 
     def __init__(self, look: Callable[[], int | None], clock: Callable[[], float]) -> None:
-        """Takes a function that returns the last beat, and a clock.
+        """Starts the measurement with the present beat.
 
-        The clock returns seconds that never move back, and that do not advance while the machine
-        sleeps.
+        `look` returns the last beat. `clock` returns seconds that never move back, and that do not
+        advance while the machine sleeps.
         """
         self._look = look
         self._clock = clock
@@ -132,7 +132,7 @@ class Pulse:
         self._changed_at = clock() + _FIRST_BEAT_SECONDS
 
     def silent_seconds(self) -> float:
-        """Observes the beat, and returns the seconds since an observation last found it changed."""
+        """Observes the beat. Returns the seconds since the last observation of a changed beat."""
         seen = self._look()
         if seen != self._seen:
             self._seen, self._changed_at = seen, self._clock()
@@ -189,8 +189,8 @@ class Processes:
     ) -> None:
         """Reaps children that have exited, starts missing jobs, and ends jobs that are not wanted.
 
-        `wanted` are the builds that need a job. If no build `serves` yet, a catch-up runs at normal
-        priority, because it delays no other job.
+        `wanted` are the builds that need a job. `serves` is True if any build serves. Otherwise a
+        catch-up runs at normal priority, because the catch-up delays no other job.
         """
         moved = bootstrap_servers != self._bootstrap_servers
         self._bootstrap_servers = bootstrap_servers
@@ -229,7 +229,8 @@ class Processes:
     def is_calm(self) -> bool:
         """Returns True if nothing waits for the start of a JVM.
 
-        Then a spare is warm, and no build catches up, is aligned or is verified.
+        This is so if a spare is warm, no job starts, and no build catches up, is aligned or is
+        verified.
         """
         return (
             self._spares.is_any_warm
@@ -265,7 +266,10 @@ class Processes:
         return self._course_of(build).back_off.deaths
 
     def deaths_of_job(self, build: str) -> Deaths | None:
-        """Returns the deaths in a row of the build's job, for display, or None if it runs well."""
+        """Returns the deaths in a row of the build's job, for display.
+
+        Returns None if the job runs well.
+        """
         job = self._jobs.get(build)
         return deaths_of(
             self._course_of(build),

@@ -212,7 +212,7 @@ def _unready_reasons(store: Store) -> tuple[str, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the server. Its output is a log. Returns the exit code."""
+    """Runs the server as a program that prints log lines. Returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         with socket.socket(fileno=given.socket) as listening:

@@ -1,12 +1,13 @@
 """The services of `kappa up`: the child processes other than the jobs of builds.
 
 The archiver, the courier and the collector are programs that receive the broker's address. If the
-address changes, they are ended and started again. The keeper of HTTP needs no broker. The check of
-maintained views runs once for each build that serves. Missing class archives are made once.
+address changes, these programs are ended and started again. The keeper of HTTP needs no broker. The
+check of maintained views runs once for each build that serves. Missing class archives are made
+once.
 
 If the supervisor is killed, the keeper of HTTP (replay/platform/http_supervisor.py) survives. The
-keeper's lock names its process, so that the next supervisor, or `kappa down`, can find and end it.
-A `kappa serve` takes no lock.
+keeper's lock names its process, so that the next supervisor, or `kappa down`, can find and end the
+keeper. A `kappa serve` takes no lock.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Service:
         )
 
     def end(self) -> None:
-        """Ends the program. When it is started again, it continues its work."""
+        """Ends the program. A later start continues the program's work."""
         self._child.end()
 
 
@@ -111,9 +112,9 @@ class BrokerService(Service):
     _bootstrap_servers = ""
 
     def ensure_running(self, bootstrap_servers: str, *, has_space: bool = True) -> None:
-        """Starts the program, unless it runs, is not wanted, or has died just now.
+        """Starts the program, unless it runs, is not wanted, or must still wait after a death.
 
-        If the program runs with the address of another broker, it is ended first.
+        If the program runs with the address of another broker, the program is ended first.
         """
         if self.needs_space and not has_space:
             self.end()
@@ -136,15 +137,15 @@ class BrokerService(Service):
         self._child.has_died(code)
 
     def _update_wanted(self) -> None:
-        """Finds out if the program is wanted, and sets `_is_wanted`."""
+        """Determines whether the program is wanted, and sets `_is_wanted`."""
 
 
 class ArchiverService(BrokerService):
     """The program that archives topics, if the project's files may declare an archived topic.
 
-    Only by running the project's files could the supervisor know what they declare, and it never
-    runs them. So if a file contains the word `archive`, the archiver is started. If the archiver
-    finds no archived topic, it exits. When the project's files change, it is started again.
+    The supervisor never runs the project's files, so it cannot know what these files declare. If a
+    file contains the word `archive`, the archiver is started. If the archiver finds no archived
+    topic, the archiver exits. When the project's files change, the archiver is started again.
     """
 
     what = "the archiver"
@@ -160,7 +161,7 @@ class ArchiverService(BrokerService):
     _files: Mapping[Path, int] = {}
 
     def _take_end(self, code: int) -> None:
-        """Takes exit code 0 to mean that no topic is archived; any other exit code is a death.
+        """Handles an exit: exit code 0 means that no topic is archived, any other code is a death.
 
         After exit code 0, the archiver is not started until the project's files change.
         """
@@ -186,8 +187,8 @@ class ArchiverService(BrokerService):
 class CourierService(BrokerService):
     """The program that runs sinks and alerts, if a build that serves has any.
 
-    If the root may not send, the courier never runs. Once started, the courier keeps running: it
-    ends each sink and each alert by itself.
+    If the root may not send, the courier never runs. Once started, the courier keeps running: the
+    courier itself ends each sink and each alert.
     """
 
     what = "the courier"
@@ -207,10 +208,10 @@ class CourierService(BrokerService):
 
 
 class CollectorService(BrokerService):
-    """The program that takes events over the network, if `[collect]` names topics.
+    """The program that accepts events over the network, if `[collect]` names topics.
 
     The collector also runs while the disk is full: events go to the broker, and the collector
-    refuses events that the broker cannot take.
+    refuses events that the broker cannot store.
     """
 
     what = "the collector"
@@ -240,7 +241,7 @@ class HttpService(Service):
         return _listen_address(self._settings, self._store.local.folder, self._say)
 
     def ensure_running(self) -> None:
-        """Starts the keeper, unless it runs, is not wanted, or has died just now.
+        """Starts the keeper, unless it runs, is not wanted, or must still wait after a death.
 
         First ends the keeper of an earlier supervisor, because its settings and code may be out of
         date. Before that, takes over the socket of that keeper, so that connections wait instead of
@@ -268,7 +269,7 @@ class HttpService(Service):
         self._close_handed(is_over=False)
 
     def end(self) -> None:
-        """Ends the keeper. The server ends with it."""
+        """Ends the keeper. The HTTP server exits with the keeper."""
         self._close_handed(is_over=True)
         self._child.end()
         ensure_no_keeper(self._store)
@@ -283,9 +284,9 @@ class HttpService(Service):
 class ViewCheckService(Service):
     """The child that checks the maintained views of serving builds, one build at a time.
 
-    A check begins after slices have kept the views for a while. It would be useless right after a
-    replay: the views were computed whole then, and the verification has compared them. If the child
-    is ended, the next supervisor begins its check again.
+    A check begins after slices have kept the views for a while. A check right after a replay would
+    be useless: the views were computed whole then, and the verification has compared them. If the
+    child is ended, the next supervisor begins its check again.
     """
 
     what = "the check of maintained views"
@@ -305,7 +306,10 @@ class ViewCheckService(Service):
         return set()
 
     def ensure_running(self, serving: Iterable[str]) -> None:
-        """Starts the check of a serving build, if slices have kept its views for a while."""
+        """Starts the check of a serving build whose views were kept by slices for 20 frontiers.
+
+        Does nothing while a check runs. Each build is checked once.
+        """
         if (code := self._child.reap_exit_code()) is not None:
             self._say(ended_message(self._child.what, code))
         if self._child.pid is not None or self._clock() < self._look_at:
@@ -338,9 +342,9 @@ class ViewCheckService(Service):
 class ClassArchiveService(Service):
     """The child that makes the class archives that are missing in this installation.
 
-    After `pip install` there are none, and without them JVMs take twice as long to start
-    (class_archive.py). The child begins once nothing waits for the start of a JVM. Each supervisor
-    tries once.
+    After `pip install` there are no class archives, and without them JVMs take twice as long to
+    start (kappa/base/java/class_archive.py). The child begins once nothing waits for the start of a
+    JVM. Each supervisor tries once.
     """
 
     what = "the making of class archives"
@@ -401,7 +405,10 @@ class Services:
 
 
 def ensure_no_keeper(store: Store) -> bool:
-    """Ends the keeper of this root and waits. Returns False if there is no keeper."""
+    """Ends the keeper of this root, and waits until the keeper has exited.
+
+    Returns False if there is no keeper.
+    """
     keeper = holding_process(store.local.path(KEEPER))
     if keeper is None:
         return False

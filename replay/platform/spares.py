@@ -1,8 +1,8 @@
 """The supervisor's spares: processes with Spark booted and warm, for jobs and commands.
 
 There are `engine.spares` spares; a spare that is taken is replaced. The supervisor gives a job to a
-spare on the spare's standard input, even while Spark boots, because the boot is ahead of any other
-start. A command connects to a spare at a Unix socket (kappa/engine/children/spare.py); then the
+spare on the spare's standard input, even while Spark boots, because a new process would boot Spark
+later. A command connects to a spare at a Unix socket (kappa/engine/children/spare.py); then the
 socket is deleted.
 """
 

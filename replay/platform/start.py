@@ -52,11 +52,11 @@ def fetch_jars(settings: Settings) -> Jars:
 def ensure_detached(
     settings: Settings, on_progress: Callable[[str], None], *, take_over: bool
 ) -> Running:
-    """Returns the supervisor of a root once it is ready. Starts one if none is up.
+    """Returns the supervisor of a root once it is ready. Starts a supervisor if none is up.
 
-    The supervisor runs in the background. While it starts, `on_progress` is called with the last
-    line of its log. Raises KappaError if the supervisor exits instead, Superseded if another host
-    has taken the root over, and TimedOut after ten minutes.
+    The supervisor runs in the background. While the supervisor starts, `on_progress` is called with
+    the last line of the supervisor's log. Raises KappaError if the supervisor exits before it is
+    ready, Superseded if another host has taken the root over, and TimedOut after ten minutes.
     """
     store = open_store(settings)
     ensure_no_copy(store)

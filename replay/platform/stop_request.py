@@ -12,18 +12,19 @@ from typing import Any, Self
 class StopRequested(BaseException):
     """An exception that a signal raises during a long wait.
 
-    It is not an error, and is not an Exception, so that no `except Exception` catches it.
+    This is not an error. The class is not derived from Exception, so that no `except Exception`
+    catches it.
     """
 
 
 class StopRequest:
-    """The request to end this process, made by a signal. `requested` is True once it came.
+    """The request to end this process, made by a signal. `requested` is True after the signal.
 
     A signal interrupts the process only within `may_interrupt`.
     """
 
     def __init__(self) -> None:
-        """Makes a request that is not set. Signals are noted only within `with`."""
+        """Creates a request that no signal has made yet. Signals are handled only within `with`."""
         self.requested = False
         self._interrupts = False
         self._before: dict[signal.Signals, Any] = {}

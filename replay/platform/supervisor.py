@@ -1,10 +1,10 @@
 """The supervisor: the process that `kappa up` runs.
 
-The supervisor owns the broker, the child processes and the loop. Everything that it knows is in the
-journal and the folders of the builds. So if it is killed, the next `kappa up` continues. The
-children die with the supervisor, however it ends; only the keeper of HTTP survives a kill. A lock
-ensures that a root has only one supervisor. Run as a program, this module is the supervisor in the
-background.
+The supervisor owns the broker, the child processes and the loop. All its state is in the journal
+and the folders of the builds. So if the supervisor is killed, the next `kappa up` continues. The
+children end with the supervisor, however the supervisor ends; only the keeper of HTTP survives a
+kill of the supervisor. A lock ensures that a root has only one supervisor. Run as a program, this
+module is the supervisor in the background.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def end_platform(settings: Settings) -> bool:
 def end_left_server(settings: Settings) -> bool:
     """Ends the HTTP server that a killed supervisor has left. Returns False if there is none.
 
-    Also returns False if another supervisor is up, because the server is then its own.
+    Also returns False if another supervisor is up, because the server then belongs to that
+    supervisor.
     """
     store = open_store(settings)
     # If another `kappa up` has started meanwhile, the server is the server of that supervisor.
@@ -247,7 +248,10 @@ def _run_loop(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the supervisor in the background. Its output is a log. Returns the exit code."""
+    """Runs the supervisor in the background, as a program that prints log lines.
+
+    Returns the exit code.
+    """
 
     def work(given: argparse.Namespace) -> ExitCode:
         with named_errors():

@@ -1,38 +1,39 @@
 """The rollout of a build: from a plan to serving, or to an end without serving.
 
 The journal decides everything: the state of all rollouts is a fold of the journal's records. This
-package runs no job. It reads no records of topics, except the samples of a plan. Read in this
-order:
+package runs no job. It reads no records of topics, except the samples of a plan. Read its modules
+in this order:
 
- rollout              a rollout, its phases, and the only table of legal transitions
- state                all builds and rollouts after one record of the journal
- move                 one move of one rollout, and moves of rollouts that are approved together
- fold                 from records to the state; `current`: the current state of a root
- step                 the facts that the controller sees at one tick, and the chosen step
- promote              the promote: hold, acknowledge, reach, serve
- rollout_numbers      the numbers of rollouts that people type
- history              rollouts and proofs, oldest first
- generation           everything about one generation
- libraries            packages of this environment, and their changes since a birth
- supervisor_report    the supervisor's report: waits, rates and deaths
+    rollout              a rollout, its phases, and the only table of legal transitions
+    state                all builds and rollouts after one record of the journal
+    move                 one move of one rollout, and moves of rollouts that are approved together
+    fold                 from records to the state
+    current_state        the current state of a root
+    step                 the facts that the controller sees at one tick, and the chosen step
+    promote              the promote: hold, acknowledge, reach, serve
+    rollout_numbers      the numbers of rollouts that people type
+    history              rollouts and proofs, oldest first
+    generation           everything about one generation
+    libraries            packages of this environment, and their changes since a birth
+    supervisor_report    the supervisor's report: waits, rates and deaths
 
 From an approved plan to the builds that the plan creates:
 
- plan/                the actions of a deploy, their reasons and costs, and refusals
- law                  the law of slices, tested on a sample before a replay
- stage                creates builds, and appends the records that begin their rollouts
- verify/              the verification of a candidate: checks, and a comparison of rows
- prove/               compares a served table with a fold of the log from its origin
+    plan/                the actions of a deploy, their reasons and costs, and refusals
+    law                  the law of slices, tested on a sample before a replay
+    stage                creates builds, and appends the records that begin their rollouts
+    verify/              the verification of a candidate: checks, and a comparison of rows
+    prove/               compares a served table with a fold of the log from its origin
 
-Requests of an operator, each of which appends one record or raises an error with the reason:
+Requests of an operator. Each request appends one record, or raises an error with the reason:
 
- operator_requests    undo, promote, verify again, abandon, pause, resume
- pipeline_retirement  retire a pipeline: the tables that leave, their readers, and the request
+    operator_requests    undo, promote, verify again, abandon, pause, resume
+    pipeline_retirement  retire a pipeline: the tables that leave, their readers, and the request
 
-Builds that are no longer needed are deleted by file list, never by age. Files that a reader has
-pinned are never deleted (law 11):
+The deletion of builds and files that are no longer needed. Files are deleted by list, never by age,
+and a file that a reader has pinned is never deleted (law 11):
 
- garbage              finds garbage and deletes it, for the controller and `kappa gc`
+    garbage              finds garbage and deletes it, for the controller and `kappa gc`
 """
 
 __all__ = [

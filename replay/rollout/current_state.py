@@ -1,4 +1,7 @@
-"""The current state of all rollouts. Each process keeps it and folds only the new records."""
+"""The current state of all rollouts, read from the journal.
+
+Each process caches the state and folds only the new records into it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,18 @@ from kappa.state.store import Store
 
 
 def current_state(store: Store) -> State:
-    """Returns the state after the journal's newest record. Raises the errors of `advance_state`."""
+    """Returns the state of all rollouts after the journal's newest record.
+
+    Raises the errors of `advance_state`.
+    """
     return JournalView(store).folded(advance_state, State())
 
 
 def readable_state(store: Store) -> tuple[State, Damaged | None]:
-    """Returns the state after the last readable record, and the damage of the next record or None.
+    """Returns the state after the last readable record, and the error of a damaged next record.
 
-    Use this state only for display: it lacks the decisions of the damaged record and of later ones.
+    The error is None if all records are readable. Use this state only for display: it lacks the
+    decisions of the damaged record and of later records.
     """
     try:
         return current_state(store), None

@@ -1,8 +1,8 @@
 """The fold of the journal's records into the state of all rollouts. Pure.
 
-This module neither reads nor writes; promote.py, verify.py and controller.py do. If there are
-several writers, the order of the journal decides who was first. An illegal transition raises an
-error and changes nothing.
+This module neither reads nor writes; promote.py, verify.py and controller.py do. If several
+processes append records, the order of the journal decides which request was first. An illegal
+transition raises an error, and the state remains unchanged.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ from kappa.state.journal.projections import paused_after, retired_after
 
 
 def fold_records(records: Iterable[JournalRecord], state: State | None = None) -> State:
-    """Returns the state after these records, applied in order.
+    """Applies journal records to a state, in order, and returns the new state.
 
-    Raises IllegalTransition if a record cannot follow the record before it.
+    Without `state`, the fold begins with the empty state. Raises IllegalTransition if a record
+    cannot follow the record before it.
     """
     state = state or State()
     for record in records:
@@ -75,7 +76,8 @@ def advance_state(state: State, record: JournalRecord) -> State:
 def check_may_follow(state: State, event: Event) -> None:
     """Raises IllegalTransition if `event` cannot be the next record.
 
-    Call this before the record is put, because no record can be taken back.
+    Call this function before the record is appended, because an appended record cannot be
+    withdrawn.
     """
     advance_state(state, JournalRecord(number=state.last + 1, event=event, at="", by="", id=""))
 

@@ -1,14 +1,15 @@
-"""Garbage: files and folders that nothing needs any more. This module finds and deletes them.
+"""Finds and deletes garbage: files and folders that are no longer needed.
 
 A record in the journal retires a build. Then the build's job ends. Once no lease is on the build's
-data, the data are deleted. A reader that pins the build later finds a newer Served record in the
-journal and starts over (law 11). The birth certificate stays, because the history refers to it.
+data, the data are deleted. A reader that tries to pin the build later finds a newer Served record
+in the journal and starts over (law 11). The birth certificate is not deleted, because the history
+refers to it.
 
 `kappa gc` examines the whole root and this host. A dry run finds the same garbage and deletes
-nothing. If a build's job runs, the build is skipped: the job holds the lock, and deletes the
-garbage itself. For any other build, `kappa gc` follows the order of the job (law 11): lock, floor,
-kept frontiers past their time, leases, and then files by list. Afterwards each file in the root is
-a file that something refers to. See also kappa/engine/write/maintenance.py.
+nothing. A build whose job runs is skipped: its job holds the lock, and deletes the build's garbage
+itself. For any other build, `kappa gc` follows the order of the job (law 11): lock, floor, kept
+frontiers past their time, leases, and then files by list. Afterwards, something refers to each file
+that is left in the root. See also kappa/engine/write/maintenance.py.
 """
 
 from __future__ import annotations
@@ -81,10 +82,11 @@ class GarbageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Files and folders that are garbage of one build, or of no build if `build` is None.
+    """One kind of garbage of a build, or of no build if `build` is None.
 
-    Folders are only on a disk; the deepest come first. `bytes` is the size of the files. `left` is
-    the reason why a build was skipped, or "".
+    `files` and `folders` are addresses. There are folders only if the root is on a disk; the
+    deepest folders come first. `bytes` is the total size of the files. `left` is the reason why a
+    build was skipped, or "".
     """
 
     build: str | None
@@ -96,12 +98,12 @@ class Garbage:
 
     @property
     def count(self) -> int:
-        """Returns the number of files, or of folders if there are no files."""
+        """Returns the number of files, or the number of folders if there are no files."""
         return len(self.files) or len(self.folders)
 
 
 def garbage_of(build: str | None, what: GarbageKind, entries: Iterable[FileEntry]) -> Garbage:
-    """Returns a Garbage with these files and folders, of a build or of no build."""
+    """Creates a Garbage from the files and folders in `entries`. `build` may be None."""
     found = list(entries)
     files = sorted(each.address for each in found if not each.is_folder)
     folders = (each.address for each in found if each.is_folder)
@@ -115,7 +117,10 @@ def garbage_of(build: str | None, what: GarbageKind, entries: Iterable[FileEntry
 
 
 def emptied_folders(build: str, below: Iterable[FileEntry], doomed: Iterable[Garbage]) -> Garbage:
-    """Returns the folders that will contain no file after the `doomed` garbage is deleted."""
+    """Returns the folders that will contain no file after the `doomed` garbage is deleted.
+
+    `below` are all files and folders of the build.
+    """
     going = {address for find in doomed for address in (*find.files, *find.folders)}
     left = [each for each in below if each.address not in going]
     holding = {
@@ -130,9 +135,10 @@ def _deepest_first(folders: Iterable[str]) -> tuple[str, ...]:
 
 
 def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
-    """Deletes the data of a retired build. Returns False if a reader has pinned the build.
+    """Deletes the data of a retired build, unless a reader has pinned the build.
 
-    `now` is in seconds since 1970. Raises Conflict if the build's job still runs.
+    Returns True if no data are left, and False if a reader has pinned the build. `now` is in
+    seconds since 1970. Raises Conflict if the build's job still runs.
     """
     if not any(data_of(store, build)):
         return True
@@ -144,9 +150,9 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
 
 
 def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
-    """Deletes the folders of builds that were never staged, and returns the names of the builds.
+    """Deletes the folders of builds that were never staged, and returns the ids of these builds.
 
-    A folder that contains anything younger than an hour is not deleted. `staged` are the builds
+    The folder of a build is kept if anything in it is younger than an hour. `staged` are the builds
     that the journal names. `now` is in seconds since 1970.
     """
     deleted = []
@@ -161,9 +167,9 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
 def _orphaned_builds(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
     """Returns the builds that have a folder in the root or on this host but were never staged.
 
-    A folder that contains anything younger than an hour does not count. Clocks can jump, so the age
-    alone is not reliable: a process that stages a build holds the build's lock until the record is
-    put. So check again under the lock (`_was_never_staged`) before you delete.
+    A build is omitted if anything in its folder is younger than an hour. Clocks can jump, so the
+    age alone is not reliable. But a process that stages a build holds the build's lock until the
+    record is appended. So check again under the lock (`_was_never_staged`) before you delete.
     """
     builds = {
         build for each in (store.local, store) for build in folders_in(each.address("builds"))
@@ -177,21 +183,24 @@ def _orphaned_builds(store: Store, staged: frozenset[str], *, now: float) -> tup
 
 
 def _was_never_staged(store: Store, build: str) -> bool:
-    """Returns True if no record in the journal names the build now."""
+    """Returns True if no record in the journal names the build at this time."""
     return build not in current_state(store).versions
 
 
 def _entries_of(store: Store, build: str) -> Iterator[FileEntry]:
     """Yields all files and folders of a build: first those on this host, then those in the root.
 
-    In this order, a build whose deletion was interrupted is found again.
+    Because of this order, the next search finds a build whose deletion was interrupted.
     """
     for place in _build_folders(store, build):
         yield from entries_at(place)
 
 
 def data_of(store: Store, build: str) -> Iterator[FileEntry]:
-    """Yields the files and folders that are deleted when a build is retired."""
+    """Yields the files and folders of a build that are deleted when the build is retired.
+
+    These are all except the birth certificate and the lock.
+    """
     for place in _build_folders(store, build):
         for each in entries_at(place):
             below = each.address.removeprefix(place).split("/")
@@ -200,7 +209,7 @@ def data_of(store: Store, build: str) -> Iterator[FileEntry]:
 
 
 def _build_folders(store: Store, build: str) -> tuple[str, ...]:
-    """Returns the folders of a build: two if the root is in a bucket, otherwise one."""
+    """Returns the addresses of a build's folders: two if the root is in a bucket, otherwise one."""
     return tuple(
         dict.fromkeys(each.address(folder_of_build(build)) for each in (store.local, store))
     )
@@ -224,13 +233,13 @@ def _delete_entries(entries: Iterable[FileEntry]) -> None:
 
 
 class CollectionEffects(Protocol):
-    """The operations that a collection performs, and a dry run does not."""
+    """The operations by which a garbage collection differs from a dry run."""
 
     def hold(self, build: str) -> AbstractContextManager[object]:
         """Returns a context in which no job of the build runs. Raises Conflict if a job runs."""
 
     def let_frontiers_go(self, build: str, newest: int) -> None:
-        """Releases the frontiers before `newest`, and the kept frontiers past their time.
+        """Releases the frontiers before number `newest`, and the kept frontiers past their time.
 
         Call this before the leases are listed (law 11).
         """
@@ -246,7 +255,7 @@ class DryRunEffects:
         self._store = store
 
     def hold(self, build: str) -> AbstractContextManager[object]:
-        """Raises Conflict if a job of the build runs. Takes no lock."""
+        """Raises Conflict if a job of the build runs. Acquires no lock."""
         if is_held(self._store.local.path(f"{folder_of_build(build)}/lock")):
             raise Conflict(f"the job of build {build} runs")
         return nullcontext()
@@ -259,7 +268,7 @@ class DryRunEffects:
 
 
 class DeletingEffects:
-    """The operations of a collection, which really delete."""
+    """The operations of a garbage collection, which change the root and delete files."""
 
     def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
         self._store = store
@@ -267,20 +276,21 @@ class DeletingEffects:
         self._now = now
 
     def hold(self, build: str) -> AbstractContextManager[object]:
-        """Returns the lock of the build as a context. Raises Conflict if its job runs."""
+        """Returns a context with the build's lock. Raises Conflict if the build's job runs."""
         return lock_of(self._store, f"{folder_of_build(build)}/lock", what=f"build {build}")
 
     def let_frontiers_go(self, build: str, newest: int) -> None:
-        """Puts the floor, deletes kept frontiers past their time, and joins sums.
+        """Writes `newest` as the floor, and deletes kept frontiers that are past their time.
 
-        The file sums in frontiers are joined first, so that no sum is lost with a frontier.
+        Before that, the file sums in the frontiers are joined, so that no sum is lost when its
+        frontier is deleted.
         """
         join_sums(self._store, build)
         put_floor(self._store, build, newest)
         ensure_past_gone(self._store, build, self._now, self._keep_seconds)
 
     def delete(self, find: Garbage) -> None:
-        """Deletes the files, and then the folders that are empty by then."""
+        """Deletes the files of `find`, and then those of its folders that are empty by then."""
         for part in deletion_parts(find.files):
             failpoint("gc.before_delete")
             delete_files(part)
@@ -301,11 +311,12 @@ def collect_garbage(
     temp: str = "tmp",
     on_build: OnBuild = lambda _number, _of: None,
 ) -> tuple[Garbage, ...]:
-    """Deletes everything in the root that nothing needs, and returns what was deleted.
+    """Deletes everything in the root that is no longer needed, and returns what was deleted.
 
-    `now` is in seconds since 1970. `keep_seconds` is how long frontiers are kept. `temp` is the
-    folder in which commands make their own folders. `on_build` is called before each build with its
-    number and the number of builds. Raises Copied if the root is a copy.
+    The result also has an entry for each build that was skipped. `now` is in seconds since 1970.
+    `keep_seconds` is how long frontiers are kept. `temp` is the folder in which commands create
+    their own temporary folders. `on_build` is called before each build with the build's number and
+    the number of builds. Raises Copied if the root is a copy.
     """
     ensure_no_copy(store)
     return tuple(
@@ -330,7 +341,7 @@ def find_garbage(
 ) -> tuple[Garbage, ...]:
     """Returns the garbage that `collect_garbage` would delete, and changes nothing.
 
-    The search is the same, and so are the parameters.
+    The search and the parameters are those of `collect_garbage`.
     """
     effects = DryRunEffects(store)
     return tuple(
@@ -458,8 +469,8 @@ def _unneeded_files(
 ) -> Iterator[str]:
     """Yields the files of a build's tables that no frontier and no lease needs.
 
-    The commits that a dead job has made after the newest frontier count as unneeded: the next job
-    would take them back.
+    A dead job may have made commits after the newest frontier. Their files count as unneeded,
+    because the build's next job would revert these commits.
     """
     versions = [frontier.versions for frontier in frontiers] + [
         lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
@@ -477,7 +488,7 @@ def _unneeded_files(
 
 
 def _described_pipelines(store: Store, state: State, now: float) -> Iterator[FileEntry]:
-    """Yields cached descriptions of pipelines that no build needs and that are an hour old."""
+    """Yields the cached descriptions of pipelines that no build needs and are over an hour old."""
     births = [read_birth(store, build) for build in state.wanted_builds()]
     wanted = {name for each in births for name in (each.version, born_rows_version(each))}
     for each in entries_at(store.address(_DESCRIBED)):
@@ -502,7 +513,7 @@ def _by_address(entries: Iterable[FileEntry]) -> dict[str, FileEntry]:
 def _existing_entries(
     there: Mapping[str, FileEntry], addresses: Iterable[str]
 ) -> Iterator[FileEntry]:
-    """Yields the entries of these addresses, without files that are gone already."""
+    """Returns the entries of these addresses. Addresses that have no entry are skipped."""
     return (there[each] for each in addresses if each in there)
 
 

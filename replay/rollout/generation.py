@@ -1,6 +1,6 @@
 """One generation in full: its operator, time, reason, code and receipts.
 
-Pure, except for `code_of`.
+All functions are pure, except `code_of`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class BuildCode:
 class GenerationDetails:
     """A generation: its record, the rollouts that it switched, and the builds that it serves.
 
-    A generation that only retired a pipeline has switched no rollout. `births` and `codes` have an
-    entry per build in the serving map. `sent` has, by the id of a rollout, a line for each outlet
-    about the changes sent at the switch. `previous` is the serving map of the generation before.
+    If the generation only retired a pipeline, `switched` is empty. `births` and `codes` have an
+    entry per build in the serving map. `sent` maps the id of a rollout to a line per outlet about
+    the changes that were sent at the switch. `previous` is the serving map of the generation
+    before.
     """
 
     record: JournalRecord
@@ -56,7 +57,7 @@ class GenerationDetails:
 
 
 def serving_in(state: State, generation: int) -> Mapping[str, str]:
-    """Returns the serving map of a generation.
+    """Returns the serving map (pipeline -> build) of a generation.
 
     Raises UsageError if no generation has that number.
     """
@@ -84,9 +85,9 @@ def generation_details(
 ) -> GenerationDetails:
     """Collects all facts about a generation.
 
-    `births` and `codes` have an entry for each build in the generation's serving map. `sent` has
-    lines about the changes sent at the switch, by the id of the rollout. Raises UsageError if no
-    generation has that number.
+    `births` and `codes` have an entry for each build in the generation's serving map. `sent` maps
+    the id of a rollout to lines about the changes that were sent at the switch. Raises UsageError
+    if no generation has that number.
     """
     record, served = _generation_record(state, generation)
     before = next(
@@ -108,10 +109,10 @@ def code_of(store: Store, birth: Birth) -> BuildCode:
 
 
 def show_listing(found: GenerationDetails) -> Listing:
-    """Returns a listing with a row per switched pipeline and partition.
+    """Returns a listing of offsets with a row per switched pipeline and partition.
 
-    A row has the offset at which the build began to read, and the offsets that readers saw before
-    and after the switch.
+    A row has three offsets: where the build began to read, and what readers saw before and after
+    the switch.
     """
     rows = (
         row
@@ -135,7 +136,7 @@ def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]
 
 
 def show_text(found: GenerationDetails) -> str:
-    """Formats the generation for display: one fact per line, without offsets."""
+    """Formats the generation for display, with one fact per line. Offsets are not included."""
     lines = [
         (
             f"generation {found.served.generation}, served {time_text(found.record.at)} by "
@@ -160,7 +161,7 @@ def show_text(found: GenerationDetails) -> str:
 
 
 def retired_text(retired: PipelineRetired) -> str:
-    """Returns a line with all tables that a retirement took out of service, and its soak."""
+    """Formats a retirement as a line: pipeline, tables, build, and the length of the soak."""
     return (
         f"pipeline {retired.pipeline} was retired: {', '.join(retired.names)} left with build "
         f"{retired.build}, which was kept for {duration(retired.kept_seconds)}"
@@ -168,7 +169,7 @@ def retired_text(retired: PipelineRetired) -> str:
 
 
 def show_document(found: GenerationDetails) -> dict[str, Any]:
-    """Returns the whole generation as a JSON document.
+    """Returns all facts about the generation as a JSON document.
 
     `record` is the journal's record, unchanged.
     """

@@ -1,4 +1,4 @@
-"""The history: every rollout with its receipt, every proof, retirement and pause. Pure."""
+"""The history: every rollout with its receipt, and every proof, retirement and pause. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from kappa.state.journal.journal import JournalRecord
 
 @dataclass(frozen=True, slots=True)
 class RolloutEntry:
-    """A rollout, and the record with which it began to serve (None if it never served)."""
+    """A rollout, and the journal record with which it began to serve.
+
+    `served` is None if the rollout never served.
+    """
 
     rollout: Rollout
     served: JournalRecord | None
@@ -45,7 +48,10 @@ def rollout_entries(state: State) -> tuple[RolloutEntry, ...]:
 
 
 def ensure_known(state: State, pipeline: str) -> None:
-    """Raises UsageError if a pipeline never had a rollout. The hint has the most similar name."""
+    """Raises UsageError if a pipeline never had a rollout.
+
+    The hint suggests the most similar name of a pipeline, or lists all pipelines.
+    """
     known = sorted({rollout.pipeline for rollout in state.rollouts})
     if pipeline not in known:
         raise UsageError(
@@ -56,10 +62,10 @@ def ensure_known(state: State, pipeline: str) -> None:
 
 
 def generation_meant(state: State, generation: int | None, rollout: int | None) -> int:
-    """Returns a generation that is given by its number, or by the number of its rollout.
+    """Returns the number of a generation, which is given directly or by the rollout that made it.
 
-    Raises UsageError unless exactly one of both numbers is given, and if the rollout has not
-    served.
+    `generation` and `rollout` are numbers. Raises UsageError unless exactly one of them is given,
+    or if the rollout has not served.
     """
     if rollout is None and generation is not None:
         return generation
@@ -81,7 +87,7 @@ def generation_meant(state: State, generation: int | None, rollout: int | None) 
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """A proof of a build, passed or failed, with its journal record and the build's version."""
+    """The proof of a build, passed or failed, with its journal record and the build's version."""
 
     record: JournalRecord
     found: Proved

@@ -1,11 +1,13 @@
 """A test of the law of slices on a sample of the log, before a version is replayed.
 
-If code breaks the law, its live tables have other rows than a replay would give, and no
-verification at one frontier would find the difference. The sample has records of the beginning, the
-middle and the end of each topic. A child process runs the test
-(kappa/engine/children/law_program.py). A version is tested once, and again if the log has more
-records for a sample by then. If the replay has large slices, large slices are tested too.
-`cache/law/<version>.json` records on how many records a version was tested. The test takes at most
+The law says that the rows do not depend on how the log is cut into slices. If code breaks the law,
+its live tables have other rows than a replay would give, and no verification at one frontier would
+find the difference. The sample contains records from the beginning, the middle and the end of each
+topic. A child process runs the test (kappa/engine/children/law_program.py). If the replay has large
+slices, large slices are tested too.
+
+`cache/law/<version>.json` records on how many records a version was tested. A version is tested
+once, and again only if a larger sample is available by then. The test takes at most
 `verify.law_seconds`. Each pipeline has a share of that time; when its share is used up, its test is
 stopped. A test that did not finish is repeated at the next deploy.
 """
@@ -45,11 +47,11 @@ def ensure_lawful(
     say: Callable[[str], None] = lambda _line: None,
     show: Callable[[str], None] = lambda _line: None,
 ) -> None:
-    """Raises VerificationFailed if a replayed pipeline gives other rows for other slices.
+    """Raises VerificationFailed if the rows of a replayed pipeline depend on how slices are cut.
 
-    Code that the operator let through although it gives another value each time cannot satisfy the
-    law, and is not tested. `show` is called at the beginning of each slow step with its
-    description. `say` is called with a line about how much was tested.
+    A pipeline whose nondeterministic code the operator has accepted cannot satisfy the law, and is
+    not tested. `show` is called at the beginning of each slow step with its description. `say` is
+    called with a line about how much was tested.
     """
     steps = {
         step.pipeline: step
@@ -141,9 +143,10 @@ def ensure_lawful(
 
 
 class _Budget:
-    """The time left for the test of the law. Each pipeline gets a share when its test begins.
+    """The time that is left for the test. Each pipeline gets a share when its own test begins.
 
-    Later pipelines get the unused part of a share. The start of Spark does not count.
+    Time that a pipeline does not use is divided among the later pipelines. The start of Spark does
+    not count.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -173,16 +176,19 @@ def _is_large(settings: Settings, step: PlanStep) -> bool:
 
 
 def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
-    """Returns the number of records on which this version was tested before.
+    """Returns the number of records on which this version has already been tested.
 
-    Returns 0 if `large` slices must be tested and were not tested before.
+    With `large`, returns 0 if large slices were not tested.
     """
     kept = cached_json(store, _cache_name(step)) or {}
     return int(kept.get("records", 0)) if kept.get("large", True) or not large else 0
 
 
 def _sample_records(log: SampledLog, step: PlanStep, at_most: int) -> Iterator[Record]:
-    """Yields records from the beginning, middle and end of each partition, in order of offsets."""
+    """Yields records from the beginning, middle and end of each partition, in order of offsets.
+
+    From each topic, at most 4 MiB of keys and values are read.
+    """
     for topic in () if step.declared is None else step.declared.pipeline.topics:
         taken = 0
         for _, record in sample_records(

@@ -1,7 +1,8 @@
-"""The packages of this environment, as recorded at births, and their changes since.
+"""The packages of this environment, as a birth certificate records them, and later changes.
 
-A plan names the changed packages. A changed library is reported, but does not change a version by
-itself (law 14): only a replay would show whether the library changes rows.
+A plan names the packages that changed since the birth of a build. A changed library is reported,
+but does not change a version by itself (law 14): only a replay would show whether the library
+changes rows.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ def installed_libraries() -> Mapping[str, str]:
 def changed_libraries(born: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the packages that changed since a birth, such as `duckdb 1.5.4 to 1.5.5`.
 
-    A package that did not exist at the birth has computed no row, so it is omitted. Build and test
-    tools are omitted too. Returns nothing if the packages at the birth or now are unknown.
+    `born` and `now` map packages to versions. A package that was not installed at the birth is
+    omitted, because it has computed no row. Build and test tools are omitted too. Returns () if
+    `born` or `now` is empty.
     """
     if not born or not now:
         return ()

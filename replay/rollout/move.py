@@ -1,10 +1,10 @@
 """Moves of one rollout, or of all rollouts of a group, by the table of transitions. Pure.
 
-fold.py uses these functions. If the record cannot follow, a function raises IllegalTransition and
-changes nothing.
+fold.py uses these functions. If a record cannot follow the current state, a function raises
+IllegalTransition and changes nothing.
 
-All rollouts of a group switch in one record, or none of them switches. So if a record takes one
-rollout out of the group, the yes to the other rollouts is withdrawn.
+All rollouts of a group switch in one record, or none of them switches. So if a record removes one
+rollout from the group, the yes to the other rollouts is withdrawn.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kappa.state.journal.journal import JournalRecord
 
 
 def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
-    """Returns the rollout with the id that a record names.
+    """Returns the rollout whose id is `id_`, which `record` names.
 
-    Raises IllegalTransition if no rollout has it.
+    Raises IllegalTransition if no rollout has this id.
     """
     # Rollouts end in about the order they begin, so the named rollout is near the end.
     for rollout in reversed(state.rollouts):
@@ -34,7 +34,11 @@ def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
 def move_rollout(
     state: State, record: JournalRecord, id_: int, move: Move, **changes: object
 ) -> State:
-    """Returns the state after a move of one rollout. `changes` has new values of its fields."""
+    """Returns the state after a move of one rollout.
+
+    `changes` are new values of the rollout's fields. Raises IllegalTransition if the rollout's
+    phase does not allow the move.
+    """
     rollout = rollout_in(state, record, id_)
     after = TRANSITIONS[rollout.phase].get(move)
     if after is None:
@@ -68,7 +72,7 @@ def require_condition(record: JournalRecord, holds: bool, otherwise: str) -> Non
 
 
 def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -> State:
-    """Returns the state after a yes to one rollout, or to several rollouts, which form a group."""
+    """Returns the state after a yes to one rollout, or to several as a group."""
     group = (event.rollout, *event.together) if event.together else ()
     require_condition(record, len(set(group)) == len(group), "it names a rollout twice")
     for each in group or (event.rollout,):
@@ -94,9 +98,10 @@ def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -
 
 
 def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: str) -> State:
-    """Returns the state after a hold has ended. All holds of a group end together.
+    """Returns the state after the end of a hold. All holds of a group end together.
 
-    The rollouts of a group try again together, so they all count the same number of attempts.
+    The rollouts of a group are tried again together. So all of them get the same number of
+    attempts.
     """
     members = [rollout_in(state, record, each) for each in rollout.group or (rollout.id,)]
     attempts = max(member.attempts for member in members)
@@ -117,10 +122,10 @@ def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: 
 
 
 def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> State:
-    """Returns the state after a rollout has left its group.
+    """Returns the state in which the other rollouts of a group have lost their yes.
 
-    The yes was given to the whole group. So the other rollouts wait for a new yes, and have no
-    hold.
+    The rollout `id_` leaves the group, and the yes was given to the whole group. So the other
+    rollouts wait for a new yes, and have no hold. `why` completes the reason that they record.
     """
     left = rollout_in(state, record, id_)
     reason = (
@@ -135,7 +140,7 @@ def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> Stat
 
 
 def fail_rollouts(state: State, record: JournalRecord, event: Failed) -> State:
-    """Returns the state after the failure of one rollout, or of all rollouts of its group."""
+    """Returns the state in which a rollout, or all rollouts of its group, have failed."""
     rollout = rollout_in(state, record, event.rollout)
     require_condition(
         record,
@@ -152,7 +157,7 @@ def fail_rollouts(state: State, record: JournalRecord, event: Failed) -> State:
 
 
 def switch_rollouts(state: State, record: JournalRecord, event: Served) -> State:
-    """Returns the state after a rollout, or all rollouts of a group, have begun to serve."""
+    """Returns the state in which a rollout, or all rollouts of a group, have begun to serve."""
     require_condition(
         record,
         event.generation == state.generation + 1,

@@ -1,13 +1,14 @@
 """Requests of an operator: undo, promote, verify, abandon, pause, resume.
 
 Each request appends a record to the journal. A request is decided on the journal's current state,
-and the record is put at exactly the next number. If another record has that number by then, the
-journal is read again. Then the request is decided again on the new state, or refused with the name
-of the operator who was first. The controller acts on the records (replay/platform/controller.py).
+and the record is appended with exactly the next number. If another record has that number by then,
+the journal is read again. Then the request is decided again on the new state, or refused with the
+name of the operator who was first. The controller acts on the records
+(replay/platform/controller.py).
 
 A request names a rollout or a build, never "the current build of this pipeline". So a yes to a
-rollout that has ended meanwhile raises Conflict. Where a command takes a pipeline, a text of digits
-only is the number of a rollout.
+rollout that has ended meanwhile raises Conflict. If the argument for a pipeline consists only of
+digits, it is the number of a rollout.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def undo_word(state: State, pipeline: str, build: str) -> str:
 
 
 def undo_target(state: State, pipeline: str | None, to: int | None = None) -> tuple[str, str]:
-    """Returns the pipeline to undo, and the build that will serve it again. Pure.
+    """Returns the pipeline to undo, and the build that will serve the pipeline again. Pure.
 
     The build is the previous build, or the build of generation `to`. `pipeline` is a name, or the
     number of the rollout that serves. None means the only pipeline that can be undone. Raises
@@ -149,9 +150,10 @@ def ask_promote(
     """Records a yes to one verified candidate, or to several together; returns the record.
 
     Candidates that are named together begin to serve in one generation, or none of them does.
-    `seen` are the ids of the rollouts that the operator has seen, by default the rollouts of the
-    pipelines. Raises UsageError if no rollout is active, or if several are active and no pipeline
-    is named. Raises Conflict, and appends nothing, if a rollout is not ready, or no longer ready.
+    `pipelines` may be empty if only one rollout is active. `seen` are the ids of the rollouts that
+    the operator has seen, by default the rollouts of the pipelines. Raises UsageError if no rollout
+    is active, or if several are active and no pipeline is named. Raises Conflict, and appends
+    nothing, if a rollout does not wait for a yes.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -163,9 +165,10 @@ def ask_promote(
 
 
 def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
-    """Returns the rollouts of these pipelines that wait for a yes, each once. Pure.
+    """Returns the rollouts of these pipelines, each of which waits for a yes. Pure.
 
-    Raises the errors of `ask_promote`, also if one of the rollouts does not wait for a yes.
+    A rollout that is named twice is returned once. Raises the errors of `ask_promote`, also if one
+    of the rollouts does not wait for a yes.
     """
     if not pipelines and len(state.active_rollouts) > 1:
         names = sorted(rollout.pipeline for rollout in state.active_rollouts)
@@ -204,7 +207,7 @@ def ask_verify(
 def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     """Returns the active rollout of a pipeline, or the only active rollout, if it waits for a yes.
 
-    Raises the errors of `ask_promote`. `verb` is the command for the hint of an error.
+    Raises the errors of `ask_promote`. `verb` is the name of the command, for the hint of an error.
     """
     return _ensure_waiting(state, active_rollout(state, pipeline, verb))
 
@@ -212,9 +215,9 @@ def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
     """Returns the active rollout of a pipeline, or the only active rollout.
 
-    `verb` is the command for the hint of an error. Raises UsageError if no rollout is active, or if
-    several are active and no pipeline is named. Raises Conflict if a rollout that is named by its
-    number has ended.
+    `verb` is the name of the command, for the hint of an error. Raises UsageError if no rollout is
+    active, or if several are active and no pipeline is named. Raises Conflict if a rollout that is
+    named by its number has ended.
     """
     named = rollout_named(state, pipeline)
     if named is not None:
@@ -238,9 +241,9 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 
 
 def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
-    """Returns the rollout with an id, if it has not ended. Pure.
+    """Returns the rollout with an id. Raises Conflict if the rollout has ended. Pure.
 
-    With `ready`, the rollout must also wait for a yes. Otherwise raises Conflict.
+    With `ready`, also raises Conflict if the rollout does not wait for a yes.
     """
     rollout = state.rollout(id_)
     if ready:
@@ -253,9 +256,9 @@ def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
 def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
     """Returns the rollout for which a command waits.
 
-    This is the active rollout of a pipeline, or the only active rollout. If none is active, it is
-    the last rollout, because a rollout may be over before the command begins to wait. If `pipeline`
-    is the number of a rollout, it is exactly that rollout.
+    If `pipeline` is the number of a rollout, this is exactly that rollout. Otherwise it is the
+    active rollout of the pipeline, or the only active rollout. If none is active, it is the last
+    rollout, because a rollout may be over before the command begins to wait.
     """
     named = rollout_named(state, pipeline)
     if named is not None:
@@ -286,8 +289,9 @@ def append_decided(
     """Appends the event that `decide` returns for the state seen and for the current state.
 
     The record has the operator's `reason`. `seen` is the state that the operator has seen, by
-    default the state that is read first. If `decide` returns None, the request is fulfilled
-    already: returns None, and appends nothing.
+    default the state that is read first. If another record takes the number, `decide` is called
+    again. If `decide` returns None, the request is already fulfilled: the function returns None,
+    and appends nothing.
     """
     journal = Journal(store)
     while True:
@@ -346,7 +350,7 @@ def ask_resume(store: Store, pipeline: str, *, reason: str = "") -> JournalRecor
 
 
 def may_pause(state: State, pipeline: str) -> bool:
-    """Returns True if a pipeline can be paused, and False if it is paused already. Pure.
+    """Returns True if a pipeline can be paused, and False if it is already paused. Pure.
 
     Raises the errors of `ask_pause`.
     """
@@ -358,7 +362,7 @@ def may_pause(state: State, pipeline: str) -> bool:
 
 
 def may_resume(state: State, pipeline: str) -> bool:
-    """Returns True if a pipeline is paused, so that it can be resumed. Pure.
+    """Returns True if a pipeline can be resumed, and False if it is not paused. Pure.
 
     Raises the errors of `ask_resume`.
     """
@@ -368,7 +372,7 @@ def may_resume(state: State, pipeline: str) -> bool:
 
 
 def ensure_serves(state: State, pipeline: str) -> str:
-    """Returns the build that serves a pipeline. Raises UsageError if no build serves. Pure."""
+    """Returns the build that serves a pipeline. Raises UsageError if no build serves it. Pure."""
     if pipeline in state.serving:
         return state.serving[pipeline]
     if pipeline in state.retirements:
@@ -388,7 +392,7 @@ def _unknown_pipeline(state: State, pipeline: str) -> UsageError:
 
 
 def _moved_on(state: State, rollout: Rollout) -> Conflict:
-    """Returns the error for a request that comes too late, because the rollout has moved on.
+    """Returns the error for a request that is too late, because the rollout has changed since.
 
     The message names the operator whose request was first, and the hint says what to do now.
     """
@@ -441,10 +445,11 @@ def _moved_on(state: State, rollout: Rollout) -> Conflict:
 def _refuse_shared_names(
     state: State, pipeline: str, build: str, birth_of: Callable[[str], Birth]
 ) -> None:
-    """Raises UsageError if a kept build has a name that another pipeline serves by now.
+    """Raises UsageError if a kept build has a table whose name another pipeline uses by now.
 
-    Names of active rollouts count too. Two tables of the same name cannot both be served. This
-    happens if the pipeline was retired and another pipeline took the name.
+    Both the serving builds and the builds of active rollouts count as uses of a name. Two tables of
+    the same name cannot both be served. This happens if the pipeline was retired and another
+    pipeline took the name.
     """
     others = {
         **state.serving,
@@ -477,7 +482,7 @@ def refuse_underway(state: State, pipeline: str) -> None:
 def refuse_switched(
     state: State, pipeline: str, serving: str | None, build: str | None = None
 ) -> None:
-    """Raises Conflict if `serving` does not serve any more, or `build` is not kept any more.
+    """Raises Conflict if `serving` no longer serves the pipeline, or `build` is no longer kept.
 
     `serving` is the build that the operator has seen, or None for a retired pipeline. `build` is
     the build to switch to, or None for a request to retire.

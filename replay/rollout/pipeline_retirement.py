@@ -1,8 +1,8 @@
 """The retirement of a pipeline: the tables that leave, their readers, and the request.
 
-One record retires a pipeline. The record makes a generation without the pipeline, as a promote
-makes a generation with another build. From then on the pipeline's build is idle: it keeps consuming
-until its soak is over, and an undo is a switch to that build.
+One record retires a pipeline. The record creates a generation without the pipeline, just as a
+promote creates a generation with another build. From then on the pipeline's build is idle: the
+build consumes until its soak is over, and an undo is a switch to that build.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kappa.state.store import Store
 class LeavingTable:
     """A table or view that a retirement takes out of service.
 
-    `rows` is None for a view that cannot be read. A view has no files.
+    `rows` is None if the table or view cannot be read. A view has no files.
     """
 
     name: str
@@ -54,8 +54,8 @@ class RetirementPreview:
     """The effect of a pipeline's retirement: the tables that leave, and the readers that pin them.
 
     `readers` are (user, process id, number of leases). `dropped` is the idle build of the
-    pipeline's last switch, which the retirement retires at once. `kept_seconds` is the time for
-    which the pipeline's build is kept.
+    pipeline's last switch; the retirement retires this build at once. `kept_seconds` is the time
+    for which the pipeline's current build is kept.
     """
 
     pipeline: str
@@ -68,7 +68,7 @@ class RetirementPreview:
 
 
 def may_retire(state: State, pipeline: str) -> bool:
-    """Returns True if a pipeline can be retired, and False if it is retired already. Pure.
+    """Returns True if a pipeline can be retired, and False if it is already retired. Pure.
 
     Raises the errors of `ask_retire`.
     """
@@ -82,7 +82,11 @@ def may_retire(state: State, pipeline: str) -> bool:
 def preview_retirement(
     store: Store, state: State, pipeline: str, *, kept_seconds: float, now: float
 ) -> RetirementPreview:
-    """Returns the effect that a retirement would have now. `now` is in seconds since 1970."""
+    """Returns the effect that a retirement of the pipeline would have now.
+
+    `kept_seconds` is the time for which the build would be kept. `now` is in seconds since 1970.
+    Raises UsageError if no build serves the pipeline.
+    """
     build = ensure_serves(state, pipeline)
     pinned = Counter(
         (lease.by, lease.pid)
@@ -166,7 +170,7 @@ def ask_retire(
 def leaving_tables(store: Store, pipeline: str, build: str) -> tuple[LeavingTable, ...]:
     """Lists the tables and views of the build that serves a pipeline, with rows and sizes.
 
-    The list is empty if another build serves the pipeline by now.
+    The list is empty if `build` does not serve the pipeline any more.
     """
     return ask_snapshot(
         store,

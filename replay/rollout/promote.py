@@ -1,24 +1,24 @@
-"""The promote: a candidate takes over from the live build, and no reader ever moves back.
+"""The promote: a candidate takes over from the live build, and no reader ever sees older offsets.
 
- hold -> the live job acknowledges the hold in its frontier
-  -> the candidate's frontier reaches the acknowledged frontier -> served
+    hold -> the live job acknowledges the hold in its frontier
+         -> the candidate's frontier reaches the acknowledged frontier -> served
 
 The live build publishes nothing between its acknowledgement and the record that ends the hold. So
-the frontier of the last comparison is the last frontier that readers saw. The record is put at
-exactly the number after the last record that the controller has read. If another record takes that
-number (a release by the live job, an abandon, or a switch of another pipeline), the step is chosen
-again. The journal decides every race, never a clock. `tests/replay/rollout/test_promote_model.py`
-tests all orders of steps of a small model with these functions. An undo is a promote in the other
-direction.
+the frontier of the last comparison is the last frontier that readers saw. The record is appended
+with exactly the number after the last record that the controller has read. If another record takes
+that number (a release by the live job, an abandon, or a switch of another pipeline), the step is
+chosen again. The journal decides every race, never a clock.
+`tests/replay/rollout/test_promote_model.py` tests all orders of steps of a small model with these
+functions. An undo is a promote in the other direction.
 
 A candidate that serves the live build's own tables (an overlay, or an undo of an overlay) needs no
 hold: readers see the same frontier before and after the switch.
 
 Rollouts that were approved together hold together: no hold begins before all candidates are near
-their live builds. One record lets all of them serve, and a step of any of the rollouts may put that
-record. If the facts hold for one hold, they hold for all, because any record that takes the number
-ends all holds. `next_promote_step` is pure and knows no earlier tick, so a promote continues after
-any crash.
+their live builds. One record lets all of them serve, and a step of any of the rollouts may append
+that record. Facts that are valid for one hold of the group are valid for all its holds, because all
+holds of a group end together. `next_promote_step` is pure and remembers no earlier tick, so a
+promote continues after any crash.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
 
 
 def reaches_live(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
-    """Returns True if `candidate` is as far as `live` in every partition of these topics.
+    """Returns True if `candidate` has reached `live` in every partition of these topics.
 
-    A partition that one of them does not name counts as offset 0.
+    A partition that is missing from either offsets counts as offset 0.
     """
     return candidate.covers(live.only(topics))
 
@@ -86,9 +86,9 @@ def reaches_live(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> b
 def acknowledge_for_dead_job(store: Store, build: str, hold: int) -> None:
     """Acknowledges a hold for the live job, because that job is dead.
 
-    Publishes a frontier with the same offsets and versions. First takes the job's lock, and ends
-    what the dead job has left running (a JVM in a long write). Raises Conflict if the job is still
-    alive.
+    First acquires the job's lock. This kills processes that the dead job has left running (such as
+    a JVM in a long write). Then publishes a frontier with the same offsets and versions, and with
+    the acknowledgement. Raises Conflict if the job is still alive.
     """
     with lock_of(store, f"{folder_of_build(build)}/lock", what=f"build {build}"):
         failpoint("promote.before_acknowledge")
@@ -111,7 +111,10 @@ def _acknowledging_frontier(build: str, newest: Frontier | None, hold: int) -> F
 
 
 def _is_near(sight: Sight) -> bool:
-    """Returns True if a hold may begin, or if the candidate may serve without a hold."""
+    """Returns True if the rollout itself is ready for a hold, or can serve without a hold.
+
+    A candidate is ready for a hold if it has reached its target offsets.
+    """
     if sight.rollout.phase is Phase.HOLDING:
         return True
     return (
@@ -151,7 +154,7 @@ def _served_together(sight: Sight) -> RolloutStep:
 
 
 def _missing_condition(sight: Sight) -> str | None:
-    """Describes the condition that a rollout still needs before it may serve, or returns None."""
+    """Returns the first condition that a rollout must still meet before it may serve, or None."""
     rollout, candidate, live = sight.rollout, sight.candidate, sight.live
     if candidate is None:
         return f"build {rollout.build} to publish its first frontier"

@@ -1,8 +1,9 @@
 """A rollout, its phases, and the only table of legal transitions. Pure.
 
-A rollout is the way of one build from stage to serving, or to an end without serving. People name a
+A rollout takes one build from staging to serving, or to an end without serving. People name a
 rollout by its own number: 1, 2, 3. Records name a rollout by the number of the record that began
-it. The state machine has the form of h11's: an illegal transition is an error and changes nothing.
+it. The state machine is modelled on the one of the h11 library: an illegal transition raises an
+error and changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """The meaning of a record for a rollout. A Verified record has two, by its verdict."""
+    """A move of a rollout, which a record of the journal causes.
+
+    A Verified record causes one of two moves, depending on its verdict.
+    """
 
     STAGED = "staged"
     SWITCH_ASKED = "switch asked"
@@ -77,9 +81,9 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
 
 
 class IllegalTransition(Broken):
-    """The error for a record that cannot follow.
+    """The error for a record that cannot follow the state before it.
 
-    Another program has written the record, or this program has an error.
+    Either another program has written the record, or this program has a bug.
     """
 
 
@@ -90,16 +94,17 @@ class Rollout:
     - `id`: the number of the journal record that began the rollout. Other records use it.
     - `number`: the position of the rollout in the journal, counted from 1. People use it.
     - `switch`: True if the build was kept before (undo, redo, or a deploy of its version).
-    - `caught_up`, `verified`: the contents of these records.
+    - `caught_up`: the offsets in the CaughtUp record. `verified`: the Verified record's event.
     - `approved`: True if the rollout is promoted once it is ready.
     - `alignment_after`: the verification uses an alignment with a higher number than this.
     - `hold`: the number of the open Held record.
-    - `attempts`: the number of holds so far.
-    - `reason`, `hint`: why the rollout ended without serving, or lost its yes.
-    - `at`, `by`: the time and the author of the beginning.
+    - `attempts`: the number of holds since the last yes.
+    - `reason`, `hint`: why the rollout ended without serving, lost its hold or lost its yes.
+    - `at`, `by`: the time and the author of the record that began the rollout.
     - `asked_by`: the author of the last request (beginning, verification, yes or end).
-    - `accepted`: the findings that were let through at the beginning.
-    - `group`: the ids of all rollouts approved together, with this one; empty if alone.
+    - `accepted`: the findings that the operator accepted at the beginning.
+    - `group`: the ids of all rollouts that were approved together with this one, and its own id;
+      empty if the rollout was approved alone.
     - `base`: the base of the build, if the build is a branch.
     - `tables_of`: the build whose tables an overlay serves.
     - `given_reasons`: the reasons that people gave with their requests, in order.

@@ -1,4 +1,7 @@
-"""The numbers of rollouts that people type. An argument of digits only is always a number. Pure."""
+"""The numbers of rollouts that people type. Pure.
+
+An argument that consists only of digits is always the number of a rollout.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _MOST_DIGITS = 100
 def rollout_of_number(state: State, number: int) -> Rollout:
     """Returns the rollout with this number.
 
-    Raises UsageError if there is none. The hint has the range of existing numbers.
+    Raises UsageError if no rollout has the number. The hint has the range of existing numbers.
     """
     if 1 <= number <= len(state.rollouts):
         return state.rollouts[number - 1]
@@ -30,7 +33,7 @@ def rollout_of_number(state: State, number: int) -> Rollout:
 
 
 def is_number(text: str) -> bool:
-    """Returns True if an argument is the number of a rollout: 1 to 100 ASCII digits."""
+    """Returns True if an argument is to be read as a rollout's number: 1 to 100 ASCII digits."""
     return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
@@ -43,7 +46,10 @@ def rollout_named(state: State, text: str | None) -> Rollout | None:
 
 
 def build_named(state: State, text: str) -> str:
-    """Returns the build that a text names: a build's id, or the number of its rollout."""
+    """Returns the build that `text` names: a build's id, or the number of the build's rollout.
+
+    Raises UsageError if `text` is a number that no rollout has.
+    """
     rollout = rollout_named(state, text)
     return text if rollout is None else rollout.build
 
@@ -84,10 +90,10 @@ def ensure_served(state: State, pipeline: str) -> str:
 
 
 def serving_pipeline(state: State, text: str) -> str:
-    """Returns the pipeline that a text names.
+    """Returns the pipeline that `text` names.
 
-    The text is a name, or the number of the rollout that serves the pipeline. Raises UsageError if
-    no rollout has the number, or if another rollout serves the pipeline.
+    `text` is a pipeline's name, or the number of the rollout that serves the pipeline. Raises
+    UsageError if no rollout has the number, or if the rollout does not serve the pipeline.
     """
     rollout = rollout_named(state, text)
     if rollout is None:

@@ -1,6 +1,6 @@
-"""Stage: the creation of the builds of a plan's steps, and the records that begin rollouts.
+"""Stage: the creation of a plan's builds, and the records that begin their rollouts.
 
-First the build's files and birth certificate are put, under a new name. Then one record makes the
+First the build's files and birth certificate are written, under a new id. Then one record makes the
 build a candidate. If other records have been appended since the plan, the step is checked again:
 either the step is still valid, or another operator was first. The journal decides every race.
 """
@@ -46,11 +46,11 @@ def stage_plan(
 ) -> tuple[int, ...]:
     """Begins a rollout for every step that acts, and returns the ids of the rollouts.
 
-    `reason` is the operator's reason, which each rollout keeps. With `auto_promote`, a candidate
+    `reason` is the operator's reason, which each rollout records. With `auto_promote`, a candidate
     that passes its verification is promoted without a further yes. A kept build that is to serve
     again is promoted in any case, because it was verified before. Raises the first refusal of the
-    plan. Raises Conflict if another operator was first; the rollouts that have begun before that
-    stay.
+    plan. Raises Conflict if another operator was first; rollouts that have begun before the error
+    continue.
     """
     plan.ensure_possible()
     libraries = installed_libraries()
@@ -110,10 +110,10 @@ def _begin_rollout(
 
 
 def _may_be_named(store: Store, build: str) -> bool:
-    """Returns True if a record names a build, or if this cannot be found out.
+    """Returns True if a record names a build, or if the journal cannot be read.
 
-    A record may exist although the writer got an error. If no record names the build, its files can
-    be deleted.
+    A record may exist although its writer got an error. Only if this function returns False, the
+    build's files can be deleted.
     """
     try:
         return build in current_state(store).versions
@@ -124,7 +124,10 @@ def _may_be_named(store: Store, build: str) -> bool:
 def _create_build(
     store: Store, build: str, step: PlanStep, declared: Declared, libraries: Mapping[str, str]
 ) -> Base | None:
-    """Puts the build's files and birth certificate. Returns a branch's base, or None."""
+    """Writes the build's files and birth certificate.
+
+    Returns the base if the build is a branch, otherwise None.
+    """
     ensure_snapshot(store, build, declared.files)
     birth = Birth(
         build=build,
@@ -160,8 +163,8 @@ def _create_build(
 def _overlay_birth(birth: Birth, live: Birth) -> Birth:
     """Returns the birth certificate of an overlay.
 
-    `birth` is the certificate of the declared pipeline. Everything about rows is taken from the
-    certificate of the `live` build: tables, topics, origin, base and libraries.
+    `birth` is the certificate of the declared pipeline. Everything that determines rows comes from
+    the certificate of the `live` build: tables, topics, origin, base and libraries.
     """
     declared = {table.name: table for table in birth.tables}
     return replace(
@@ -185,10 +188,11 @@ def _overlay_birth(birth: Birth, live: Birth) -> Birth:
 
 
 def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
-    """Begins a branch with the planned state, or with the nearest state that is still kept.
+    """Writes the build's birth certificate, and begins the build as a branch; returns its base.
 
-    The planned state may have been deleted while the operator read the plan. Raises Conflict if
-    each state is deleted before it can be pinned.
+    The branch begins with the planned state. If that state was deleted while the operator read the
+    plan, it begins with the nearest state that is still kept. Raises Conflict if every state is
+    deleted before it can be pinned.
     """
     base, asked = branch.base, Branching(Offsets.parse(branch.base.offsets))
     for _ in range(_LOOKS):

@@ -1,6 +1,6 @@
-"""The state of all builds and rollouts, which is the fold of the journal's records. Pure.
+"""The state of all builds and rollouts. Pure.
 
-fold.py computes the state, record by record.
+The state is the fold of the journal's records; fold.py computes it, record by record.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kappa.state.journal.projections import Pauses, Retirements
 class State:
     """All builds and rollouts of the journal up to record `last`.
 
-    `serving` and `idle` map a pipeline to a build. The idle build served before and keeps
-    consuming, so that an undo is a switch to the idle build. `served` are the records that each
-    made a generation. `versions` and `pipelines` map every build that was ever staged to its
-    version and its pipeline. `overlays` maps every overlay to the build whose tables it serves.
-    `proofs` are the Proved records, passed or not. `paused` and `retirements` are by pipeline.
-    `service` are the records of pauses, resumptions and retirements.
+    `serving` and `idle` map a pipeline to a build. The idle build served before and continues to
+    consume, so that an undo is a switch to the idle build. `served` are the records that each made
+    a generation. `versions` and `pipelines` map every build that was ever staged to its version and
+    its pipeline. `overlays` maps every overlay to the build whose tables the overlay serves.
+    `proofs` are the Proved records, passed or not. The keys of `paused` and `retirements` are
+    pipelines. `service` are the records of pauses, resumptions and retirements.
     """
 
     last: int = 0
@@ -44,7 +44,7 @@ class State:
     service: tuple[JournalRecord, ...] = ()
 
     def active(self, pipeline: str) -> Rollout | None:
-        """Returns the rollout of the pipeline that has not ended, or None. There is at most one."""
+        """Returns the pipeline's rollout that has not ended, or None. There is at most one."""
         return next(
             (rollout for rollout in self.active_rollouts if rollout.pipeline == pipeline), None
         )
@@ -62,7 +62,10 @@ class State:
         raise KeyError(id_)
 
     def folded_by(self, build: str) -> str:
-        """Returns the build that folds a build's tables: itself, or the build below an overlay."""
+        """Returns the build that folds the tables of `build`.
+
+        For an overlay, this is the build below it. For any other build, it is `build` itself.
+        """
         return self.overlays.get(build, build)
 
     def serves_the_same(self, build: str, other: str | None) -> bool:
@@ -70,7 +73,7 @@ class State:
         return other is not None and self.folded_by(build) == self.folded_by(other)
 
     def wanted_builds(self) -> frozenset[str]:
-        """Returns the builds that are needed: serving, idle, and active candidates."""
+        """Returns the builds that are needed: serving builds, idle builds and active candidates."""
         return (
             frozenset(self.serving.values())
             | frozenset(self.idle.values())
@@ -92,7 +95,7 @@ class State:
         return frozenset(map(self.folded_by, self.wanted_builds() - at_rest))
 
     def kept_jobs(self) -> frozenset[str]:
-        """Returns the wanted jobs that are only needed for an undo."""
+        """Returns the builds among the wanted jobs that run only so that an undo is possible."""
         needed = frozenset(self.serving.values()) | {each.build for each in self.active_rollouts}
         return self.wanted_jobs() - frozenset(map(self.folded_by, needed))
 
@@ -103,7 +106,7 @@ class State:
         )
 
     def unneeded_builds(self) -> frozenset[str]:
-        """Returns the builds that are not needed any more and that are not retired yet."""
+        """Returns the builds that are no longer needed but are not retired yet."""
         return (
             frozenset(self.versions) - self.wanted_builds() - self.overlaid_builds() - self.retired
         )
@@ -131,7 +134,10 @@ class State:
         return None
 
     def served_in(self, rollout: int) -> JournalRecord | None:
-        """Returns the record with which a rollout, alone or in a group, began to serve, or None."""
+        """Returns the record with which a rollout began to serve, or None if it has not served.
+
+        `rollout` is the rollout's id. The rollout may have switched alone or in a group.
+        """
         return next(
             (
                 record
@@ -161,9 +167,9 @@ class State:
         )
 
     def served_before(self, pipeline: str) -> str | None:
-        """Returns the last build that served a pipeline before the current one, or None.
+        """Returns the last build that served a pipeline before the build that serves now, or None.
 
-        The build need not be kept any more.
+        The result may be a build that is already retired.
         """
         builds = [_build_in(record, pipeline) for record in self.served]
         return next(

@@ -1,8 +1,8 @@
-"""A step of a rollout, and the observations that decide the step. Pure values.
+"""The steps of a rollout, and the observations that decide the next step. Pure values.
 
-next_step.py and promote.py choose steps from a `Sight`, and controller.py takes the steps. Taking a
-step twice has the same effect as taking the step once. So after a crash at any point, the
-controller can simply observe and choose again.
+next_step.py and promote.py choose a step from a `Sight`, and controller.py executes it. Executing a
+step twice has the same effect as executing it once. So after a crash at any point, the controller
+can simply observe and choose again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A step that appends an event, as the record right after the last record in the state."""
+    """A step that appends an event to the journal.
+
+    The event must be the record right after the last record in the state.
+    """
 
     event: Event
 
@@ -42,7 +45,7 @@ class StartVerification:
 class AlignAgain:
     """A step that requests a new alignment of `build` with the live build.
 
-    The last alignment is gone, or is too old.
+    The controller chooses this step if the last alignment no longer exists or is too old.
     """
 
     build: str
@@ -50,7 +53,11 @@ class AlignAgain:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """A step that acknowledges a hold for the live job, which is dead, under the job's lock."""
+    """A step that acknowledges a hold for the live job, which is dead.
+
+    The controller acknowledges the hold under the job's lock. `build` is the live build, and `hold`
+    is the number of the hold's record.
+    """
 
     build: str
     hold: int
@@ -60,7 +67,7 @@ RolloutStep = Wait | Append | StartVerification | AlignAgain | Acknowledge
 
 
 def waits_for(step: RolloutStep) -> str:
-    """Returns the event for which a rollout waits, or "" if the rollout moves on right now."""
+    """Returns the event for which a rollout waits, or "" if its step can be executed at once."""
     match step:
         case Wait(what):
             return what
@@ -78,14 +85,15 @@ class Sight:
 
     `live` and `candidate` are the newest frontiers. `comparable` are the topics that both builds
     read, with the same topic id. `target` has the offsets that the candidate must reach first; they
-    were taken at the first look at the rollout in its phase. `tails` is True if the candidate's
-    tail has begun. `alignment` is the newest kept alignment with the live build. `live_runs` is
-    True if the live build's job runs. `live_stopped` and `stopped` are the reasons why the job of
-    the live build, or of the candidate, is not started again. `deaths` is the number of deaths in a
-    row of the candidate's job. `recreated` is a topic that was created again since the candidate's
-    birth. `code` and `live_code` are the hashes of both builds' sources. `base` is the base of a
-    candidate that is a branch. `others` are the sights of the rollouts that are promoted together
-    with this one. `unseen` is the reason why these rollouts could not be examined, or "".
+    were read when the controller first saw the rollout in its phase. `tails` is True if the
+    candidate's tail has begun. `alignment` is the newest kept alignment with the live build.
+    `live_runs` is True if the live build's job runs. `live_stopped` and `stopped` are the reasons
+    why the job of the live build, or of the candidate, is not started again. `deaths` is the number
+    of times in a row that the candidate's job died. `recreated` is a topic that was created again
+    since the candidate's birth. `code` and `live_code` are the hashes of both builds' sources.
+    `base` is the base of a candidate that is a branch. `others` are the sights of the rollouts that
+    are promoted together with this rollout. `unseen` is the reason why these other rollouts could
+    not be examined, or "".
     """
 
     state: State
@@ -114,14 +122,14 @@ class Sight:
 
     @property
     def shares(self) -> bool:
-        """Returns True if the candidate serves the live build's tables: no row can differ."""
+        """Returns True if the candidate serves the live build's tables. Then no row can differ."""
         return self.state.serves_the_same(self.rollout.build, self.live_build)
 
     @property
     def replaces(self) -> str | None:
         """Returns the build that must be held before the candidate serves, or None.
 
-        It is None for a first build, and for a build that serves the same tables as the live build.
+        The result is None for a first build, and for a build that serves the live build's tables.
         """
         live = self.live_build
         return None if live is None or self.shares else self.state.folded_by(live)
@@ -130,7 +138,7 @@ class Sight:
     def aligns(self) -> bool:
         """Returns True if the candidate is compared with a live build.
 
-        Both must read a common topic.
+        This requires that both builds read a common topic.
         """
         return self.replaces is not None and bool(self.comparable)
 
@@ -138,8 +146,8 @@ class Sight:
     def never_aligned(self) -> Stopped | None:
         """Returns the reason why the candidate can never be aligned with the live build, or None.
 
-        The reason exists if the live build has stopped and the candidate is past its offsets (law
-        13).
+        The candidate can never be aligned if the job of the live build has stopped and the
+        candidate is past the live build's offsets (law 13).
         """
         awaited = (
             self.rollout.phase in {Phase.REPLAYING, Phase.VERIFYING}

@@ -1,8 +1,8 @@
 """The supervisor's report: waits, rates and deaths, which are not in the journal.
 
-The supervisor writes the report to one small file whenever the report changes, for `kappa status`
-and for commands that follow a rollout. No decision uses the report, and it is meaningless after the
-supervisor has exited.
+The supervisor writes the report to one small file whenever the report changes. `kappa status` and
+commands that follow a rollout read the file. No decision uses the report, and the report is
+meaningless after the supervisor has exited.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ _WINDOW_SECONDS = 15.0
 
 
 class RolloutWait(Struct, frozen=True):
-    """The event for which a rollout waits ("" for none), and its rate in offsets a second.
+    """The event for which a rollout waits, and the rate at which its build reads.
 
-    `phase` is the rollout's phase at the time of the report, or "" if it is not known.
+    `waits_for` is "" if the rollout waits for nothing. `rate` is in offsets a second, or None if it
+    is not known. `phase` is the rollout's phase at the time of the report, or "" if it is not
+    known.
     """
 
     waits_for: str = ""
@@ -40,15 +42,18 @@ class RolloutWait(Struct, frozen=True):
     phase: str = ""
 
     def cause_in(self, phase: str) -> str:
-        """Returns the awaited event, or "" if the rollout is in another phase by now."""
+        """Returns the awaited event, or "" if the rollout is no longer in the reported phase.
+
+        `phase` is the present phase of the rollout.
+        """
         return self.waits_for if self.phase in {"", phase} else ""
 
 
 class Deaths(Struct, frozen=True):
-    """The number of deaths in a row of a build's job, and the reason of the last death.
+    """The number of times in a row that a build's job died, and the reason of its last death.
 
-    `silent_seconds` is the time for which the job has shown no sign of life, or 0 if it shows
-    signs.
+    `silent_seconds` is the time for which the running job has shown no sign of life, or 0 if it
+    shows signs.
     """
 
     count: int
@@ -56,7 +61,7 @@ class Deaths(Struct, frozen=True):
     silent_seconds: int = 0
 
     def text(self, build: str) -> str:
-        """Describes the deaths in one line, with the command that shows more."""
+        """Describes the deaths of a build's job in one line, with a command that shows more."""
         if self.silent_seconds:
             return (
                 f"its job shows no sign of life for {self.silent_seconds} s, and is ended soon "
@@ -71,8 +76,9 @@ class Deaths(Struct, frozen=True):
 class SupervisorReport(Struct, frozen=True):
     """The whole report.
 
-    `rollouts` has the waits by the id of the rollout, `deaths` has the deaths by build, and
-    `resting` are the builds that rest. `woken` maps a build to the time at which it was last woken.
+    `rollouts` maps the id of a rollout to its wait, and `deaths` maps a build to the deaths of its
+    job. `resting` are the builds that rest. `woken` maps a build to the time at which it was last
+    woken.
     """
 
     rollouts: Mapping[int, RolloutWait] = field(default_factory=dict)
@@ -81,14 +87,15 @@ class SupervisorReport(Struct, frozen=True):
     woken: Mapping[str, str] = field(default_factory=dict)
 
     def trouble(self, build: str) -> str:
-        """Describes the trouble of a build's job in one line, or returns "" if there is none."""
+        """Describes the trouble of a build's job in one line. Returns "" if there is no trouble."""
         return self.deaths[build].text(build) if build in self.deaths else ""
 
     def fresh_at(self, build: str, published: datetime | None) -> datetime | None:
-        """Returns the last time at which readers of a build had all records, or None if unknown.
+        """Returns the last time at which a build's rows included all records, or None if unknown.
 
-        `published` is the time of the build's newest frontier. A build that rests has all records
-        now, because the supervisor would have woken it otherwise.
+        `published` is the time of the build's newest frontier. For a build that rests, the result
+        is the current time, because the supervisor would have woken the build if there were new
+        records.
         """
         if published is None or build in self.resting:
             return None if published is None else datetime.now(UTC)
@@ -108,7 +115,7 @@ def read_supervisor_report(store: Store) -> SupervisorReport:
 
 
 def ensure_no_report(store: Store) -> None:
-    """Deletes the report of an earlier supervisor."""
+    """Deletes the report that an earlier supervisor has left."""
     store.local.delete(_NAME)
 
 
@@ -122,7 +129,7 @@ class Pace:
         """Returns the recent growth per second, or None if the observations span too short a time.
 
         `at` is the time of this observation, in seconds. If the count has fallen, the work has
-        begun again, and the rate is measured from there.
+        begun again, and earlier observations are discarded.
         """
         if self._looks and count < self._looks[-1][1]:
             self._looks.clear()
@@ -134,14 +141,15 @@ class Pace:
 
 
 class ReportWriter:
-    """The writer of the report, used by the supervisor."""
+    """Writes the supervisor's report, and measures the rates in it."""
 
     def __init__(
         self, store: Store, deaths: Callable[[str], Deaths | None], *, clock: Callable[[], float]
     ) -> None:
-        """Takes a function for the deaths of a build's job, and a clock.
+        """Creates a writer.
 
-        `clock` returns seconds, and never moves back.
+        `deaths` returns the deaths of a build's job, or None. `clock` returns seconds, and never
+        moves back.
         """
         self._store = store
         self._deaths = deaths

@@ -11,7 +11,7 @@ page show the same. Read in this order:
  context           the settings, root, pipelines and broker of a command
  listings          history, topics, collection and rejects as rows
  follow            a rollout's progress until it ends, and progress lines on a terminal
- shared_looks      observations that all HTTP clients share
+ status_cache      observations that all HTTP clients share
  alerts            alerts, and the messages that could not be delivered
  schemas           declared schemas, next to the subjects of the registry
  archive           archives, and a check of each against its topic

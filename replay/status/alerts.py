@@ -1,6 +1,6 @@
-"""The alerts: their states, the messages that wait, and the dead letters.
+"""The alerts of a root: their states, the waiting messages, and the dead letters.
 
-This module only observes. Of a URL, no text shows more than the scheme and the host.
+This module only observes. If an alert's address is a URL, texts show only its scheme and host.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ class AlertState(StrEnum):
 class AlertStatus:
     """The status of an alert, with its table, its address and the numbers of its messages.
 
-    Times are text for display. `where` is the condition for rows, if any, and `on` lists the kinds
-    of changes that are sent.
+    `of` is the table, and `to` is the part of the address that may be shown. `delivered` and
+    `waiting` are numbers of messages, and `dead` are the dead letters. Times are text for display.
+    `missed` is the begin and the end of the last period whose changes the alert does not know.
+    `where` is the condition for rows, if any, and `on` lists the kinds of changes that are sent.
     """
 
     name: str
@@ -79,7 +81,7 @@ class AlertStatus:
 
 @dataclass(frozen=True, slots=True)
 class ShownAlert:
-    """A message about a row that was sent to the page."""
+    """A message of an alert, as it was sent to the page. The message is about a row."""
 
     name: str
     op: str
@@ -92,7 +94,7 @@ class ShownAlert:
 
 @dataclass(frozen=True, slots=True)
 class ShownNotice:
-    """A notice about the platform that was sent to the page.
+    """A notice about the platform, as it was sent to the page.
 
     `kind` is a fixed word for programs, such as `rollout_failed`. `rollout` is the number that
     people use for the rollout. `proof` is the record or the value that shows the fact. If the proof
@@ -182,7 +184,7 @@ def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
 
 
 def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAlert, ...]:
-    """Returns at most `most` messages about rows that were sent to the page, the newest first."""
+    """Returns up to `most` messages of alerts that were sent to the page, the newest first."""
     return tuple(
         ShownAlert(
             *(body["alert"], body["op"], body["at"], body.get("key")),
@@ -193,7 +195,7 @@ def shown_alerts(store: Store, names: Iterable[str], most: int) -> tuple[ShownAl
 
 
 def shown_notices(store: Store, most: int) -> tuple[ShownNotice, ...]:
-    """Returns at most `most` notices that were sent to the page, the newest first."""
+    """Returns up to `most` notices that were sent to the page, the newest first."""
     return tuple(
         ShownNotice(
             *(body["op"], body["at"], body["text"], body.get("hint", "")),

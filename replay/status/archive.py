@@ -88,9 +88,9 @@ class CheckedPartition:
 def archive_status(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log | None
 ) -> tuple[ArchiveStatus, ...]:
-    """Lists all archives, and the declared archives that have not been made yet.
+    """Returns the status of each archive, and of each declared archive that was not created yet.
 
-    `log` is None if there is no broker. Then the numbers that only a broker knows are missing.
+    `log` is None if there is no broker. Then `behind` and `topic_bytes` are None.
     """
     there = {
         (mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _stored_archives(store)
@@ -164,7 +164,7 @@ def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
 def verify_archives(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log, only: str | None
 ) -> Iterator[CheckedPartition]:
-    """Checks all archives, or the archives of the topic `only`, partition by partition.
+    """Yields the check of each partition of all archives, or of the archives of the topic `only`.
 
     Raises UsageError if the topic `only` has no archive.
     """

@@ -50,7 +50,8 @@ class ColumnOrigin:
     """The sources from which a column's values are computed.
 
     `how` describes the computation in a few words, or is "". `why_not` is the reason why the
-    sources are not known, or "". A column may have no source, such as a count of rows.
+    sources are not known, or "". A column may have no source; for example, a count of rows has
+    none.
     """
 
     sources: tuple[ColumnPlace, ...] = ()

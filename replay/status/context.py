@@ -1,7 +1,7 @@
 """The project of a command: its settings, root and pipelines, and the connection to the broker.
 
-Each part is looked up and imported when a command first needs it. So a query loads no files of the
-user, and looks for no supervisor. This module makes no decision and changes nothing.
+Each part is looked up and imported when a command first needs it. So a query loads none of the
+user's files, and does not look for a supervisor. This module makes no decision and changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ProjectContext:
     """The settings, the root and the broker of a command, each looked up on first use."""
 
     def __init__(self, project: Path | None, root: str | None) -> None:
-        """Takes the flags `--project` and `--root`."""
+        """Stores the values of the flags `--project` and `--root`."""
         self._project = project
         self._root = root
 
@@ -47,8 +47,8 @@ class ProjectContext:
     def start(self) -> Path:
         """Returns the folder where the search for the project begins.
 
-        It is the folder of `--project`, or the current folder. Raises UsageError if it does not
-        exist.
+        This is the folder of `--project`, or the current folder. Raises UsageError if the folder of
+        `--project` does not exist.
         """
         if self._project is not None and not self._project.is_dir():
             raise UsageError(
@@ -93,9 +93,9 @@ class ProjectContext:
 
     @property
     def topic_readers(self) -> Mapping[str, Pipeline]:
-        """Returns the pipelines for commands on topics.
+        """Returns the declared pipelines, for commands on topics. A pattern may have no topics yet.
 
-        Raises an error if a file cannot be loaded.
+        Raises the error of a file that cannot be loaded.
         """
         self.loadable.ensure_loaded()
         return self.loadable.pipelines
@@ -145,9 +145,10 @@ class ProjectContext:
 
     @property
     def bootstrap_servers(self) -> str | None:
-        """Returns the address of Kafka, or None if it is not known.
+        """Returns the address of Kafka, or None if the address is not known.
 
-        It is the address of the configured cluster, or of the embedded broker while that is up.
+        This is the address of the configured cluster, or of the embedded broker while the
+        supervisor is up.
         """
         if self.settings.kafka.bootstrap_servers:
             return self.settings.kafka.bootstrap_servers

@@ -1,7 +1,8 @@
 """Functions that follow a rollout from outside, and show its progress.
 
 On a terminal, a few lines are updated in place. Elsewhere a plain line appears for each new state,
-and for each tenth of the records. A follower only reads. If it stops, nothing changes.
+and for each tenth of the records. A follower only reads: if the follower stops, the rollout
+continues.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class RolloutProgress:
     verifying: str = ""
 
     def done_and_total(self, end: Offsets) -> tuple[int, int]:
-        """Returns the number of offsets read, and that of all offsets from the start to `end`.
+        """Returns the number of offsets read, and the number of offsets from the start to `end`.
 
         The second number is never less than the first. Records of the next slice count as soon as
         they are read, before they are folded, so that the first number also grows during a long
@@ -197,8 +198,8 @@ def show_progress(
     Args:
         steps: The progress, as `follow_rollout` yields it.
         end: The end of the log when the rollout began. The share of records read refers to it.
-        console: On a terminal, lines are updated in place. Elsewhere the news are printed, and a
-            line for each new state. None shows nothing.
+        console: On a terminal, lines are updated in place. Elsewhere each event is printed, and
+            a line for each new state. None shows nothing.
         known: The events of the rollout up to this state are not shown again.
         end_now: Returns the current end of the log, for the lag of the live build.
         sends: Lists the changes that a switch sends, for a candidate that has just passed.
@@ -245,9 +246,9 @@ def progress_lines(
 ) -> tuple[str, ...]:
     """Returns the lines that show a rollout's current progress. Pure.
 
-    They contain the phase and share, the rate and the time left, the slice, the awaited event, the
-    trouble, and the lag of the live build. `log_end` is None if the current end of the log is not
-    known.
+    The lines contain the phase and the share of records read, the rate and the time left, the
+    slice, the awaited event, the trouble, and the lag of the live build. `log_end` is None if the
+    current end of the log is not known.
     """
     rollout, waiting = progress.rollout, progress.waiting
     read, total = progress.done_and_total(end)
@@ -288,9 +289,10 @@ def progress_lines(
 
 
 def raise_unless_served(rollout: Rollout) -> None:
-    """Raises an error if a rollout has ended without serving: VerificationFailed, or another one.
+    """Raises an error if a rollout has ended without serving.
 
-    A rollout that failed otherwise raises KappaError, and an abandoned rollout raises Conflict.
+    Raises VerificationFailed if the verification has not passed, KappaError if the rollout has
+    failed for another reason, and Conflict if the rollout was abandoned.
     """
     match rollout.phase:
         case Phase.FAILED if rollout.verified is not None and rollout.verified.verdict != "passed":
@@ -318,7 +320,7 @@ def raise_unless_served(rollout: Rollout) -> None:
 
 
 def ensure_not_waiting(rollout: Rollout) -> None:
-    """Raises KappaError if a rollout has lost its yes.
+    """Raises KappaError if a rollout that had its yes waits for a yes again.
 
     This happens if another rollout of its group is abandoned, fails, or is verified again.
     """

@@ -86,8 +86,8 @@ def observe_graph(
 
     `birth_of` returns the birth certificate of a build. `boards` are the project's boards, by name.
     `names_in` returns the tables that a query names. `rates` has offsets a second, by topic.
-    `written` are the pipelines that the project's files declare; those without a build are shown as
-    not deployed. Raises Damaged if a birth certificate cannot be read.
+    `written` are the pipelines that the project's files declare; pipelines without a build are
+    shown as not deployed. Raises Damaged if a birth certificate cannot be read.
     """
     shown = {each.build: each for each in status.builds if _is_shown(each)}
     live = {pipeline: birth_of(build) for pipeline, build in state.serving.items()}
@@ -155,7 +155,7 @@ def project_graph(
 
 
 def part_of_graph(graph: ProjectGraph, pipeline: str) -> ProjectGraph:
-    """Returns the part of a graph that feeds a pipeline or is fed by it, with the pipeline.
+    """Returns the part of a graph with a pipeline and all nodes that feed it or are fed by it.
 
     Raises UsageError if the graph has no such pipeline.
     """
@@ -174,9 +174,9 @@ def part_of_graph(graph: ProjectGraph, pipeline: str) -> ProjectGraph:
 
 
 def outline_of_graph(graph: ProjectGraph) -> ProjectGraph:
-    """Returns a smaller graph in which a pipeline includes its tables, views and alerts.
+    """Returns a smaller graph, in which a pipeline's node replaces its tables, views and alerts.
 
-    It is for projects with more nodes than a picture can show.
+    The smaller graph is for projects with more nodes than a picture can show.
     """
     inside = {
         each.id: f"pipeline:{each.pipeline}"

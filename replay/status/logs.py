@@ -41,9 +41,9 @@ def log_file(store: Store, state: State, name: str) -> Path:
 
     The processes are `supervisor`, `broker`, `verification`, `http`, `archiver`, `courier` and
     `collector`. If `name` is a pipeline, the build is its candidate, otherwise its live build,
-    otherwise its idle build. If `name` is the number of a rollout, it is the rollout's build. The
-    log of an overlay is the log of the build that folds its tables. Raises UsageError if nothing
-    has that name, or if there is no log yet.
+    otherwise its idle build. If `name` is the number of a rollout, the build is the rollout's
+    build. The log of an overlay is the log of the build that folds its tables. Raises UsageError if
+    nothing has that name, or if there is no log yet.
     """
     name = build_named(state, name)
     candidate = state.active(name)
@@ -104,7 +104,7 @@ def _lines_since(path: Path, position: int) -> tuple[bytes, int]:
 
 
 def last_lines(path: Path, count: int, *, most_bytes: int | None = None) -> tuple[bytes, int]:
-    """Returns the last `count` lines of a file, and the position after them.
+    """Returns the last `count` lines of a file, and the byte position of the file's end.
 
     If `most_bytes` is given, only about that many bytes at the end of the file are read.
     """
@@ -121,7 +121,7 @@ def last_lines(path: Path, count: int, *, most_bytes: int | None = None) -> tupl
 
 
 def level_of(line: str) -> str:
-    """Returns the level of a line in a log: "error", "warning", or "" for any other. Pure."""
+    """Returns the level of a log line: "error", "warning", or "" for any other line. Pure."""
     if (named := named_level(line)) is not None:
         return named
     found = _LEVEL.search(line[:_LEVEL_WITHIN])
@@ -139,7 +139,7 @@ class LevelFilter:
     """A filter for the lines of a log by level, across successive blocks of a growing log."""
 
     def __init__(self, least: LogLevel | None) -> None:
-        """Takes the lowest level to keep, or None to keep all lines.
+        """Creates a filter that keeps lines of level `least` or above, or all lines if it is None.
 
         The first block must begin at the start of a line.
         """
@@ -175,9 +175,9 @@ class LevelFilter:
 
 
 def last_leveled_lines(path: Path, count: int, least: LogLevel | None) -> tuple[bytes, int]:
-    """Returns the last `count` lines of a file with at least a level, and the end of the file.
+    """Returns the last `count` lines of level `least` or above, and the position of the file's end.
 
-    If `least` is given, only the last 16 MiB of the file are searched.
+    If `least` is None, all lines count. Otherwise only the last 16 MiB of the file are searched.
     """
     if least is None:
         return last_lines(path, count)
@@ -188,11 +188,11 @@ def last_leveled_lines(path: Path, count: int, least: LogLevel | None) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """Some lines of a log, each with its level, from a part of the file that was looked at.
+    """Selected lines of a log, each with its level, and facts about the part that was read.
 
-    `counts` has the number of lines of the part by level, also of lines that are not shown. `begin`
-    and `end` are the places in the file between which the shown lines are, of `size` bytes in all.
-    `written_at` is when the file was last written.
+    `counts` has the number of lines of the part by level, including lines that were not selected.
+    `begin` and `end` are the byte positions of the range from which `lines` has all selected lines.
+    `size` is the size of the file in bytes. `written_at` is the time of the last write to the file.
     """
 
     lines: tuple[tuple[str, str], ...]
@@ -213,10 +213,12 @@ def log_part(
     most_lines: int,
     most_bytes: int,
 ) -> LogPart:
-    """Returns lines of a log: those from byte `start` on, else the last before byte `before`.
+    """Returns lines of a log, from byte `start` on or at the end of the part before byte `before`.
 
-    At most `most_bytes` are looked at. With a `least` level or a text, only lines that have both
-    are returned.
+    With `start`, the first selected lines from there on are returned. Otherwise the last selected
+    lines before `before`, or before the end of the file, are returned. At most `most_bytes` bytes
+    are read, and at most `most_lines` lines are returned. `least` selects lines of this level or
+    above. `search` selects lines that contain this text, in upper or lower case.
     """
     with path.open("rb") as file:
         stat = os.fstat(file.fileno())
@@ -257,9 +259,10 @@ def log_part(
 
 
 def place_at(path: Path, moment: datetime) -> int:
-    """Returns the place of the first line of a log since a time, or the end of the log.
+    """Returns the byte position of the first line of a log at or after a time.
 
-    The lines are in the order of their times, and lines without a time belong to the line before.
+    Returns the end of the log if there is no such line. The lines are in the order of their times,
+    and lines without a time belong to the line before.
     """
     wanted = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S").encode()
     with path.open("rb") as file:

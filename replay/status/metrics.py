@@ -24,11 +24,11 @@ from kappa.state.frontier import Frontier
 class MetricFacts:
     """The facts from which the metrics are computed.
 
-    `frontiers` are the newest two of each build. `rejects` has the number of rejects of the serving
-    builds, by (pipeline, reason). `alerts` has, by name, the numbers of delivered messages, of
-    waiting messages, and of dead letters. `sinks` are the sinks that are served, and those that
-    have ended. `free_bytes` is the free space of the root's disk, or None if unknown. `claim` is
-    the host that has claimed a root in a bucket, and True if it is this host.
+    `frontiers` has the two newest frontiers of each build. `rejects` has the number of rejects of
+    the serving builds, by (pipeline, reason). `alerts` has, by name, the numbers of delivered
+    messages, of waiting messages, and of dead letters. `sinks` are the sinks that are served, and
+    sinks that have ended. `free_bytes` is the free space of the root's disk, or None if unknown.
+    `claim` is the host that has claimed a root in a bucket, and True if that host is this host.
     """
 
     state: State

@@ -66,7 +66,7 @@ PANELS = (
 class Rule:
     """An alert rule of Prometheus, which fires if a PromQL expression holds for a duration.
 
-    `during` is that duration. `text` says what is wrong; labels of the series are written as `{{
+    `during` is that duration. `text` describes the problem; labels of the series are written as `{{
     $labels.NAME }}`.
     """
 

@@ -46,7 +46,7 @@ def sends_at_switch(store: Store, state: State, rollout: Rollout, *, most: int) 
 
 
 def waiting_text(store: Store, state: State, *, most: int) -> str:
-    """Returns lines about each candidate that waits for a yes, and what it would send."""
+    """Returns lines about each candidate that waits for a yes, and the changes it would send."""
     return "".join(
         f"rollout {each.number} of pipeline {each.pipeline} waits for: kappa promote "
         f"{each.pipeline}\n{sending_text(store, state, each, most=most)}"
@@ -58,7 +58,7 @@ def waiting_text(store: Store, state: State, *, most: int) -> str:
 def sent_in(
     store: Store, state: State, generation: int, *, most: int
 ) -> Mapping[int, tuple[str, ...]]:
-    """Describes the changes that outlets sent when a generation was made, by the rollout's id."""
+    """Describes the changes that outlets sent at the switch to a generation, by rollout id."""
     switched = next(
         (
             record.event.switched
@@ -86,7 +86,7 @@ def outgoing_lines(
     """Yields a line for each outlet that sends changes: `312 updates, 4 deletes to carriers`. Pure.
 
     `after` is the build that will serve, and `before` is the build that serves until the switch. If
-    an outlet takes only a part of a table, the number is an upper bound. An alert sends at most
+    an outlet sends only a part of a table, the number is an upper bound. An alert sends at most
     `most` messages, and one more for the rest.
     """
     found = {each.table: each for each in differences}

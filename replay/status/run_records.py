@@ -53,7 +53,7 @@ class RunningServer(Struct, frozen=True):
 
     @classmethod
     def of_process(cls, pid: int, url: str) -> RunningServer:
-        """Makes the record of a running process that serves at a URL."""
+        """Returns the record of a running process that serves at a URL."""
         found = process_id(pid)
         assert found is not None, "a process and its parent are there"
         return cls(found.pid, found.born, url)
@@ -64,17 +64,17 @@ _SERVED = Documents(RunningServer, derived=True, synced=False)
 
 
 def put_running(store: Store, running: Running) -> None:
-    """Puts the record of this supervisor. It replaces the record of an earlier supervisor."""
+    """Writes the record of this supervisor, and replaces the record of an earlier supervisor."""
     _RUNNING.put(store.local, RUNNING, replace(running, folder=_folder_id(store)))
 
 
 def running(settings: Settings) -> Running | None:
-    """Returns the supervisor of these settings' root, or None if none is up and ready."""
+    """Returns the supervisor of these settings' root, or None if no supervisor is up and ready."""
     return running_at(open_store(settings))
 
 
 def running_at(store: Store) -> Running | None:
-    """Returns the supervisor of a root, or None if none is up and ready."""
+    """Returns the supervisor of a root, or None if no supervisor is up and ready."""
     found = _RUNNING.get(store.local, RUNNING, "what the supervisor wrote of itself")
     # The record of an earlier Kappa names no folder, but its process has the lock of this root.
     if found is None or not (found.folder or is_held(store.local.path(LOCK))):
@@ -99,7 +99,7 @@ def restart_text(changed: Iterable[str]) -> str:
 
 
 def ensure_served(store: Store, served: RunningServer) -> None:
-    """Puts the record of this HTTP server, unless exactly this record is there already."""
+    """Writes the record of this HTTP server, unless exactly this record exists already."""
     served = replace(served, folder=_folder_id(store))
     if _read_served(store) != served:
         _SERVED.put(store.local, SERVED, served)

@@ -25,9 +25,9 @@ class CheckedTopic:
 
 
 def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[CheckedTopic]:
-    """Yields the registry's verdict on each topic whose events carry a schema id.
+    """Yields the registry's verdict on each value and key format that carries a schema id.
 
-    The verdict says if the declared schema is compatible with the subject. If no subject is
+    The verdict is whether the declared schema is compatible with the subject. If no subject is
     declared, the subject has the name that serializers use for the topic's values or keys. Formats
     without a schema in the registry are skipped.
     """

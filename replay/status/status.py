@@ -94,7 +94,10 @@ class Unread:
 
     @property
     def mended_by(self) -> str:
-        """Returns the command that joins the topic. After it, a deploy reads the topic."""
+        """Returns the command that joins the topic.
+
+        After that command, the next deploy reads the topic.
+        """
         return f"kappa topics join '{self.pattern}'"
 
 
@@ -119,15 +122,15 @@ class BuildStatus:
     if the build has rejected more records than the pipeline allows a candidate, otherwise "".
     `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets per second)
     and `trouble` come from the supervisor's report. `libraries` are the libraries whose installed
-    version is not that of the birth. The build reads `topics`, from the offsets `reads_from` on.
-    `base` is the base of a branch. `tables_of` is the build whose tables an overlay serves. `slice`
-    is the progress of the job in the next slice, during a replay. `broken` has a sentence for each
-    table and view of the live build that cannot be read, and for each view that fails over its
-    rows. `overflows` are the folded values that do not fit their type now. `view_costs` has the
-    last cost of each maintained view, by view. `rests` is True if the job rests. `pause` and
-    `retirement` are those of the pipeline. `drifts` are the ways in which events no longer match
-    their declaration. `step_times` has the times of the job's last slices by step, if the build
-    follows the log.
+    version differs from the version at the build's birth. The build reads `topics`, from the
+    offsets `reads_from` on. `base` is the base of a branch. `tables_of` is the build whose tables
+    an overlay serves. `slice` is the progress of the job in the next slice, during a replay.
+    `broken` has a sentence for each table and view of the live build that cannot be read, and for
+    each view that fails over its rows. `overflows` are the folded values that do not fit their type
+    now. `view_costs` has the last cost of each maintained view, by view. `rests` is True if the job
+    rests. `pause` and `retirement` are the pipeline's pause and retirement, if any. `drifts` are
+    the ways in which events no longer match their declaration. `step_times` has the times of the
+    job's last slices by step, if the build follows the log.
     """
 
     pipeline: str
@@ -173,7 +176,9 @@ class BuildStatus:
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """Returns how many offsets the job has folded, and how many there are up to the log's end.
+        """Returns the number of offsets that the job has folded, and the number of all offsets.
+
+        The second number is the number of offsets that the job has to read up to the log's end.
 
         Returns None if the end of the log is unknown.
         """
@@ -187,7 +192,7 @@ class BuildStatus:
 
     @property
     def reached(self) -> tuple[int, int] | None:
-        """Returns the numbers of `read`, but counts records that are read and not folded, too."""
+        """Returns the numbers of `read`, with records counted that are read but not folded."""
         if self.read is None or self.slice is None:
             return self.read
         folded, total = self.read
@@ -197,7 +202,8 @@ class BuildStatus:
     def eta_seconds(self) -> float | None:
         """Returns the seconds until a candidate has read all records, at the current rate.
 
-        Returns None if this is unknown, or if all records have been read.
+        Returns None if the build has no rollout, if the rate or the end of the log is unknown, or
+        if all records have been read.
         """
         if self.rollout is None or self.reached is None:
             return None

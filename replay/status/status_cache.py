@@ -76,9 +76,9 @@ class SharedLooks:
         clock: Callable[[], float] = time.monotonic,
         connect: Callable[[], Log] | None = None,
     ) -> None:
-        """Makes an object without results.
+        """Creates a cache without results.
 
-        `clock` returns seconds that never move back. `connect` makes the Kafka client once the
+        `clock` returns seconds that never move back. `connect` creates the Kafka client once the
         address of the broker is known.
         """
         self.here = here
@@ -208,7 +208,10 @@ class SharedLooks:
         return self.shared_look("status", self._observe_status)
 
     def seen_status(self) -> Status | None:
-        """Returns the last status that was looked up, or None; nothing is looked up."""
+        """Returns the status that the last look found, without a new look.
+
+        Returns None if there was no look, or if the last look failed.
+        """
         found, trouble = self._cached_look(None, "status").outcome
         return found if trouble is None else None
 
@@ -299,7 +302,7 @@ class SharedLooks:
         return found
 
     def change_marker(self) -> Hashable:
-        """Returns a value that changes whenever the builds, the log or the alerts have moved on."""
+        """Returns a value that changes whenever the builds, the log or the alerts change."""
         status = self.status()
         return (
             tuple(map(moving_parts, status.builds)),

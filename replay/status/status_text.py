@@ -53,8 +53,8 @@ def status_document(
 ) -> dict[str, Any]:
     """Returns the whole status as a JSON document.
 
-    It has the supervisor, the broker, HTTP, the generation, warnings, and an object per wanted
-    build.
+    The document has the supervisor, the broker, HTTP, the generation, warnings, and an object per
+    wanted build.
     """
     return {
         "generation": status.generation,
@@ -116,8 +116,8 @@ def status_heading(
 def lag_listing(status: Status, topics: Iterable[str]) -> Listing:
     """Returns a listing with a row per build and partition that the build reads.
 
-    `topics` selects the topics; if it is empty, all are listed. An end is null if the broker did
-    not answer, or no longer has the topic.
+    `topics` selects the topics; if `topics` is empty, all topics are listed. An end is null if the
+    broker did not answer, or if the broker no longer has the topic.
     """
     only = frozenset(topics)
     rows = []

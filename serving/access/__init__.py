@@ -1,11 +1,11 @@
 """Access: the clients on the network, and their rights.
 
-Every server on the network uses this package, and decides nothing itself. The package does not
+Every server on the network uses this package to decide what a client may do. The package does not
 depend on routes. Read in this order:
 
 - roles.py: acts, roles, identities, and `may`, the only function that decides
 - tokens.py: named tokens, stored as hashes in a file that commands change; the least length of a
-  token that somebody has chosen
+  token that a user has chosen
 - oidc.py: people, identified by the tokens of an issuer (OpenID Connect)
 - accounts.py: all clients that a server knows
 """

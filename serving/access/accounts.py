@@ -1,8 +1,8 @@
 """All clients of a server: with a token, from an issuer, and from this machine.
 
-A server that knows no tokens answers only this machine, which may do everything. A server that has
-known a token requires a token from each client until the server ends, even if the last token is
-removed meanwhile.
+A server that knows no token or issuer answers only this machine, which may do everything. A server
+that has known a token requires a token from each client until the server ends, even if the last
+token is removed meanwhile.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class Accounts:
         issuer: Issuer | None = None,
         key_file: Path | None = None,
     ) -> None:
-        """Takes the server's own token, the named tokens, and the issuer that identifies people.
+        """Stores the server's own token, the named tokens, and the issuer that identifies people.
 
-        `key_file` keeps the key that signs the cookies of browsers. Without `key_file`, each
+        `given` has the named tokens from the settings, and `file` has those that commands create.
+        `key_file` stores the key that signs the cookies of browsers. Without `key_file`, each
         process has its own key.
         """
         self.token = token
@@ -97,7 +98,7 @@ class Accounts:
         return (*self._given, *(() if self._file is None else self._file.tokens()))
 
     def named(self, name: str) -> NamedToken | None:
-        """Returns the present token with a name, or None if there is none."""
+        """Returns the present token with the given name, or None if there is none."""
         return next((each for each in self.named_tokens() if each.name == name), None)
 
     def takes_events(self) -> bool:
@@ -110,7 +111,7 @@ class Accounts:
         return self._takes[1]
 
     def known(self, token: str) -> Identity | None:
-        """Returns the client with a token of Kappa, or None if the token is not known."""
+        """Returns the client with a token of Kappa, or None if Kappa does not know the token."""
         if self.token is not None and hmac.compare_digest(
             token.encode(errors="surrogateescape"), self.token.encode()
         ):
@@ -119,7 +120,7 @@ class Accounts:
         return None if found is None else found.identity
 
     async def identity(self, bearer: str) -> Identity | None:
-        """Returns the client with a token of Kappa or of the issuer, or None if it is not known.
+        """Returns the client with a token of Kappa or of the issuer, or None if it is unknown.
 
         Raises TokenRefused if the issuer's token is wrong, and Unreachable if the issuer does not
         answer.
@@ -130,7 +131,7 @@ class Accounts:
         return await asyncio.to_thread(self.issuer.identity, bearer)
 
     def page_key(self) -> bytes:
-        """Returns the secret key that signs browsers' cookies. It is generated once and kept."""
+        """Returns the secret key that signs browsers' cookies. It is generated once and stored."""
         if not self._key:
             self._key = self._kept_key()
         return self._key

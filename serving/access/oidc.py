@@ -48,7 +48,7 @@ _MOST_CHARACTERS = 1 << 14
 
 
 class TokenRefused(KappaError):
-    """The error for a token of an issuer that is refused."""
+    """The error for a token or sign-in of an issuer that is refused."""
 
     status = 401
 
@@ -63,7 +63,7 @@ class Issuer:
         clock: Callable[[], float] = time.time,
         fetch: Callable[[str], Any] | None = None,
     ) -> None:
-        """Takes the settings of the issuer, and the grants of people and groups.
+        """Checks the settings of the issuer, and stores the grants of people and groups.
 
         `fetch` returns the JSON document at a URL. Raises SettingsError if the settings are not
         valid.
@@ -78,7 +78,7 @@ class Issuer:
 
     @property
     def name(self) -> str:
-        """Returns the issuer and the audience as one text."""
+        """Returns the issuer's URL and the audience, joined by a space."""
         return f"{self._oidc.issuer} {self._oidc.audience}"
 
     @property
@@ -139,7 +139,8 @@ class Issuer:
         """Returns the issuer's URL at which a person signs in. May block until the issuer answers.
 
         The issuer redirects the person to the URL `back`, with `state` and a code. `verifier` is
-        the secret of PKCE. Raises Unreachable if the issuer does not answer.
+        the secret of PKCE, and `nonce` is repeated in the token. Raises Unreachable if the issuer
+        does not answer.
         """
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
         asked = {
@@ -214,7 +215,7 @@ class Issuer:
         return name, [each for each in groups if isinstance(each, str)] if _is_list(groups) else []
 
     def identity_of_person(self, name: str, groups: Iterable[str]) -> Identity:
-        """Returns the identity of a person, with the present grants in the settings."""
+        """Returns the identity of a person, with the grants that the settings have now."""
         mine = (self._settings.groups.get(each) for each in groups)
         grants = [each for each in (self._settings.people.get(name), *mine) if each is not None]
         return _joined_identity(name, grants)
@@ -340,9 +341,9 @@ def _part_of(error: Exception) -> str:
 
 
 def _ensure_private(url: str) -> None:
-    """Raises ValueError if a third party could change what is fetched from a URL.
+    """Raises ValueError unless a URL begins with https:// or leads to this machine.
 
-    The URL must begin with https://, or lead to this machine.
+    Otherwise, a third party could change what is fetched from the URL.
     """
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:

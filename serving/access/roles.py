@@ -1,11 +1,12 @@
 """Acts, roles and identities, and the only function that decides about rights. Pure.
 
-Each route names its act, and `may` decides before the route runs. This holds for HTTP, the page,
-the collector, and every other server on the network. docs/reference/roles.md has the same table.
+Each route names its act, and `may` decides before the route runs. The HTTP server, the page, the
+collector, and every other server on the network work in this way. docs/reference/roles.md has the
+same table.
 
 A stronger role includes the weaker roles: `admin` > `operate` > `stage` > `read`. `collect` is
-separate, and only `admin` includes it. A `read` that names tables is narrower: its client can read
-these tables, and see nothing else of the platform.
+separate, and only `admin` includes it. A grant of `read` that names tables is narrower: its client
+can read only these tables, and nothing else of the platform.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Identity:
 
     @property
     def may_read_all(self) -> bool:
-        """Returns True if the client may read all tables and see the platform."""
+        """Returns True if the client may read all tables and the state of the platform."""
         return self.tables.is_all and may(self, Act.READ)
 
 
@@ -198,7 +199,7 @@ def refusal(identity: Identity, act: Act, object_: str = "") -> Forbidden:
 def naming_no_others(identity: Identity) -> Iterator[None]:
     """Replaces the hint of an error in the block if the client may read only some tables.
 
-    The hint could name other tables.
+    The original hint could name other tables.
     """
     try:
         yield
@@ -215,7 +216,10 @@ def naming_no_others(identity: Identity) -> Iterator[None]:
 def ensure_grant(
     where: str, roles: Iterable[Role], tables: Iterable[str], topics: Iterable[str]
 ) -> None:
-    """Raises SettingsError if a grant contradicts itself. `where` names the grant in messages."""
+    """Raises SettingsError if the roles, tables and topics of a grant contradict each other.
+
+    `where` names the grant in messages.
+    """
     roles, tables, topics = frozenset(roles), tuple(tables), tuple(topics)
     if not roles:
         raise SettingsError(

@@ -1,8 +1,9 @@
 """Named tokens: created once, stored as hashes, and read again when their file changes.
 
-A token has 256 random bits, so a plain SHA-256 is enough to hide the token: nobody can find it by
-trying. The record of a token also has the verifier of SCRAM-SHA-256 (RFC 5802, RFC 7677), in
-PostgreSQL's own form. With the verifier, a Postgres client can prove that it knows the token.
+A token has 256 random bits, so a plain SHA-256 is enough to hide the token: nobody can find the
+token by trying. The record of a token also has the verifier of SCRAM-SHA-256 (RFC 5802, RFC 7677),
+in PostgreSQL's own form. With the verifier, the server can check that a Postgres client knows the
+token.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ _SCRAM_ROUNDS = 4096
 class NamedToken(Struct, frozen=True):
     """The stored record of a token, without the token itself.
 
-    If `tables` or `topics` is empty, all are allowed. `sha256` is in hexadecimal digits. `made_at`
-    and `made_by` have the same form as in the journal, and are empty for a token from the
-    environment.
+    If `tables` or `topics` is empty, all tables or topics are allowed. `sha256` is the token's hash
+    in hexadecimal digits. `made_at` and `made_by` have the same form as in the journal, and are
+    empty for a token from the environment.
     """
 
     name: str
@@ -135,7 +136,7 @@ class TokenFile:
     """The file of the named tokens. Commands change the file while other processes read it."""
 
     def __init__(self, path: Path) -> None:
-        """Takes the path of the file. The file need not exist."""
+        """Stores the path of the file. The file need not exist."""
         self.path = path
         # The file that was read, and its tokens: one value, since threads share it.
         self._read: tuple[tuple[int, int, int] | None, tuple[NamedToken, ...]] = (None, ())
@@ -169,7 +170,7 @@ class TokenFile:
         *,
         made_by: str,
     ) -> str:
-        """Creates a token and returns it. Only its hash is stored.
+        """Creates a token and returns it. The file stores only its hash and verifier.
 
         Raises UsageError if the name is not valid, SettingsError if the grant is not valid, and
         Conflict if the name is taken.
@@ -258,7 +259,7 @@ _SHORTEST_TOKEN = 16
 
 
 def ensure_long(token: str, where: str = "the token") -> None:
-    """Raises SettingsError if a token is so short that it could be guessed.
+    """Raises SettingsError if a token has fewer than 16 characters, and so could be guessed.
 
     `where` names the token in the message.
     """

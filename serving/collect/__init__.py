@@ -1,6 +1,6 @@
 """The collector: a process that accepts events from programs without a Kafka client.
 
-An event is validated by the topic's declaration. The answer follows once the broker has
+An event is validated against the topic's declaration. The answer follows once the broker has
 acknowledged the event. Of the user's code, the collector runs only declarations. It uses Kafka only
 through kappa/kafka. Read in this order:
 

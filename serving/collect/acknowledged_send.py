@@ -1,4 +1,4 @@
-"""Events that are sent until the broker acknowledges each event, or refuses the event itself.
+"""Sends events again until the broker acknowledges each event, or refuses the event for good.
 
 If the broker refuses for a reason that can pass, such as a missing permission, the events wait
 until the reason has passed. So no event is lost.
@@ -32,7 +32,7 @@ class ArrivedEvent(Struct, frozen=True, array_like=True):
 
 
 class UntilAcknowledged:
-    """Sends events for which no sender waits."""
+    """Sends events whose senders do not wait for an answer."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class UntilAcknowledged:
         """Sets the limits of a batch.
 
         `topic` returns a collected topic by name, or None. A record may have at most `most` bytes.
-        A batch takes at most half of the queue, so that there is room for requests, and so that a
-        batch always fits.
+        A batch takes at most half of the queue, so that a batch always fits, and so that room for
+        requests remains.
         """
         self._intake = intake
         self._counts = counts
@@ -60,7 +60,8 @@ class UntilAcknowledged:
     ) -> Mapping[str, int]:
         """Sends a batch, however long this takes. Returns the number of events by outcome.
 
-        `refused` is called with the reason whenever the broker has refused some events.
+        `way` is the way of arrival, for the metrics. `refused` is called with the reason whenever
+        the broker has refused some events.
         """
         tally: Counter[str] = Counter()
         left = list(batch)

@@ -2,13 +2,13 @@
 
     POST /collect/TOPIC            one event as JSON, or one per line as application/x-ndjson
     GET  /collect/TOPIC            as a websocket: one event per message
-    GET  /collect/TOPIC/pixel.gif  ?event=JSON: an event of a page, without an answer
+    GET  /collect/TOPIC/pixel.gif  ?event=JSON: an event of a page; the answer is only an image
     GET  /collect/pulls            the states of the sources that are pulled
     GET  /collect/requests/ID      the outcome of a request that was answered with 202
     GET  /healthz, /readyz         whether the process runs; whether events are acknowledged
     GET  /metrics                  the counts of the process
 
-A request is read only if its caller is allowed and there is room for the request.
+The body of a request is read only if its caller is allowed and there is room for the body.
 
 Messages of a websocket are acknowledged cumulatively. `{"acknowledged": 12, "token":
 "visits:0=41"}` means that the first twelve messages need not be sent again: each is in the log, or
@@ -79,7 +79,7 @@ class CollectorApp:
     def __init__(
         self, stand: CollectorStand, bounds: Bounds, datagrams: socket.socket | None
     ) -> None:
-        """Takes the shared objects and the limits.
+        """Stores the shared objects, and limits bodies as the settings say.
 
         `datagrams` is the socket for datagrams, or None.
         """
@@ -89,7 +89,7 @@ class CollectorApp:
         self._bounds = replace(bounds, body_bytes=most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
+        """Answers a request, serves a websocket, or handles startup and shutdown."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -257,7 +257,7 @@ class CollectorApp:
                 await send({"type": "http.response.body", "body": answer.body})
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Opens the queue to the broker before the first request, and closes it after the last."""
+        """Opens the shared objects before the first request, and closes them after the last."""
         await receive()
         try:
             self._stand.open()
@@ -287,7 +287,7 @@ class _HeldRoom:
         self._size += size
 
     def handed_over(self) -> Callable[[], None]:
-        """Keeps the room after the request ends. Returns a function that releases the room."""
+        """Reserves the room beyond the end of the request. Returns a function that releases it."""
         size, self._size = self._size, 0
         return lambda: self._intake.release(size)
 

@@ -34,7 +34,7 @@ _CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CollectorMeans:
-    """The parts of a collector that follow from the project and its settings."""
+    """The parts of a collector that are determined by the project and its settings."""
 
     settings: CollectSettings
     log: Log
@@ -48,7 +48,10 @@ class CollectorMeans:
 
 
 class CollectorStand:
-    """The objects that all ways to receive events share. They are opened within an event loop."""
+    """The objects that all ways to receive events share.
+
+    `open` creates the queue and the tasks, and must be called within an event loop.
+    """
 
     intake: Intake
     one_way: OneWay
@@ -70,7 +73,7 @@ class CollectorStand:
         self._asked_at = 0.0
 
     def open(self) -> None:
-        """Opens the queue to the broker, and starts to watch topics and to visit sources."""
+        """Opens the queue to the broker, and starts tasks that watch topics and visit sources."""
         means, most = self._means, self.largest_record
         self.intake = Intake(self.settings, means.log.options)
         delivery = UntilAcknowledged(self.intake, self.counts, self._topic_now, most=most)
@@ -83,7 +86,7 @@ class CollectorStand:
         ]
 
     async def close(self) -> None:
-        """Stops the tasks, waits some seconds for events being sent, and closes the queue."""
+        """Stops the tasks, waits some seconds for events in transit, and closes the queue."""
         for task in self._beside:
             task.cancel()
         await self.one_way.close()

@@ -45,9 +45,10 @@ class Rate:
         self._at = 0.0
 
     def take(self, count: int, now: float) -> float:
-        """Counts events, or returns the seconds to wait until events are allowed again.
+        """Counts `count` events at the time `now`, and returns 0.0.
 
-        Returns 0.0 if the events are allowed.
+        If no event is allowed now, counts nothing, and returns the seconds to wait until events are
+        allowed again.
         """
         if not self._per_second:
             return 0.0
@@ -68,7 +69,10 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """Returns the caller's name. The remembered answers of a caller are found by its name."""
+        """Returns the caller's name.
+
+        The collector stores answers for repeated requests under this name.
+        """
         return self.identity.name
 
     def ensure_may(self, topic: str) -> None:
@@ -97,9 +101,11 @@ class Callers:
     def __init__(
         self, settings: CollectSettings, host: str, wrong: WaitingLine, accounts: Accounts
     ) -> None:
-        """Raises SettingsError if a source's token is not valid or other machines need no token.
+        """Creates the callers of all sources, and checks that the address is guarded.
 
-        `wrong` is the queue of requests with wrong tokens. `accounts` has the named tokens.
+        Raises SettingsError if the name, the token or the topics of a source are not valid, or if
+        other machines could send events without a token. `wrong` is the queue of requests with
+        wrong tokens. `accounts` has the named tokens.
         """
         self._wrong = wrong
         self._accounts = accounts
@@ -156,7 +162,7 @@ class Callers:
         return caller
 
     def admitted_at_once(self, headers: Mapping[str, str]) -> Caller | None:
-        """Returns the caller of a request without waiting, or None.
+        """Returns the caller of a request without waiting, or None if there is no allowed caller.
 
         Raises HttpError if the `Host` header is not valid.
         """

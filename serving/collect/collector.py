@@ -2,9 +2,10 @@
 
     python -m kappa.serving.collect.collector --project DIR --root ROOT --bootstrap HOST:PORT
 
-The collector answers when the broker has acknowledged. `kappa up` runs the collector if `[collect]`
-names topics, and `kappa collect` runs only the collector. Acknowledged events are in the log, even
-if the process is killed. The exit code is 130 if the collector was asked to stop (SIGTERM).
+The collector answers when the broker has acknowledged the events. `kappa up` runs the collector if
+`[collect]` names topics, and `kappa collect` runs only the collector. Acknowledged events are in
+Kafka's log, even if the process is killed. The exit code is 130 if the collector was asked to stop
+(SIGTERM).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The counts of a collector, for metrics."""
+"""Counts the events and requests of a collector, for metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ class CollectorCounts:
         self._requests[way, status] += 1
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
-        """Formats all counts as metrics. `gauges` has further metrics as name, help and value."""
+        """Formats all counts as metrics.
+
+        `gauges` has the name, the help text and the value of each further metric.
+        """
         return "".join(self._families(gauges))
 
     def _families(self, gauges: Iterable[tuple[str, str, float]]) -> Iterator[str]:

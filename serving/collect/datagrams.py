@@ -1,7 +1,7 @@
 """Events by UDP, one per datagram.
 
-A datagram is `TOPIC EVENT`, or `TOPIC TOKEN EVENT` if tokens are needed. Datagrams get no answer. A
-datagram that is not a valid event of a caller is only counted.
+A datagram is `TOPIC EVENT`, or `TOPIC TOKEN EVENT` if tokens are needed. Datagrams get no answer.
+If a datagram's event is not valid, or its caller is not allowed, the datagram is only counted.
 """
 
 from __future__ import annotations

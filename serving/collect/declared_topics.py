@@ -1,9 +1,9 @@
 """The topics for which events are collected, as the project's files declare them now.
 
 An event is valid here exactly if it is valid in a slice, because the same code reads both. If the
-project's files, or files that they name, change, all files are loaded again. If they cannot be
-loaded, the previous declarations stay valid, so a saved mistake does not stop the collection of
-events.
+project's files, or files that they name, change, all files are loaded again. If the files cannot be
+loaded, the previous declarations remain in use, so a mistake in a file does not stop the collection
+of events.
 """
 
 from __future__ import annotations
@@ -145,9 +145,10 @@ def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> N
 
 
 def ensure_topic_fields(pull: Mapping[str, PullSettings], declared: Mapping[str, Topic]) -> None:
-    """Raises UsageError if a topic does not have the field for the name of the MQTT topic.
+    """Raises UsageError if a topic lacks the field that receives the name of the MQTT topic.
 
-    The field is the `topic_field` of a source.
+    The field is the `topic_field` of a source. The topic must have JSON events and declare the
+    field as text.
     """
     for name, each in pull.items():
         topic = declared.get(each.topic)
@@ -172,8 +173,8 @@ def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic
     """Returns the topics that a project's pipelines read, by name.
 
     `names` are the topics of `collect.topics`. Raises UsageError if a sink writes one of them. If
-    one of them is not declared in any file that could be loaded, raises the error of a file that
-    could not.
+    one of them is not declared in the files that could be loaded, raises the error of a file that
+    could not be loaded, if there is one.
     """
     found = load_files(project)
     topics = {

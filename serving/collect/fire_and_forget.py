@@ -1,9 +1,9 @@
-"""Events whose sender gets no answer. They are counted, and no one waits for them.
+"""Events whose sender gets no answer. They are only counted.
 
 Each event goes through the spool (spool.py), in order. So no event is lost if the process is
 killed, or while the broker cannot be reached, unless the spool is full. If the process is killed
-after an event was acknowledged and before the position is written, the event is sent twice. A topic
-with an `identity` then ignores the repeated event.
+after an event was acknowledged and before the spool's position is written, the event is sent twice.
+A topic with an `identity` then ignores the repeated event.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Found = TypeVar("_Found")
 
 
 class OneWay:
-    """The spool of a collector, a task that writes events to it, and a task that sends them."""
+    """The spool for events without an answer, with the tasks that write and send the events."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class OneWay:
         most: int,
         say: Callable[[str], None],
     ) -> None:
-        """Takes the spool and the delivery. A record may have at most `most` bytes.
+        """Starts the tasks that write events to the spool and send them.
 
-        `say` gets messages for the operator.
+        A record may have at most `most` bytes. `say` gets messages for the operator.
         """
         self.spool = spool
         self._delivery = delivery
@@ -62,7 +62,10 @@ class OneWay:
         self._sending = asyncio.create_task(self._send())
 
     def take(self, topic: CollectedTopic, event: bytes, way: str) -> None:
-        """Accepts an event, or counts its refusal, without waiting."""
+        """Puts an event into the queue for the spool, or counts its refusal, without waiting.
+
+        `way` is the way of arrival, for the metrics.
+        """
         if isinstance(read_event(topic, event, (), self._most), Invalid):
             self._counts.events(topic.name, way, {"invalid": 1})
         elif (
@@ -77,7 +80,10 @@ class OneWay:
             self._arrived.set()
 
     async def close(self) -> None:
-        """Stops sending, and writes all arrived events. The next collector sends them."""
+        """Stops sending, and writes all arrived events to the spool.
+
+        The next collector sends these events.
+        """
         self._sending.cancel()
         with suppress(asyncio.CancelledError):
             await self._sending
@@ -125,7 +131,7 @@ class OneWay:
             await self._in_turn(self._keep_position)
 
     async def _in_turn(self, do: Callable[[], _Found]) -> _Found:
-        """Runs a function that uses the spool in a thread, one at a time.
+        """Runs a function that uses the spool, in a thread. Only one such function runs at a time.
 
         The spool stays reserved until the function has ended, even if the caller no longer waits.
         """

@@ -1,7 +1,7 @@
 """The bounded queue of events between their arrival and the broker's acknowledgement.
 
-The queue is asked for room before a body is read or sent, so events without room are refused at
-once.
+Room in the queue is reserved before a body is read or events are sent, so events without room are
+refused at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WELL_SECONDS = 5.0
 
 
 class Intake:
-    """The queue of a process. Used only by the thread of the process's event loop."""
+    """The bounded queue to the broker. Used only by the thread of the process's event loop."""
 
     def __init__(self, settings: CollectSettings, options: Options) -> None:
         """Creates the queue. An event loop must be running."""
@@ -53,12 +53,12 @@ class Intake:
         return self._producer.is_away
 
     def broker_answers(self) -> None:
-        """Records that the broker can be reached again, before an event is acknowledged."""
+        """Records that the broker can be reached again, even if no event was acknowledged yet."""
         self._producer.is_away = False
 
     @property
     def trouble(self) -> str:
-        """Returns why events are not acknowledged now, or an empty text if they are."""
+        """Returns why events are not acknowledged now, or an empty text if there is no trouble."""
         if self.is_away:
             return "no Kafka broker answers"
         if self._waiting:
@@ -70,7 +70,7 @@ class Intake:
 
     @property
     def fatal(self) -> str:
-        """Returns the error after which nothing more can be sent, or an empty text."""
+        """Returns the fatal error after which the producer can send nothing, or an empty text."""
         return self._producer.fatal
 
     async def until_room(self, size: int, events: int = 1) -> None:
@@ -80,13 +80,13 @@ class Intake:
             await self._freed.wait()
 
     def hold(self, size: int) -> None:
-        """Reserves room for bytes that arrive. Raises HttpError if there is no room."""
+        """Reserves room for `size` bytes that arrive. Raises HttpError if there is no room."""
         if self.bytes + size > self.most_bytes:
             raise self._full()
         self.bytes += size
 
     def release(self, size: int) -> None:
-        """Releases reserved room."""
+        """Releases the reserved room of `size` bytes."""
         self.bytes -= size
         self._freed.set()
 
@@ -141,7 +141,7 @@ class Intake:
         self._waiting[self._producer.send(topic, records)] = settled, time.monotonic()
 
     async def close(self, patience_seconds: float) -> None:
-        """Waits for events that are being sent, for at most `patience_seconds`."""
+        """Waits until all events in transit are settled, for at most `patience_seconds`."""
         await asyncio.to_thread(self._producer.close, patience_seconds)
 
     def _settle(self, finished: Sequence[SentRecords]) -> None:

@@ -34,7 +34,7 @@ TOO_LARGE = "too_large"
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """An event that was not sent, with the reason as a word for machines and as a sentence."""
+    """An event that was not sent, with the reason as a word for programs and as a sentence."""
 
     reason: str
     detail: str
@@ -70,7 +70,10 @@ class Lines:
 
     @property
     def is_settled(self) -> bool:
-        """Returns True if each event is in the log or invalid: sending again is needless."""
+        """Returns True if each event is in the topic's log or invalid.
+
+        A repeat of the request then sends nothing.
+        """
         return not any(isinstance(each, Undelivered) for each in self.outcomes)
 
     def tally(self) -> Mapping[str, int]:
@@ -178,7 +181,10 @@ def document_of(lines: Lines, tally: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 def token_of(lines: Lines) -> str | None:
-    """Returns the write token of the acknowledged events, as `kappa produce` prints it, or None."""
+    """Returns the write token of the acknowledged events, or None if no event was acknowledged.
+
+    The token has the form in which `kappa produce` prints it.
+    """
     ends: dict[int, int] = {}
     for each in lines.outcomes:
         if isinstance(each, Placed) and each.offset >= ends.get(each.partition, 0):

@@ -1,12 +1,12 @@
-"""Remembered requests: answers for repeated requests, and for requests that did not wait.
+"""Stored answers: for repeated requests, and for requests that did not wait for the outcome.
 
 If a request is repeated with the same `Idempotency-Key`, the repeat gets the same answer. A repeat
 that arrives while the first request is in progress waits for the end of the first request. If a
 request was acknowledged only in part, a repeat sends only the other events.
 
-The number of remembered answers is limited, and they are lost when the process exits. For later
-repeats, each record has its key as a header, and the `identity` of a topic keeps repeated records
-out of the topic's tables.
+The number of stored answers is limited, and they are lost when the process exits. To recognize
+later repeats, each record has its key as a header, and the `identity` of a topic keeps repeated
+records out of the topic's tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _PLACED = frozenset({200, 207})
 
 @dataclass(slots=True)
 class _Entry:
-    """A request: the digest of its body, the task that processes it, and finally its events."""
+    """A request: the digest of its body, the task that processes it, and then its events.
+
+    `lines` is None until the request has been processed once.
+    """
 
     digest: bytes
     lines: Lines | None
@@ -40,7 +43,7 @@ class _Entry:
 
 
 class Remembered:
-    """The latest requests, by source, topic and key. The number of their events is limited."""
+    """The latest requests, by source, topic and key. The number of all their events is limited."""
 
     def __init__(self, most_events: int) -> None:
         self._most = most_events
@@ -135,7 +138,7 @@ def key_of(header: str | None) -> str:
 
 
 def go_on(lines: Lines, before: Lines | None) -> None:
-    """Copies the outcomes of the events that an earlier attempt has written to the log.
+    """Copies the outcomes of the events that an earlier attempt has written to the topic's log.
 
     These events are not sent again. `before` has the events of the earlier attempt, or is None.
     """
@@ -181,7 +184,7 @@ class LaterRequests:
         return HttpReply(202, msgspec.json.encode(body), headers={"Location": url})
 
     def reply(self, name: str) -> HttpReply:
-        """Returns the state of a request, with its answer if it has ended.
+        """Returns the state of a request, with its answer if the request has ended.
 
         Raises HttpError if the id is not known, or no longer known.
         """

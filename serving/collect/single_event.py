@@ -1,9 +1,9 @@
 """Requests with a single event that arrive complete, handled without a task of the event loop.
 
-A request is handled here only if its event can certainly be sent. All other requests go through
-app.py, which also answers invalid and refused events. So the answers are the same in both cases.
-Several requests of a connection may be processed at the same time; the answers have the order of
-the requests.
+A request is handled here only if its event can certainly be sent. All other requests are passed on
+to app.py, which also answers invalid and refused events. So each request gets the same answer,
+whichever module handles it. Several requests of a connection may be processed at the same time; the
+answers have the order of the requests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SingleEvents:
         self._body_bytes = body_bytes
 
     def topic(self, url: bytes) -> CollectedTopic | None:
-        """Returns the topic that a request's path names, or None if it cannot take events now."""
+        """Returns the topic that a path names, or None if the topic cannot receive events now."""
         try:
             return self._stand.topic(url[len(_PREFIX) :].decode("latin-1"))
         except HttpError:
@@ -63,7 +63,7 @@ class SingleEvents:
     ) -> bool:
         """Sends an event, and later calls `answer` with the reply.
 
-        Returns False if nothing was done, because the request must be passed on to app.py.
+        Returns False if the request must be passed on to app.py; nothing was done then.
         """
         stand, intake, size = self._stand, self._stand.intake, len(body)
         read = _read_headers(headers)
@@ -126,7 +126,7 @@ class EventProtocol(PatientProtocol):
         self._open: deque[_Open] = deque()
 
     def data_received(self, data: bytes) -> None:
-        """Parses received data. A request that is not complete then is passed on to app.py."""
+        """Parses received data. A request that is still incomplete is passed on to app.py."""
         super().data_received(data)
         if self._topic is not None:
             self._begin_as_usual()

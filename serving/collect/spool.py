@@ -1,9 +1,9 @@
 """Events on the local disk that wait for the broker, in order and of limited total size.
 
-The events are kept if the process is killed, but not after a power loss, because nothing is synced.
-A process appends to its own file of the spool, and the next process starts another file. If a kill
-has cut a record short, that record is ignored, and nothing follows it in its file. The position is
-after the last event that need not be sent again.
+The events are kept if the process is killed, but may be lost in a power failure, because nothing is
+synced. A process appends to its own file of the spool, and the next process starts another file. If
+a kill has cut an event short, that event is ignored; it is the last of its file. The position is
+the place after the last event that need not be sent again.
 
 The spool may be used by one thread at a time.
 """
@@ -36,10 +36,10 @@ class _Position(Struct, frozen=True):
 
 
 class Spool:
-    """The spool in a folder."""
+    """A spool of events in the files of a folder."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """Continues with the files of an earlier process.
+        """Opens the spool with the files and the position of an earlier process.
 
         Raises OSError if the folder is not usable.
         """
@@ -90,7 +90,11 @@ class Spool:
         return len(frames)
 
     def read(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:
-        """Returns the next events after those that were read before, or [] if there are none."""
+        """Returns events after those that the last call returned, or [] if there are none.
+
+        Returns at most `most_events` events and about `most_bytes` bytes, but at least one whole
+        event.
+        """
         while True:
             found = self._read_file(most_events, most_bytes)
             later = [number for number in self._numbers if number > self._next.file]
@@ -99,7 +103,7 @@ class Spool:
             self._next = _Position(later[0], 0)
 
     def keep_position(self) -> None:
-        """Stores the position after the events read so far, which need not be sent again.
+        """Stores the position after the events read so far, so that they are not sent again.
 
         Raises OSError if the position cannot be written.
         """

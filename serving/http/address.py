@@ -1,4 +1,4 @@
-"""The address of the HTTP server: parsed, guarded by a token, and opened as a socket.
+"""The address of the HTTP server: parses it, ensures that it is guarded, and opens its socket.
 
 The process that keeps the socket open needs this module and must be small, so the module imports
 only the standard library and errors.
@@ -50,7 +50,7 @@ def guarded_address(listen: str, token: str | None, *, named: bool = False) -> H
 def ensure_guarded(host: str, token: str | None, *, named: bool = False) -> None:
     """Raises SettingsError unless the host is local or a long token guards the address.
 
-    `named` is True if named tokens, or an issuer's tokens, guard the address.
+    `named` is True if named tokens, or the tokens of an issuer, guard the address.
     """
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -67,9 +67,10 @@ def ensure_guarded(host: str, token: str | None, *, named: bool = False) -> None
 
 
 def listening_at(address: HttpAddress, *, command: str = "kappa serve") -> socket.socket:
-    """Opens a listening socket. Raises Conflict if the port is taken.
+    """Opens a listening socket.
 
-    The hint of the error is `command` with another port.
+    Raises Conflict if the address cannot be used, for example because the port is taken. The hint
+    of the error is `command` with another port.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:

@@ -1,4 +1,4 @@
-"""The objects that routes share: store, sandbox, snapshots, wrong tokens, and looks.
+"""The objects that routes share: store, sandbox, snapshots, the queue of wrong tokens, and looks.
 
 A look is a function that reads some state; many requests share its result.
 """
@@ -54,7 +54,7 @@ ROWS: dict[str, Any] = {"type": "array", "items": OBJECT}
 class Stand:
     """The objects that all routes share.
 
-    `unready` lists, as sentences, what the server lacks to answer queries.
+    `unready` returns, as sentences, what the server lacks to answer queries.
     """
 
     store: Store
@@ -79,16 +79,16 @@ def stand_of(request: Request) -> Stand:
 
 
 def place_of(request: Request) -> ProjectPlace | None:
-    """Returns the project that the server serves, or None if it is not set."""
+    """Returns the project that the server serves, or None if the project is not set."""
     place = request.app.state.place
     assert place is None or isinstance(place, ProjectPlace), "who made the app has put it"
     return place
 
 
 class SharedLook(Generic[_Seen]):
-    """A look whose result all requests of a kind share. The look runs at most once per `seconds`.
+    """A look whose result many requests share. The look runs at most once per `seconds`.
 
-    The look runs in a separate thread, so it takes no thread from the answers to other requests.
+    The look runs in a separate thread, so it occupies none of the threads that answer requests.
     """
 
     def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:
@@ -99,7 +99,7 @@ class SharedLook(Generic[_Seen]):
         self._last: tuple[float, _Seen] | None = None
 
     async def seen(self) -> _Seen:
-        """Returns the result of the last look, or of a new look if that is older than `seconds`."""
+        """Returns the last result, or the result of a new look if it is older than `seconds`."""
         async with self._turn:
             now = asyncio.get_running_loop().time()
             if self._last is None or now - self._last[0] >= self._seconds:

@@ -1,4 +1,4 @@
-"""The limits of a server: of requests, of the steps of a request, and of connections."""
+"""The limits of a server for requests, for the steps of a request, and for connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Bounds:
 
     The steps are reading a request's head (connection_limits.py), reading its body, and sending a
     piece of the answer. A request with a wrong token is delayed by `wrong_seconds`. At most
-    `strangers` of all `connections` may belong to unauthenticated clients.
+    `strangers` of the `connections` may belong to unauthenticated clients.
     """
 
     connections: int = 1024

@@ -1,10 +1,11 @@
-"""The changes of a table over HTTP: as server-sent events, and as messages of a websocket.
+"""The changes of a table over HTTP, as server-sent events and as messages of a websocket.
 
 Both have the same messages: `begin` with the head of a change set, `rows` with an array of changes,
 and `commit`, whose id is the cursor. When a browser reconnects, its EventSource sends the last
 cursor back (`Last-Event-ID`), so all messages after that cursor are sent again. A client should use
 the rows only when their commit has arrived. A further stream signals that tables have changed, with
-counts and without rows. Source: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+the counts of changed rows and without rows. Source:
+https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
 from __future__ import annotations
@@ -265,7 +266,10 @@ _BEGINNINGS = 2
 
 
 class EventStream(EndingResponse):
-    """A stream of events for some readers. The readers are counted until the stream ends."""
+    """A response that streams events for some readers.
+
+    The readers are removed from the hub when the stream ends.
+    """
 
     def __init__(self, readings: Sequence[HttpReader], events: AsyncIterator[str]) -> None:
         super().__init__(
@@ -295,9 +299,10 @@ class HttpReader:
         *,
         asker: Identity,
     ) -> None:
-        """Counts the reader, which the function `reader` creates for the client `asker`.
+        """Creates the reader for the client `asker`, and counts it among the server's readers.
 
-        Raises HttpError if there are too many readers. `woken` is set when something waits for the
+        The function `reader` creates it from a function that wakes the event loop. Raises HttpError
+        if there are too many readers. `woken` is set when a change set or an error waits for the
         reader.
         """
         self._hub, self._all, self._beginnings = _shared_state(app)
@@ -320,9 +325,9 @@ class HttpReader:
         self._all.add(self)
 
     async def begin(self) -> RecordedChanges | None:
-        """Joins the readers of the table, and returns the reader's first change set, if any.
+        """Adds this reader to its table in the hub, and returns its first change set, if any.
 
-        If an error is raised, the reader leaves.
+        If an error is raised, the reader is removed.
         """
         try:
             with naming_no_others(self._asker):
@@ -334,7 +339,7 @@ class HttpReader:
             raise
 
     def leave(self) -> None:
-        """Leaves the readers of the table. This ends the messages."""
+        """Removes this reader from its table in the hub, which ends the messages."""
         self._left.set()
         self._woken.set()
         self._all.discard(self)
@@ -353,9 +358,10 @@ class HttpReader:
     async def messages(
         self, first: RecordedChanges | None
     ) -> AsyncGenerator[ChangeMessage | None, None]:
-        """Yields the messages, and None whenever there was no message for some time.
+        """Yields the messages of all change sets, and None after each time without a message.
 
-        Raises KappaError if the changes end with an error.
+        `first` is the first change set, or None. None is yielded so that the caller can send a sign
+        of life. Raises KappaError if the changes end with an error.
         """
         recorded = first
         while not self._left.is_set():

@@ -1,4 +1,4 @@
-"""Limits of connections: an HTTP protocol for uvicorn that unauthenticated clients cannot exhaust.
+"""An HTTP protocol for uvicorn whose connections unauthenticated clients cannot exhaust.
 
 uvicorn limits the pause between requests, and request_checks.py limits the time of bodies and
 answers. Neither limits the time between the first byte of a head and its end, so a client could
@@ -10,9 +10,9 @@ waits for a slow reader. So the server would not notice that the client has left
 query would keep its place. Therefore, this module asks the kernel whether the client has left.
 
 A connection belongs to a stranger until the gate accepts a token in one of its requests. Strangers
-may have only a part of all connections; if that part is full, the oldest of their connections is
-closed. So clients with a token are served, however many others connect, because the heads of their
-requests arrive at once.
+may have only a part of all connections; if that part is full, the oldest connection of a stranger
+is closed. So clients with a token are served, however many strangers connect, because the heads of
+the clients' requests arrive at once.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def uvicorn_settings(
 
 
 def fitting(bounds: Bounds) -> Bounds:
-    """Returns the limits, with no more connections than the process may have open files.
+    """Returns the limits, with no more connections than the process may have files open.
 
     First, the limit on open files is raised as far as the machine allows. If no file were left for
     a connection, the event loop would fail to accept the connection again and again.
@@ -89,8 +89,8 @@ def fitting(bounds: Bounds) -> Bounds:
 class PatientServer(uvicorn.Server):
     """A uvicorn server that lets new connections wait in the kernel while it accepts others.
 
-    `end_streams` is called when the server begins to shut down, because listeners do not end
-    streams themselves.
+    `end_streams` is called when the server begins to shut down, because the open streams would not
+    end by themselves.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class PatientServer(uvicorn.Server):
         """Ends the open streams, and waits for the other answers.
 
         A client that has only just connected may still send a request. If the socket is shared with
-        another process, later connections wait for the next server.
+        another process, later connections wait in the kernel for the next server.
         """
         self._end_streams()
         for each in self.servers:
@@ -176,7 +176,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._look()
 
     def data_received(self, data: bytes) -> None:
-        """Parses received data, and keeps the timer running until a head is complete."""
+        """Parses received data, and starts or stops the timer for an incomplete head."""
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > self.bounds.head_bytes:
@@ -190,9 +190,9 @@ class PatientProtocol(HttpToolsProtocol):
         return not self.transport.is_closing() and self.cycle is None
 
     def is_offer(self) -> bool:
-        """Returns True if the request offers another protocol than websockets.
+        """Returns True if the request offers to change to a protocol other than websockets.
 
-        Offers are not accepted.
+        Such offers are not accepted.
         """
         return (
             self.parser.should_upgrade()
@@ -214,12 +214,12 @@ class PatientProtocol(HttpToolsProtocol):
             self.parser.feed_data(rest)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Handles a header. The trailers of a body are ignored."""
+        """Handles a header of a request. Headers that follow a body (trailers) are ignored."""
         if not self._is_in_body:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Handles the end of a head, and starts to answer."""
+        """Handles the end of a request's head, and starts to answer the request."""
         self._head_bytes, self._is_in_body = 0, True
         if not self.is_offer():
             self._begin_request()
@@ -249,7 +249,7 @@ class PatientProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timers, and tells all waiting requests that their client has left."""
+        """Stops the timers, and informs all waiting requests that their client has left."""
         self._stop()
         if self._left_due is not None:
             self._left_due.cancel()
@@ -262,7 +262,10 @@ class PatientProtocol(HttpToolsProtocol):
                 cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
-        """Hands the connection to the websocket protocol, where the gate checks the request."""
+        """Hands the connection over to the websocket protocol.
+
+        The gate then checks the request.
+        """
         # No further head is waited for here.
         self._is_in_body = True
         self._stop()
@@ -288,7 +291,7 @@ class PatientProtocol(HttpToolsProtocol):
         self.strangers.pop(self, None)
 
     def make_room(self) -> None:
-        """Closes this connection, because newer strangers need its place."""
+        """Closes this connection, because the connection of a newer stranger needs its place."""
         self.strangers.pop(self, None)
         if self._waits():
             self._leave(b"503 Service Unavailable")

@@ -1,8 +1,8 @@
 """The journal as server-sent events: each record once, in order, with its number as the id.
 
 A client that reconnects sends the id of the last event that it received (`Last-Event-ID`), and gets
-all later events. With `progress`, the client also gets an event without an id when other things
-have changed; the client must then find out which. Source:
+all later events. With `progress`, the client also gets an event without an id when builds or topics
+have progressed; the client must then find out which. Source:
 https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
@@ -119,7 +119,7 @@ class _Listener(EndingResponse):
 
 
 class _Listening:
-    """The listeners, and the looks at the journal that all listeners share."""
+    """The set of listeners, and the looks at the journal whose results all listeners share."""
 
     def __init__(self, store: Store, pulse: Pulse | None) -> None:
         journal = Journal(store)
@@ -140,7 +140,10 @@ def _listening(request: Request) -> _Listening:
 
 
 def _end_of(journal: Journal) -> Callable[[], int]:
-    """Returns a function that finds the number of the last record, and reads each record once."""
+    """Returns a function that returns the number of the journal's last record.
+
+    The function reads each record only once.
+    """
     last: int | None = None
 
     def look() -> int:
@@ -183,7 +186,7 @@ async def _event_stream(
 
 
 def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tuple[int, ...]]:
-    """Returns the next records, and the numbers of all records that began a rollout."""
+    """Returns the next records, and the numbers of all records that have begun a rollout."""
     records = list(view.records(after=number)[:_AT_ONCE])
     return records, view.folded(begun_after, ())
 

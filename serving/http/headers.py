@@ -50,7 +50,7 @@ def bearer_of(headers: Mapping[str, str]) -> str:
 
 
 def place_of(headers: dict[str, str], name: str) -> SplitResult:
-    """Parses the address in a header. Raises HttpError if it is not an address."""
+    """Parses the address in the header `name`. Raises HttpError if the value is not an address."""
     value = headers.get(name, "")
     try:
         found = urlsplit(value if name == "origin" else f"//{value}")
@@ -67,8 +67,9 @@ def place_of(headers: dict[str, str], name: str) -> SplitResult:
 def is_from_here(headers: dict[str, str]) -> bool:
     """Returns True if a page of this server has sent the request.
 
-    Browsers send the relation of the sites (https://www.w3.org/TR/fetch-metadata/). Older browsers
-    send only the name of the page's site, and a proxy may have changed the name of the server.
+    Browsers send whether the page's site is the server's (https://www.w3.org/TR/fetch-metadata/).
+    Older browsers send only the name of the page's site, which is compared with the server's name;
+    a proxy may have changed that name.
     """
     return headers.get("sec-fetch-site") == "same-origin" or (
         "origin" in headers and place_of(headers, "origin").netloc == headers.get("host")

@@ -40,11 +40,11 @@ router = APIRouter()
 
 
 class MountedApp(Protocol):
-    """An application at a path behind the gate, and the context in which it runs."""
+    """An application that is served at a path behind the gate, and the context in which it runs."""
 
     @property
     def path(self) -> str:
-        """The path of all requests to the application."""
+        """The path at which the application is served."""
 
     @property
     def app(self) -> Callable[..., Awaitable[None]]:
@@ -52,7 +52,7 @@ class MountedApp(Protocol):
 
     @property
     def running(self) -> Callable[[], AbstractAsyncContextManager[None]]:
-        """Creates the context of the application. Called once."""
+        """Creates the context in which the application runs. Called once."""
 
 
 def make_app(
@@ -114,7 +114,7 @@ def make_app(
 
 
 class _Described(FastAPI):
-    """An application whose OpenAPI description requires the token, if the server does."""
+    """An application whose OpenAPI description requires a token if the server requires one."""
 
     def openapi(self) -> dict[str, Any]:
         """Returns the OpenAPI description."""

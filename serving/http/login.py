@@ -1,10 +1,10 @@
 """The login of a browser: a form for the token, or the issuer's page, and then a cookie.
 
 A user who signs in at the issuer returns with a code. The server then needs the state, the nonce
-and the PKCE secret with which the sign-in began. They are kept for ten minutes in a signed cookie,
-which browsers also send when another site links to this server. The cookie of the session is sent
-only by pages of this server, so the sign-in ends with a page of this server that continues by
-itself.
+and the PKCE secret that it generated at the start of the sign-in. These values are stored for ten
+minutes in a signed cookie, which browsers also send when another site links to this server.
+Browsers send the session cookie only with requests of this server's own pages. So the sign-in ends
+with a page of this server that automatically loads the next page.
 
 No script can read the session cookie, and no other site's page can make a browser send it.
 """
@@ -201,7 +201,7 @@ def _sent_to(place: str) -> Response:
 
 
 def _local_place(place: str) -> str:
-    """Returns the path, or `/` if the path could lead to another server."""
+    """Returns the escaped path, or `/` if the path could lead to another server."""
     return (
         quote(place, safe="/?&=%+,:;@!$'()*~")
         if place.startswith("/") and not place.startswith(("//", "/\\"))

@@ -1,6 +1,6 @@
-"""The open streams of a server. They end when the server ends.
+"""The open streams of a server, which the server ends when it shuts down.
 
-The server must end them, because a client may listen without an end.
+The server must end the streams, because a client may listen forever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OpenStreams:
 
     @contextmanager
     def until_end(self) -> Iterator[anyio.CancelScope]:
-        """Cancels only the block if the server ends before the block does."""
+        """Runs the block, and cancels only the block if the server ends first."""
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             if self._has_ended:
@@ -41,7 +41,10 @@ class OpenStreams:
 
 
 class EndingResponse(StreamingResponse):
-    """A stream that ends normally if the server ends, so that the client reconnects later."""
+    """A streamed response that ends normally if the server ends.
+
+    So the client reconnects later.
+    """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Sends the stream until it ends, the client leaves, or the server ends."""

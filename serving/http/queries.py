@@ -2,9 +2,10 @@
 
 The headers of an answer name the builds, offsets and versions from which the answer was read. A
 request with `X-Kappa-Snapshot: new` pins a snapshot. The answer has the snapshot's name in the same
-header, and later requests send that name. `Kappa-After: TOKEN` waits for a write before the
-snapshot is pinned. Waiting requests use no threads, and no places for queries. They share a look at
-the offsets that readers see, and each request compares these offsets with its write token.
+header, and later requests send that name. A request with `Kappa-After: TOKEN` waits until readers
+see a write, before its snapshot is pinned. Waiting requests use no threads, and no places for
+queries. They share the result of one read of the offsets that readers see, and each request
+compares these offsets with its write token.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def _answer_query(
 
 
 class _Answer(StreamingResponse):
-    """The bytes of a large answer, ready to be sent."""
+    """A response that sends the bytes of a large answer."""
 
     def __init__(self, reply: Reply, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(self._pieces(reply), media_type=media_type, headers=headers)
@@ -303,7 +304,7 @@ MOST_WAITING = 256
 
 
 class _Line:
-    """The requests that wait for writes, and the look at the offsets that they share."""
+    """The requests that wait for writes, and the read of visible offsets that they share."""
 
     def __init__(self, look: ServedLook) -> None:
         self.length = 0

@@ -3,12 +3,14 @@
 - If the server knows clients, a request passes only if it has a client's token in a header, or a
   browser's cookie for the token (login.py). A request with a wrong token waits in a queue to be
   refused. The route decides what the client may do (rights.py).
-- If the server knows no client, it listens only on this machine. Pages of other sites that are open
-  on this machine are refused, by the host name of the request (DNS rebinding) and by their site.
-- A body has a limit of bytes and of time. A body that announces more bytes is not read.
+- If the server knows no client, it answers only requests that call it by a name of this machine.
+  Pages of other sites that are open on this machine are refused, by the host name of the request
+  (DNS rebinding) and by their site.
+- The body of a request is limited in bytes and in time. If the announced length is too large, the
+  body is not read.
 - The answer ends if the client reads too slowly.
-- Work for a client ends when the client leaves: a wait, a stream, a query. A running thread is not
-  interrupted, but stops when it next checks the client (`Client`).
+- Work for a client (a wait, a stream, a query) ends when the client leaves. A running thread is
+  not interrupted, but stops when it next checks the client (`Client`).
 
 The gate is an ASGI application around another application
 (https://asgi.readthedocs.io/en/latest/specs/www.html). It depends on no framework but anyio, whose
@@ -87,9 +89,10 @@ class Gate:
         self._wrong = wrong
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes allowed requests on, and also the server's startup and shutdown.
+        """Passes an allowed request on, and answers any other request with an error.
 
-        A websocket must pass the same checks as a request, and has no body.
+        The server's startup and shutdown are also passed on. A websocket must pass the same checks
+        as a request, and has no body.
         """
         if scope["type"] == "lifespan":
             await self._inside(scope, receive, send)
@@ -191,7 +194,7 @@ class Gate:
         return identity
 
     async def _known_by(self, headers: dict[str, str]) -> Identity | None:
-        """Returns the client of a request that was allowed, or None if it is no longer known."""
+        """Returns the client of an allowed request, or None if the client is no longer known."""
         try:
             if not self._accounts.is_guarded:
                 return THIS_MACHINE

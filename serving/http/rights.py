@@ -1,8 +1,8 @@
-"""The act of each route, and the only place where the right of a request to the act is checked.
+"""The act that each route needs, and the only check of a request's right to that act.
 
 `needs` names the act of a route, and is written below the route's own decorator. `open_to_all`
-marks a route that anybody may use. A route with neither is refused, because nobody has decided who
-may use it.
+marks a route that anybody may use. A route with neither mark is refused, because nobody has decided
+who may use the route.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def tables_in_path(connection: HTTPConnection) -> Iterable[str]:
 
 
 def rejects_asked(connection: HTTPConnection) -> Iterable[str]:
-    """Returns the rejects that a request concerns: those of one pipeline, or of all pipelines."""
+    """Returns the object for the rejects that a request concerns: of one pipeline, or of all."""
     pipeline = connection.query_params.get("pipeline", "")
     return (table_object(pipeline, REJECTS) if pipeline else REJECTS,)
 

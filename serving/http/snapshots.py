@@ -34,7 +34,7 @@ class _Held:
 
 
 class Snapshots:
-    """The snapshots that are pinned under a name. Usable from any thread."""
+    """The snapshots that a server keeps pinned, by name. Usable from any thread."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Snapshots:
         idle_seconds: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keeps each snapshot until it has not been used for `idle_seconds`.
+        """Sets the time for which a snapshot that no request uses is kept, `idle_seconds`.
 
-        The next call of `held` or `close` then releases the snapshot.
+        After that time, the next call of `held` or `close` releases the snapshot.
         """
         self._store = store
         self._lease_seconds = lease_seconds
@@ -58,10 +58,10 @@ class Snapshots:
 
     @contextmanager
     def held(self, name: str, client: str) -> Iterator[tuple[str, PinnedSnapshot]]:
-        """Yields the snapshot with a name, or a new snapshot of the client if the name is `NEW`.
+        """Yields the name of a pinned snapshot, and the snapshot.
 
-        The name of the snapshot is the first value. Raises HttpError if the snapshot is no longer
-        kept, or if there is no place for the client.
+        If `name` is `NEW`, a new snapshot is pinned for the client. Raises HttpError if the named
+        snapshot is no longer kept, or if there is no place for the client.
         """
         found, held = self._borrowed(name, client)
         try:

@@ -1,9 +1,9 @@
 """The browser's cookie that replaces a token, and the queue of requests with wrong tokens.
 
-The cookie for the server's own token is signed by that token. Any other cookie names a client, and
-is signed with a key of the server: only the hash of a client's token is stored, and a stored hash
-is no secret to sign with. A cookie becomes invalid with the token that it replaces, and its client
-always has its present roles.
+The cookie for the server's own token is signed with that token. Any other cookie names a client,
+and is signed with a key of the server: of a client's token, only the hash is stored, and a stored
+hash cannot serve as a secret key. A cookie becomes invalid together with the token that it
+replaces, and its client always has the roles that the client has now.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST_LINE = 256
 def cookie_of(token: str, issued: float) -> str:
     """Returns the cookie that replaces the server's own token in a browser.
 
-    `issued` is in seconds since 1970. Until it expires, the cookie allows the same requests as the
+    `issued` is in seconds since 1970. Until the cookie expires, it allows the same requests as the
     token. The cookie does not reveal the token.
     """
     at = str(int(issued))
@@ -79,7 +79,7 @@ def session_of_person(accounts: Accounts, name: str, groups: Sequence[str], issu
 
 
 def identity_of_cookie(accounts: Accounts, cookie: str, now: float) -> Identity | None:
-    """Returns the client that a cookie names, or None if the cookie is not or no longer valid."""
+    """Returns the client that a cookie names, or None if the cookie is not valid or has expired."""
     if accounts.token is not None and is_cookie_of(accounts.token, cookie, now):
         return OWNER
     at, _, rest = cookie.partition(".")
@@ -129,7 +129,10 @@ class SignIn(Struct, frozen=True):
 
 
 def signed_sign_in(accounts: Accounts, begun: SignIn, at: float) -> str:
-    """Returns the signed cookie of a sign-in that begins at the time `at`."""
+    """Returns the signed cookie of a sign-in.
+
+    `at` is the time at which the sign-in began, in seconds since 1970.
+    """
     content = base64.urlsafe_b64encode(msgspec.json.encode(begun)).decode()
     text = f"kappa sign-in {int(at)} {content}"
     signed = hmac.new(accounts.page_key(), text.encode(), hashlib.sha256).hexdigest()
@@ -158,7 +161,7 @@ class WaitingLine:
     """The queue of requests with a wrong token, which are refused one at a time.
 
     The queue slows down a program that repeats an old token. A request with the right token never
-    waits. The queue does not protect the token from guessing, because a guesser need not wait for
+    waits. The queue does not protect the token from guessing, because an attacker need not wait for
     the refusal; the length of the token protects it (serving/http/address.py).
     """
 

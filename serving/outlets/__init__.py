@@ -1,6 +1,6 @@
-"""The outlets of served tables: sinks and alerts, and the change sets that they read.
+"""The outlets of served tables (sinks and alerts), exports, and the change sets behind them.
 
-An outlet sends only what serves, so candidates send nothing. Read in this order:
+An outlet sends only the rows that are served, so a candidate sends nothing. Read in this order:
 
 - changes/: the changes of a served table: a snapshot, then net change sets
 - export/: copies of served tables in a folder, for other engines

@@ -41,17 +41,17 @@ class Courier:
     """The threads of all served outlets."""
 
     def __init__(self, store: Store, makers: Sequence[MakeOutlet]) -> None:
-        """Takes the makers of outlets.
+        """Stores the functions that create outlets.
 
-        For each part, such as `sink carrier-delays`, the first maker that knows the part makes the
-        outlet.
+        For each part, such as `sink carrier-delays`, the first of `makers` that knows the part
+        creates the outlet.
         """
         self._store = store
         self._makers = makers
         self._threads: dict[str, threading.Thread] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Runs outlets until `stop` is set, and then waits for their threads."""
+        """Runs outlets until `stop` is set, and then waits until their threads have ended."""
         told = ""
         while not stop.is_set():
             try:
@@ -88,7 +88,7 @@ class Courier:
 
 
 def outlet_makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence[MakeOutlet]:
-    """Returns the makers of outlets, one for each kind."""
+    """Returns the functions that create outlets, one for each kind: sinks and alerts."""
     root = own_root(store)
     means = SinkContext(
         store,

@@ -24,7 +24,7 @@ class Outlet(Protocol):
     """A running sink or alert, in its own thread."""
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers until `stop` is set, or until no serving build has this outlet.
+        """Delivers rows or messages until `stop` is set, or until no serving build has this outlet.
 
         The outlet handles or reports its own errors.
         """
@@ -36,7 +36,7 @@ MakeOutlet = Callable[[str], Outlet | None]
 
 @dataclass
 class _ServingWatch:
-    """The builds that serve, as of this process's last look at the journal."""
+    """The builds that serve, as they were when this process last read the journal."""
 
     news: MarkerWatch
     serving: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
 
 
 def served_outlets(store: Store) -> Mapping[str, Birth]:
-    """Returns the birth certificate of the serving build for each outlet, by the outlet's part."""
+    """Returns, for each served outlet, the birth certificate of its build, by the outlet's part."""
     if store not in _WATCHES:
         _WATCHES[store] = _ServingWatch(Journal.news(store))
     watch = _WATCHES[store]

@@ -5,7 +5,7 @@ serving/query: the process of a query writes the rows as messages, which the ser
 in this order:
 
 - server.py: connections: their limits, TLS, the password, cancel requests
-- scram.py: the exchange by which a client proves that it has its password
+- scram.py: the exchange by which a client proves that it knows its password
 - session.py: the session of a client: statements, portals, transactions and their snapshot
 - answers.py: requests to the sandbox, and the pins of transactions
 - commands.py: the commands that a session answers itself, such as BEGIN, SET, FETCH and COPY

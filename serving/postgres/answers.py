@@ -1,7 +1,7 @@
 """Sends the queries of sessions to the sandbox, and holds the pins of transactions.
 
-This is the only module of the package that runs queries. The queries of all sessions take turns at
-the places of the sandbox, by user.
+This is the only module of the package that runs queries. The queries of all sessions share the
+places of the sandbox, which are given to users in turn.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TransactionPin:
 
 
 def snapshot_text(snapshot: Snapshot, reader: Identity) -> str:
-    """Describes a snapshot as JSON, as far as a reader may know it.
+    """Describes a snapshot as JSON, limited to the tables that a reader may read.
 
     The JSON has the generation, and the builds, offsets and versions.
     """
@@ -85,7 +85,7 @@ def ended_snapshot_error(snapshot: Snapshot, reader: Identity) -> PostgresError:
 
 
 class SessionAnswers:
-    """The sandbox as sessions use it, in the server's event loop."""
+    """Sends the queries of sessions to a sandbox, from the server's event loop."""
 
     def __init__(self, store: Store, sandbox: Sandbox, *, lease_seconds: float) -> None:
         self._store = store
@@ -105,11 +105,11 @@ class SessionAnswers:
     async def ask(
         self, question: Question, *, pin: TransactionPin | None, moment: Past | None, client: Client
     ) -> Reply:
-        """Answers a question from a pinned snapshot, or from a separate snapshot of a moment.
+        """Answers a question from a transaction's pinned snapshot, or from a separate snapshot.
 
-        `pin` is the snapshot of the transaction, or None. `moment` is None for now. Raises
-        KappaError as `Sandbox.ask_query` does, ClientLeft if the client leaves, and PostgresError
-        if the pin has ended.
+        `pin` is the snapshot of the transaction, or None; then a snapshot of `moment` is pinned,
+        and None means now. Raises KappaError as `Sandbox.ask_query` does, ClientLeft if the client
+        leaves, and PostgresError if the pin has ended.
         """
         async with self._sandbox.places.take_place(question.reader.name):
             client.ensure_here()
@@ -118,7 +118,7 @@ class SessionAnswers:
             )
 
     def rows_of(self, reply: Reply) -> AnswerRows:
-        """Returns the rows of a reply, which are kept until they are closed.
+        """Returns the rows of a reply. They take room on this host until they are closed.
 
         Raises PostgresError if the unread answers of all sessions already take too much room.
         """
@@ -163,7 +163,7 @@ class SessionAnswers:
         self._pinning.submit(_close_pin, pin)
 
     def close(self) -> None:
-        """Ends the threads, and waits until all pins are given up."""
+        """Ends the threads, and waits until all released pins are given up."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._pinning.shutdown(wait=True)
 
@@ -205,7 +205,7 @@ def _close_pin(pin: TransactionPin) -> None:
 class AnswerRows:
     """The rows of an answer as messages, which can be taken in parts.
 
-    `columns` are for the description of the rows, and `given` is the number of rows taken so far.
+    `columns` describes the columns of the rows, and `given` is the number of rows taken so far.
     """
 
     def __init__(
@@ -217,7 +217,10 @@ class AnswerRows:
         truncated: bool = False,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes the file with the messages. `on_close` is called once, when the rows are closed."""
+        """Wraps the file `body`, which contains the messages.
+
+        `on_close` is called once, when the rows are closed.
+        """
         self.body = body
         self._on_close = on_close
         self.columns = columns
@@ -226,10 +229,10 @@ class AnswerRows:
         self._truncated = truncated
 
     def take(self, count: int | None) -> Iterator[bytes]:
-        """Yields the messages of the next `count` rows, or of all remaining rows if None.
+        """Yields the messages of the next `count` rows, or of all rows left if `count` is None.
 
-        Raises PostgresError after the last row if more rows were requested and rows had been left
-        out.
+        Raises PostgresError after the last row if more rows were requested and the answer was cut
+        at its limit of rows or bytes.
         """
         left = self._rows - self.given
         if count is None or count >= left:

@@ -99,7 +99,7 @@ class Declare:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """The command that takes rows from a cursor.
+    """The command that reads rows from a cursor.
 
     `count` is None for all remaining rows. If `moves` is True, the rows are skipped and not sent.
     """
@@ -142,8 +142,8 @@ class Discard:
 class Nothing:
     """A command that has no effect here, such as SAVEPOINT, because no row ever changes.
 
-    `tag` is empty if the text has no statement. `goes_back` is True if the command ends the failure
-    of a transaction.
+    `tag` is empty if the text has no statement. `goes_back` is True if the command makes a failed
+    transaction usable again.
     """
 
     tag: str
@@ -159,7 +159,7 @@ Command = (
 def command_of(sql: str) -> Command:
     """Parses one statement.
 
-    Raises PostgresError if the statement is not understood.
+    Raises PostgresError if the statement is not understood or not supported.
     """
     words = [each for each in words_of(sql) if each.kind != "space"]
     while words and words[-1].text == ";":

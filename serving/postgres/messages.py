@@ -105,7 +105,7 @@ def _told(kind: bytes, severity: str, error: PostgresError) -> bytes:
 
 
 def parameter_status(name: str, value: str) -> bytes:
-    """Formats the message that gives the client the value of a setting."""
+    """Formats the message that informs the client of the value of a setting."""
     return message(b"S", text_bytes(name) + text_bytes(value))
 
 
@@ -132,7 +132,7 @@ def data_row(values: Iterable[str]) -> bytes:
 
 
 class Fields:
-    """A reader for the content of a client's message, which starts at its beginning.
+    """A reader for the content of a client's message, from the beginning to the end.
 
     Its methods raise PostgresError if the content ends too soon.
     """
@@ -173,7 +173,7 @@ class Fields:
         return self.numbers(f"{max(count, 0)}{form}")
 
     def is_at_end(self) -> bool:
-        """Returns True if nothing is left."""
+        """Returns True if the whole content has been read."""
         return self._place >= len(self._content)
 
     def _too_short(self) -> PostgresError:
@@ -183,19 +183,19 @@ class Fields:
 
 
 class ClientBytes(asyncio.StreamReader):
-    """The bytes from a client. `on_left` is called when the client has left."""
+    """A stream of the bytes from a client. `on_left` is called when the client has left."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
         self.on_left: Callable[[], None] = lambda: None
 
     def feed_eof(self) -> None:
-        """Marks the end of the bytes, and calls `on_left`."""
+        """Marks the end of the stream, and calls `on_left`."""
         super().feed_eof()
         self.on_left()
 
     def set_exception(self, exc: Exception) -> None:
-        """Ends the bytes because of an error of the connection, and calls `on_left`."""
+        """Ends the stream because of a connection error, and calls `on_left`."""
         super().set_exception(exc)
         self.on_left()
 

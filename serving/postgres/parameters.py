@@ -1,7 +1,7 @@
-"""The values of a client's parameters, as SQL. Pure.
+"""Converts the values of a client's parameters to SQL. Pure.
 
 A value has text or binary form, with the number of its type or 0. A value without a type becomes a
-plain text literal. DuckDB, like Postgres, decides the type of such a literal by its position.
+plain text literal. DuckDB, like Postgres, infers the type of such a literal from its position.
 """
 
 from __future__ import annotations

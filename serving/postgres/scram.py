@@ -55,7 +55,10 @@ def read_verifier(text: str) -> Verifier:
 
 
 class ScramExchange:
-    """One exchange with a client: its first message, and then its final message."""
+    """One exchange by which a client proves that it knows its password.
+
+    The client sends a first message, and then a final message.
+    """
 
     def __init__(self, verifier: Verifier, nonce: str | None = None) -> None:
         self._verifier = verifier

@@ -1,8 +1,8 @@
 """The Postgres server: connections, their limits, TLS, the password, and cancel requests.
 
-A connection belongs to a stranger until the password was right. Strangers have a limited number of
-places and a limited time. If all of their places are taken, the oldest stranger is disconnected. So
-clients with a password are let in, however many others connect.
+A client is a stranger until it has sent the right password. Strangers have a limited number of
+places and a limited time. If all of these places are taken, the stranger that connected first is
+disconnected. So clients with a password are let in, however many strangers connect.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ _READ_AHEAD = 1 << 16
 class PostgresBounds:
     """The limits of connections.
 
-    `connections` is the most connections of logged-in clients, and `strangers` the most of others.
-    `login_seconds` is the time that a client has to log in. A wrong password delays the answer by
-    `wrong_seconds`.
+    `connections` is the most connections of logged-in clients, and `strangers` is the most
+    connections of clients that have not logged in. `login_seconds` is the time that a client has to
+    log in. A wrong password delays the answer by `wrong_seconds`.
     """
 
     connections: int = 256
@@ -91,7 +91,7 @@ class Passwords:
         )
 
     def check_token(self, user: str) -> Verifier | None:
-        """Returns the verifier for a user's token, or None if no token is needed."""
+        """Returns the verifier for a user's token, or None if the server requires no token."""
         if not self._accounts.is_guarded:
             return None
         named = self._accounts.named(user)
@@ -100,9 +100,9 @@ class Passwords:
         return shared if named is None else read_verifier(named.scram)
 
     def identity(self, user: str, verifier: Verifier | None) -> Identity:
-        """Returns the rights of a user whose token was checked with `verifier`.
+        """Returns the identity of a user whose token was checked with `verifier`.
 
-        Raises PostgresError if the user's token has changed since then, or may not read.
+        Raises PostgresError if the user's token has changed since the check, or may not read.
         """
         if self.check_token(user) != verifier:
             raise PostgresError(

@@ -2,7 +2,7 @@
 
 A transaction pins a snapshot at its first query, and reads only that snapshot until the transaction
 ends, even if a promote happens meanwhile. A statement outside a transaction has its own snapshot;
-several statements in one message form a transaction. Nothing is ever written, so a rollback only
+several statements in one message share a snapshot. Nothing is ever written, so a rollback only
 gives up the snapshot. Source: PostgreSQL 16, "Message Flow".
 """
 
@@ -77,10 +77,11 @@ _MOST_PARAMETERS = (1 << 15) - 1
 class SessionBounds:
     """The limits of a session.
 
-    `message_bytes` limits a message, and `kept_bytes` limits all kept texts together. `statements`
-    and `portals` are the most prepared statements and open portals. `message_seconds` is the time
-    for the rest of a message to arrive, `send_seconds` the time for a client to read what is sent,
-    and `idle_seconds` the time for which the snapshot of an idle transaction is kept.
+    `message_bytes` limits a message. `kept_bytes` limits the texts of all prepared statements
+    together, and also the parameter values of all portals together. `statements` and `portals` are
+    the most prepared statements and open portals. `message_seconds` is the time for the rest of a
+    message to arrive, `send_seconds` the time for a client to read sent data, and `idle_seconds`
+    the time for which the snapshot of an idle transaction is kept.
     """
 
     message_bytes: int = 1 << 20
@@ -104,10 +105,10 @@ class _Statement:
 
 @dataclass(slots=True)
 class _Portal:
-    """A statement with its parameter values, and the rest of its rows.
+    """A statement with its parameter values, and the rows of its result that were not sent yet.
 
-    `formats` are the client's format codes for the columns. `described` are the columns as the
-    client knows them, or None. A cursor that was declared in SQL is also a portal. If `holds` is
+    `formats` are the client's format codes for the columns. `described` are the columns that the
+    client was told, or None. A cursor that was declared in SQL is also a portal. If `holds` is
     True, the cursor can be used after the end of its transaction.
     """
 
@@ -121,7 +122,7 @@ class _Portal:
     is_done: bool = False
 
     def close(self) -> None:
-        """Gives up the remaining rows."""
+        """Releases the rows that were not sent."""
         # The rows of a FETCH are the cursor's.
         if self.rows is not None and not isinstance(self.command, Fetch):
             self.rows.close()
@@ -176,7 +177,7 @@ class Session:
         reader.on_left = self.cancel
 
     def cancel(self) -> None:
-        """Ends the running query, if any."""
+        """Cancels the running query, if there is one."""
         if self._client is not None:
             self._client.leave_now()
 
@@ -817,7 +818,10 @@ class Session:
     # -- the ends of things
 
     def _end_implicit(self) -> None:
-        """Closes portals and gives up the pin at the end of a message, outside a transaction."""
+        """Outside a transaction, closes the portals and gives up the pin at the end of a message.
+
+        Cursors that can be used after their transaction stay open.
+        """
         if self._transaction.status == "I":
             self._close_portals(keeps_held=True)
             self._give_up_pin()

@@ -1,8 +1,8 @@
-"""The settings of a session: those that clients read, and those that change answers.
+"""The settings of a session: those that clients read, and those that affect answers.
 
 `kappa.at` and `kappa.generation` select a moment of the past. Most settings of Postgres have no
-effect here, and are stored only so that a client reads back the value that it has set. A setting
-that would change the text form of values can have only its default value.
+effect here, and are stored only so that a client can read back the value that it has set. A setting
+that would change the text form of values accepts only its default value.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ class SessionSettings:
     def put(self, name: str, value: str | None, *, local: bool = False) -> tuple[str, str] | None:
         """Sets a setting, or resets it to its default if `value` is None.
 
-        Returns the name and the value if the client must be informed, and otherwise None. With
-        `local`, the value is valid until the end of the transaction. Raises PostgresError if the
-        setting cannot have the value.
+        Returns the name and the value if the protocol requires that the client be informed, and
+        otherwise None. With `local`, the value is valid until the end of the transaction. Raises
+        PostgresError if the setting cannot have the value.
         """
         key = name.lower()
         value = self._defaults.get(key, "") if value is None else value
@@ -160,14 +160,14 @@ class SessionSettings:
         return None
 
     def begin(self) -> None:
-        """Remembers the values at the beginning of a transaction."""
+        """Stores the values at the beginning of a transaction, for a rollback."""
         self._before = dict(self._values)
 
     def end(self, *, committed: bool) -> None:
         """Ends a transaction.
 
-        A rollback restores the values from before the transaction. In any case, values that were
-        set with `LOCAL` end.
+        A rollback restores the values from before the transaction. In any case, the values that
+        were set with `LOCAL` are removed.
         """
         if self._before is not None and not committed:
             self._values.clear()

@@ -1,4 +1,4 @@
-"""Translates words of Postgres that DuckDB would read differently, in a statement's text. Pure.
+"""Replaces the words of a statement that Postgres and DuckDB understand differently. Pure.
 
 SQL is DuckDB's dialect. Only the parts that client programs send on their own are translated: names
 of `pg_catalog` and `information_schema`, types such as `regclass`, functions that describe the
@@ -46,7 +46,7 @@ SNAPSHOT_FUNCTION = "kappa_snapshot"
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A translated text for DuckDB. `catalogue` is True if the text reads the catalogue."""
+    """A statement for DuckDB. `catalogue` is True if the statement reads the catalogue."""
 
     sql: str
     catalogue: bool
@@ -68,7 +68,7 @@ def translate(
     """Translates a statement.
 
     `user` and `process` belong to the session. `setting` returns the value of a setting, or None if
-    the name is not known. `snapshot` is the result of the function that describes the snapshot.
+    there is no such setting. `snapshot` is the result of the function that describes the snapshot.
     Raises UsageError if the resulting text would be too long.
     """
     values = {
@@ -164,9 +164,9 @@ class _Translation:
         return self._marks(at - 1, ".") and self.written[self.places[at - 1]] == "."
 
     def _names_database(self, at: int) -> bool:
-        """Returns True if the word is a database in a name such as `"kappa"."public"."delays"`.
+        """Returns True if the word is the database in a name such as `"kappa"."public"."delays"`.
 
-        dbt names tables in this way.
+        dbt sends such names.
         """
         return (
             self._marks(at + 1, ".")
@@ -264,7 +264,7 @@ class _Translation:
         return self._put(at, count, word.text) if skipped else 1
 
     def _name_series(self, place: int) -> None:
-        """Gives the column of `generate_series(...) s` the name `s`, as in Postgres."""
+        """Renames the column of `generate_series(...) s` to `s`, as in Postgres."""
         depth, at = 1, place + 2
         while depth and at < len(self.places):
             depth += (self._word(at).text == "(") - (self._word(at).text == ")")

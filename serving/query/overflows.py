@@ -1,4 +1,4 @@
-"""Counts the folded values in served tables that do not fit."""
+"""Counts the folded values in served tables that do not fit their type or their size limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kappa.state.table import TableBirth
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The number of rows of a served table with a folded value that does not fit.
+    """The number of rows in a served table whose folded value in `column` does not fit.
 
     A sum that does not fit its type is null. `is_cut` is True for an array whose values have too
     many bytes; such an array keeps only its first values.
@@ -60,7 +60,7 @@ class OverflowMark:
 
 
 def overflow_marks(birth: Birth) -> tuple[OverflowMark, ...]:
-    """Lists the columns of a build that mark values which do not fit."""
+    """Lists the boolean columns of a build that mark folded values which do not fit."""
     return tuple(
         OverflowMark(table.name, name, mark, is_cut=not isinstance(fold, Sum))
         for table in birth.tables
@@ -71,7 +71,7 @@ def overflow_marks(birth: Birth) -> tuple[OverflowMark, ...]:
 
 
 def count_overflows(store: Store) -> tuple[Overflow, ...]:
-    """Counts the folded values of served tables that do not fit.
+    """Counts, per column of the served tables, the folded values that do not fit.
 
     Each returned overflow has at least one row. Columns without an overflow are left out.
     """

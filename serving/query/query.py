@@ -1,10 +1,10 @@
 """Queries: SQL over exactly the files of a pinned snapshot.
 
 This module also opens two builds side by side for a comparison. The tables of the first build are
-in schema `before`, those of the second build in schema `after`. The reader has exactly the served
-rows of both builds, at the versions of two pinned frontiers. It also has the hidden columns with
-the error ranges of approximate values, and no views. Keys that are left out of a comparison are
-stored next to the tables (law 5).
+in schema `before`, and the tables of the second build in schema `after`. That reader has exactly
+the served rows of both builds, at the versions of two pinned frontiers. It also has the hidden
+columns with the error ranges of approximate values, but no views. The keys that a comparison leaves
+out are stored next to the tables (law 5).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def read_snapshot(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> Answer:
-    """Returns the rows that `queries` reads from a snapshot.
+    """Pins a snapshot, and returns the rows that `queries` reads from it.
 
     `queries` may run any number of queries. Pins a snapshot and retries as `ask_snapshot` does.
     """
@@ -152,10 +152,11 @@ def ask_snapshot(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> _Found:
-    """Returns the result of `question` over a pinned snapshot, of now or of the past.
+    """Pins a snapshot, and returns the result of `question` over it.
 
-    If the snapshot was not kept until the end, asks again on a newer snapshot. If a relation cannot
-    be made, only queries that name the relation fail.
+    The snapshot is that of now, or of the moment `when`. If the snapshot was not kept until the
+    end, the function retries with a new pin, up to three attempts. If a relation cannot be created,
+    only queries that name the relation fail.
     """
     attempt = 0
     while True:
@@ -188,10 +189,10 @@ def ask_part(
     *,
     lease_seconds: float = 60.0,
 ) -> tuple[Snapshot, _Found]:
-    """Returns the present snapshot, and the result of `question` over a part of it.
+    """Pins the present snapshot, and returns it with the result of `question` over a part of it.
 
     `part_of` narrows the snapshot to some pipelines. Only these pipelines are opened, in their own
-    schemas without public names. Asks again as `ask_snapshot` does.
+    schemas without public names. Retries as `ask_snapshot` does.
     """
     attempt = 0
     while True:
@@ -212,8 +213,8 @@ def ask_part(
 def connect_reader(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
     """Opens a reader of a whole snapshot.
 
-    The caller must keep the snapshot pinned while the reader is open. Raises the error of the first
-    relation that cannot be made; the error names the relation.
+    The caller must keep the snapshot pinned while the reader is open. If a relation cannot be
+    created, raises the error of the first such relation; the error names the relation.
     """
     reader = open_snapshot(snapshot, store, limits=limits)
     for broken in reader.broken:
@@ -229,10 +230,10 @@ def open_snapshot(
     limits: Limits | None = None,
     has_public_names: bool = True,
 ) -> Reader:
-    """Opens a reader of a snapshot. Some relations of the reader may be broken.
+    """Opens a reader of a snapshot. Relations that cannot be created are in `broken` of the reader.
 
-    The caller must keep the snapshot pinned while the reader is open. Without `has_public_names`,
-    only the schemas of the pipelines are made, in half of the time.
+    The caller must keep the snapshot pinned while the reader is open. If `has_public_names` is
+    False, only the schemas of the pipelines are created, which takes half of the time.
     """
     relations = relations_of(snapshot, store)
     showing = relations if has_public_names else (_SCHEMAS_ALONE, *relations)
@@ -264,7 +265,7 @@ def connect_pair(
     limits: Limits | None,
     after_store: Store | None = None,
 ) -> Reader:
-    """Opens a reader of two builds.
+    """Opens a reader of the tables of two builds, in the schemas `before` and `after`.
 
     The caller must keep both builds pinned while the reader is open. `after_store` is the store of
     the second build, if the second build is in another store.

@@ -1,9 +1,9 @@
-"""Redriving: rejects are exported, corrected, and produced again.
+"""Redriving: exports rejects, and produces their corrected records again.
 
 A redriven record is sent to the partition of its original, and names the original
 (kappa/records/redrive.py). Each build decides from the log alone whether to fold a redriven record,
-so producing a record twice does no harm. All lines are checked before the first line is sent: if a
-line is wrong, nothing is sent. The format of a line is described in
+so producing a record twice does no harm. All lines are checked before the first record is sent: if
+a line is wrong, nothing is sent. The format of a line is described in
 kappa/records/lines/envelope.py.
 """
 
@@ -37,7 +37,7 @@ _EXPORT = "lines come from: kappa rejects export > rejects.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A corrected record, and the reject that its line names.
+    """A corrected record, and the reject that it corrects.
 
     `number` is the number of the line in the file. `names` is the position of the reject.
     """
@@ -85,9 +85,9 @@ class Redrive:
 
 
 def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
-    """Returns the rejects for which no correction was folded, in the order of the log. Pure.
+    """Returns the rejects for which no correction was folded, ordered by position. Pure.
 
-    For each original, only the last attempt is returned.
+    For each original record, only the last attempt is returned.
     """
     newest: dict[Position, Reject] = {}
     for each in sorted(rejects, key=lambda each: each.at):
@@ -99,9 +99,9 @@ def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 def is_mendable(reject: Reject) -> bool:
     """Returns True if a redriven record can correct a reject. Pure.
 
-    A late or expired reject cannot be corrected: its redriven record would be late, too. A record
-    needs no correction if it was folded, as when a step failed while it was woken, or when a key
-    has records in a lower partition.
+    A late or expired reject cannot be corrected, because its redriven record would be late, too. A
+    reject whose record was folded nevertheless needs no correction, for example if the step of an
+    ordered fold failed when it was woken, or if a key has records in a lower partition.
     """
     return reject.reason not in {Reason.LATE, Reason.EXPIRED, *FOLDED_REASONS}
 
@@ -109,7 +109,7 @@ def is_mendable(reject: Reject) -> bool:
 def export_line(reject: Reject) -> str:
     """Formats a reject as a line that a user corrects and redrives. Pure.
 
-    A header of the line names the original.
+    A header in the line names the original record.
     """
     headers = (
         *((name, value) for name, value in reject.headers if name != HEADER),
@@ -181,8 +181,7 @@ def plan_redrive(
 
     `rejects` and `births` belong to the serving builds. `facts` describes the named topics. Raises
     UsageError if a line does not name a reject that can be redriven. Raises Conflict if the topic
-    is not the topic that the record was rejected from, or if the build cannot fold redriven
-    records.
+    was deleted or created again since the reject, or if the build cannot fold redriven records.
     """
     by_place: dict[Position, list[Reject]] = {}
     for reject in rejects:
@@ -238,8 +237,8 @@ def plan_lines(
 ) -> Redrive:
     """Plans the redriving of corrected lines, using the rejects of the serving builds.
 
-    `connect` returns the broker's client, and is called after the lines were read. Nothing is sent.
-    Raises the errors of `read_lines`, `connect` and `plan_redrive`.
+    `connect` returns the broker's client; it is called after the lines and the rejects were read.
+    Nothing is sent. Raises the errors of `read_lines`, `connect` and `plan_redrive`.
     """
     read = read_lines(lines)
     topics = sorted({line.names.topic for line in read})
@@ -252,7 +251,7 @@ def plan_lines(
 def produce_redrive(
     store: Store, planned: Redrive, log: Log, *, lease_seconds: float = 60.0
 ) -> Mapping[str, Acknowledged]:
-    """Produces the planned records, and removes their rejects from the drift.
+    """Produces the planned records, and removes their rejects from the recorded drift.
 
     Returns the records that the broker has acknowledged, by topic.
     """
@@ -264,7 +263,7 @@ def produce_redrive(
 
 
 def settle_drifts(store: Store, planned: Redrive, *, lease_seconds: float = 60.0) -> None:
-    """Removes redriven rejects from the drift of the serving builds.
+    """Removes redriven rejects from the recorded drift of the serving builds.
 
     If another reject with the same reason is left, the drift refers to that reject instead.
     """
@@ -298,7 +297,8 @@ def _check_order(line: Line, birth: Birth) -> None:
     """Raises UsageError if a changed key would break the order of an ordered fold.
 
     An ordered fold needs all rows of a key in a single partition. A redriven record goes to the
-    original's partition, where it would be folded into a state that readers may not see.
+    original's partition. There, a record with another key would be folded into a state that readers
+    may not see.
     """
     ordered = [table.name for table in birth.tables if table.steps_over]
     if ordered:

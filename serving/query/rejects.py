@@ -1,8 +1,8 @@
-"""Reads rejects: records that were not valid.
+"""Reads rejects: records that a build could not accept.
 
-A reject has the raw bytes of the record, its position in the log, and the reason. Every invalid
-record becomes a reject. Rejects are read from a single snapshot, of the serving builds or of one
-given build.
+A reject has the raw bytes of the record, its position in the topic's log, and the reason. Every
+invalid record becomes a reject. Rejects are read from a single snapshot, either of the serving
+builds or of one given build.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def newest_rejects(
 def rejects_in_order(
     store: Store, wanted: RejectFilter, *, lease_seconds: float = 60.0
 ) -> tuple[Reject, ...]:
-    """Returns all rejects in the order of the log.
+    """Returns all rejects, ordered by topic, partition and offset.
 
     Raises UsageError if the wanted pipeline is not served, or if the wanted build does not exist.
     """
@@ -128,8 +128,8 @@ def count_rejects(
 ) -> dict[tuple[str, str], RejectCount]:
     """Counts the rejects of the serving builds, by pipeline and reason.
 
-    `known` has the counts of an earlier call, and receives the present counts instead. Counts are
-    reused because the rows of a version never change.
+    `known` has the counts of an earlier call; the function replaces them by the present counts. A
+    count is reused if the version of the build's table of rejects has not changed.
     """
     before = {} if known is None else dict(known)
     counted: KnownCounts = {}
@@ -243,7 +243,10 @@ def _rejects_of_build(
 def _stored_rows(
     store: Store, birth: Birth, frontier: Frontier, query: str
 ) -> Iterable[tuple[Any, ...]]:
-    """Returns the rows of a query over a build's stored rejects, which it names `stored`."""
+    """Returns the rows of a query over a build's stored rejects.
+
+    The query refers to the rejects as the relation `stored`.
+    """
     table = birth.table(REJECTS)
     paths = files(
         table_path(store, birth.build, REJECTS),
@@ -273,7 +276,7 @@ def _rejects_sql(wanted: RejectFilter) -> str:
     """Returns the SQL that reads the wanted rejects from `stored`.
 
     Each row also has the first reject of its chain of redriven records, and the offset of the
-    folded redriven record for either.
+    redriven record that was folded for this reject or for the first reject.
     """
     conditions = ["r._deleted is not true"]
     if wanted.reason is not None:

@@ -1,4 +1,4 @@
-"""Renders values as text: a table for display, JSON and CSV for machines. Pure.
+"""Renders values as text: a table for display, and JSON and CSV for programs. Pure.
 
 docs/reference/values.md lists the text of each DuckDB type in each format. Values that Python
 cannot represent arrive as text already (kappa/declare/values/exact_sql.py); all other values are
@@ -76,9 +76,8 @@ def render_listing(
 ) -> str:
     """Renders a listing in a format, with a line end at the end.
 
-    If `document` is given, it is the content of JSON instead of the rows; it contains more than the
-    rows. The table has `heading` above the columns. A report is cut to `width` cells, and `paint`
-    colours its cells.
+    If `document` is given, JSON contains `document` instead of the rows. The table has `heading`
+    above the columns. A report is cut to `width` cells, and `paint` colours its cells.
     """
     match form:
         case Form.JSON:
@@ -109,7 +108,7 @@ def object_line(names: Iterable[str], row: Iterable[object]) -> str:
 
 
 def json_value(value: object) -> object:
-    """Converts a value to the types of JSON."""
+    """Converts a value to a value that JSON can represent, including its parts."""
     match value:
         case None | bool() | int() | str():
             return str(value) if isinstance(value, StrEnum) else value
@@ -182,7 +181,7 @@ def _csv_cell(value: object) -> str:
 
 
 def _one_line_text(value: object) -> str:
-    """Returns the text of a value on one line. A value with parts is rendered as JSON."""
+    """Returns the text of a value on one line. Lists, structs and maps are rendered as JSON."""
     shown = json_value(value)
     return (
         shown
@@ -192,7 +191,7 @@ def _one_line_text(value: object) -> str:
 
 
 def render_expanded(listing: Listing) -> str:
-    """Renders each row as a line with its number, and then a line for each column."""
+    """Renders each row as a heading with the row's number, followed by a line for each column."""
     heads = [_escaped_text(column) for column in listing.columns]
     width = max(map(cell_len, heads), default=0)
     lines = []

@@ -1,7 +1,7 @@
 """A session: many queries of one user over a snapshot that stays pinned.
 
 Queries run in confined processes (sandbox/), which have only the files of the pinned snapshot. So
-all answers of a session come from the same frontiers, until another snapshot is pinned.
+all answers of a session are computed at the same frontiers, until another snapshot is pinned.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ class SqlSplit:
 
     @property
     def whole(self) -> tuple[SqlStatement, ...]:
-        """Returns all statements of a complete file.
+        """Returns all statements, including the text after the last semicolon.
 
-        The last statement of a file needs no semicolon.
+        The last statement of a complete file needs no semicolon.
         """
         return self.statements if self.rest is None else (*self.statements, self.rest)
 

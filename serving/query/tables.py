@@ -1,10 +1,10 @@
-"""The catalogue of served tables and views, of now or of the past.
+"""The catalogue of served tables and views, now or at a moment of the past.
 
-The catalogue also has paths for other tools. A version of a Delta table does not change, so path
-and version (in Spark: format `delta`, option `versionAsOf`) identify the files that `kappa query`
-reads. A tool that reads these files must apply `where` and select the listed columns. Contributions
-that wait in the `recent` tables of a large table are not yet in its files
-(kappa/engine/write/recent_rows.py). See docs/howto/read-the-files.md.
+The catalogue also has the paths of tables, for other tools. A version of a Delta table does not
+change, so path and version (in Spark: format `delta`, option `versionAsOf`) identify the files that
+`kappa query` reads. A tool that reads these files must apply the condition `where` and select the
+listed columns. Contributions that wait in the `recent` tables of a large table are not yet in its
+files (kappa/engine/write/recent_rows.py). See docs/howto/read-the-files.md.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from kappa.tables.views.served_rows_sql import served_condition
 class ServedTable:
     """A served table or view, with its columns as (name, DuckDB's type).
 
-    `kind` is table, maintained view or view. A view is computed when it is read, so it has no
-    version and no path. `where` is the condition for the served rows in the files of the table, or
-    None if all rows are served. `recent` has the (version, path) of the tables with waiting rows.
-    `broken` is the reason if the relation cannot be read; such a relation has no rows and no
-    columns. `pause` is the pause of the pipeline, if the pipeline is paused now.
+    `kind` is table, maintained view or view. A view that is not maintained is computed when it is
+    read, so it has no version and no path. `where` is the condition for the served rows in the
+    files of the table, or None if all rows are served. `recent` has the (version, path) of the
+    tables with waiting rows. `broken` is the reason if the relation cannot be read; such a relation
+    has no rows and no columns. `pause` is the pause of the pipeline, if the pipeline is paused now.
     """
 
     name: str
@@ -73,10 +73,10 @@ class StoredFiles:
 def served_tables(
     store: Store, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> tuple[ServedTable, ...]:
-    """Lists the tables and views of a snapshot, of now or of a moment of the past.
+    """Lists the tables and views that are served now, or were served at `when`.
 
     They are ordered by pipeline, and then as declared, with the views last. A relation that cannot
-    be made or read is listed as broken.
+    be created or read is listed as broken.
     """
     found = ask_snapshot(
         store,
@@ -132,7 +132,7 @@ class KnownTables:
         )
 
     def broken_relations(self, store: Store) -> tuple[BrokenRelation, ...]:
-        """Lists the served relations that cannot be made, like the function `broken_relations`."""
+        """Lists the served relations that cannot be created, like the function of this name."""
         serving, moved = ask_part(
             store,
             lambda all_: _moved_part(all_, self._broken),
@@ -151,7 +151,7 @@ class KnownTables:
 
 
 def _moved_part(snapshot: Snapshot, known: Mapping[str, tuple[int, object]]) -> Snapshot:
-    """Returns the part of a snapshot that `known` does not have at its present frontiers.
+    """Returns the pipelines of a snapshot about which `known` has no facts at the present frontier.
 
     `known` maps a build to the number of a frontier and the facts that are known for it.
     """
@@ -169,7 +169,7 @@ def _moved_part(snapshot: Snapshot, known: Mapping[str, tuple[int, object]]) -> 
 
 
 def _counted_contents(reader: Reader, snapshot: Snapshot) -> ContentsOf:
-    """Returns a function that gives the contents of relations, counted by one query per pipeline.
+    """Returns a function that returns the contents of relations, counted by one query per pipeline.
 
     Otherwise, two queries per relation would be needed. If a relation of a pipeline cannot be read,
     the relations of that pipeline are queried one by one.
@@ -233,9 +233,10 @@ def served_table(
 
 
 def _relation_named(snapshot: Snapshot, name: str) -> tuple[str, str]:
-    """Returns the pipeline and the name of the served table or view that `name` means.
+    """Returns the pipeline and the name of the served table or view with the given name.
 
-    Raises UsageError if there is no such relation, or if there are several.
+    `name` may be `PIPELINE.TABLE`. Raises UsageError if there is no such relation, or if there are
+    several.
     """
     there = [
         (pipeline, each)
@@ -264,14 +265,14 @@ def _relation_named(snapshot: Snapshot, name: str) -> tuple[str, str]:
 
 
 def broken_relations(store: Store) -> tuple[BrokenRelation, ...]:
-    """Lists the served relations that cannot be made."""
+    """Lists the served relations that cannot be created."""
     return ask_snapshot(store, lambda reader, _: reader.broken, lease_seconds=60.0)
 
 
 def tables_of_snapshot(snapshot: Snapshot, store: Store) -> tuple[ServedTable, ...]:
     """Lists the tables and views of a pinned snapshot, without reading or counting rows.
 
-    The order is that of `served_tables`. A relation that cannot be made is listed as broken.
+    The order is that of `served_tables`. A relation that cannot be created is listed as broken.
     """
     with open_snapshot(snapshot, store) as reader:
         # Files are compared with their sums before rows are read, and no row is read here.
@@ -344,10 +345,10 @@ def _contents_of(reader: Reader, pipeline: str, name: str, *, counts: bool = Tru
 
 
 def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = False) -> Listing:
-    """Makes a listing with a row for each table and view.
+    """Creates a listing with a row for each table and view.
 
     The versions, paths, conditions and reasons of broken relations are only in JSON and CSV. The
-    table for display has a column of pauses only if a pipeline is paused.
+    table for display has the column `paused_since` only if a pipeline is paused.
     """
     found = tuple(found)
     rows = (

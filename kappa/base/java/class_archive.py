@@ -1,9 +1,10 @@
-"""Class archives (AppCDS): the loaded classes of Kafka or of Spark, stored by a JVM.
+"""Class archives (AppCDS): files in which a JVM has stored the loaded classes of Kafka or Spark.
 
 With a class archive, a JVM starts in half the time. Archives are optional: without a valid archive,
-a start is only slower. Archives are stored next to the installed packages. `kappa.setup` and `kappa
-up` create the archives from lists of classes. The lists are next to this file, and `make classes`
-writes them. See https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
+a JVM only starts more slowly. Archives are stored in the folder of the Python environment
+(`sys.prefix`). `kappa.setup` and `kappa up` create the archives from lists of classes. The lists
+are next to this file, and `make classes` writes them. See
+https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _HINT = "JVMs start without it, only slower; try again with: python -m kappa.set
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The class archive for a `java` program, a class path, and the files on that class path."""
+    """The class archive for one `java` program, one class path, and the files on that class path.
+
+    `use` is the program of the JVM: the broker or Spark.
+    """
 
     use: Use
     class_path: str
@@ -101,9 +105,9 @@ class ClassArchive:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keeps other processes from creating an archive of this use within the block.
+        """Locks the archives of this use within the block, so that only one process creates them.
 
-        The lock ends with the process that holds it.
+        The lock ends when the process that holds it exits.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with (self.path.parent / f"{self.use}.lock").open("w") as lock:
@@ -161,7 +165,7 @@ def class_list(use: Use) -> bytes:
 
 
 def put_class_list(use: Use, listed: bytes) -> None:
-    """Replaces the list of classes of this use by `listed`, in the source tree that is running."""
+    """Replaces the list of classes for a use, in the source tree from which this process runs."""
     Path(str(_list_file(use))).write_bytes(gzip.compress(listed, mtime=0))
 
 

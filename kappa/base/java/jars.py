@@ -55,11 +55,12 @@ def ensure_jars(
     repository: str | None = None,
     for_bucket: bool = False,
 ) -> Jars:
-    """Returns the paths of all jars; downloads those that are missing or damaged in the cache.
+    """Returns the paths of all jars, after downloading those that are missing or damaged.
 
     With `for_bucket`, the jars of Spark's client for buckets are included. `cache` is the folder of
-    the cache, and `kappa/jars` in the user's cache folder if not given. Raises Unreachable if the
-    repository does not answer, and Damaged if a downloaded jar does not match its SHA-256.
+    the jars; by default, it is `kappa/jars` in the user's cache folder. `repository` is the URL of
+    a Maven repository. Raises Unreachable if the repository does not answer, and Damaged if a
+    downloaded jar does not match its SHA-256. Raises KappaError if the cache cannot be written.
     """
     text = resources.files("kappa.base.java").joinpath("jars.lock").read_text(encoding="utf-8")
     uses: tuple[Use, ...] = (*_ALWAYS, "bucket") if for_bucket else _ALWAYS
@@ -96,7 +97,7 @@ def _is_verified(folder: Path, jar: Jar) -> bool:
 
 
 def _verify(path: Path, jar: Jar) -> bool:
-    """Compares a file with its hash in the lock. Marks the file and returns True if they match.
+    """Returns True if a file matches its hash in the lock, and marks the file as verified.
 
     The mark is the file's modification time.
     """
@@ -113,9 +114,10 @@ def _verify(path: Path, jar: Jar) -> bool:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Locks the cache within the block, so that no other process downloads jars at the same time.
+    """Locks the cache within the block, so that only one process downloads jars at a time.
 
-    The lock ends with the process that holds it. Raises KappaError if the cache cannot be written.
+    The lock ends when the process that holds it exits. Raises KappaError if the cache cannot be
+    written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -278,7 +280,7 @@ _RESTORE = "restore kappa/base/java/jars.lock from the repository"
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A line of the lock: a jar's use, expected size, expected hash, and Maven coordinates."""
+    """A jar as the lock lists it: its use, expected size, expected hash and Maven coordinates."""
 
     use: Use
     size: int

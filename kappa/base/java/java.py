@@ -1,4 +1,7 @@
-"""The Java of this machine: its folder and its version, as `java -version` reports them."""
+"""The Java runtime of this machine: its folder and its version.
+
+Both come from the output of `java -XshowSettings:properties -version`.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Finds the Java of JAVA_HOME, or of PATH if JAVA_HOME is not set, as Spark does.
+    """Finds the Java in JAVA_HOME, or in PATH if JAVA_HOME is not set, as Spark does.
 
     Raises KappaError, with the package to install, if Java is missing or older than 17. If
     JAVA_HOME is wrong, KappaError is raised too and PATH is not searched, since Spark would not
@@ -57,9 +60,9 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def locate_java(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns the path of the `java` program to use, without a check of the version.
+    """Returns the path of the `java` program to use, without checking its version.
 
-    Raises KappaError if Java is missing or JAVA_HOME is wrong.
+    Raises KappaError if Java is missing, or if JAVA_HOME is wrong.
     """
     home = environment.get("JAVA_HOME")
     if home:

@@ -1,4 +1,4 @@
-"""Answers of the shell: tables, expanded rows, files, and the pager."""
+"""Shows or writes the answers of the shell: tables, expanded rows, files, and the pager."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LESS = "-FSX"
 
 
 def listing_of(reply: Reply) -> Listing:
-    """Parses an answer in JSON lines. The values are the same as those of `kappa query`."""
+    """Parses an answer in JSON lines to a listing, with the same values as in `kappa query`."""
     names = [column["name"] for column in reply.columns]
     reads = [_READERS.get(column["type"].partition("(")[0], _as_it_is) for column in reply.columns]
     rows = []
@@ -59,18 +59,21 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def answer_text(listing: Listing, *, expanded: bool) -> str:
-    """Renders rows as a table, or `expanded`, with each column of a row on its own line."""
+    """Renders rows as a table. With `expanded`, each column of a row has its own line."""
     return render_expanded(listing) if expanded else render_listing(Form.TABLE, listing)
 
 
 def count_text(rows: int, *, is_cut: bool) -> str:
-    """Formats the number of an answer's rows, and mentions if rows were left out."""
+    """Formats the number of an answer's rows. With `is_cut`, adds that there are more rows."""
     counted = count_of(rows, "row")
     return rf"({counted}, and there are more: \o csv FILE writes all)" if is_cut else f"({counted})"
 
 
 def write_reply(reply: Reply, file: Path) -> None:
-    """Writes an answer to a file. The file replaces an earlier file as a whole."""
+    """Writes an answer to a file. An earlier file is replaced atomically.
+
+    Raises UsageError if the file cannot be written.
+    """
     written = file.with_name(f"{file.name}.{os.getpid()}.new")
     try:
         with written.open("wb") as opened:
@@ -86,7 +89,7 @@ def write_reply(reply: Reply, file: Path) -> None:
 
 
 def parse_form(word: str) -> Format:
-    """Parses the format of a file that a user has typed. Raises UsageError if it is not known."""
+    """Parses the file format that a user has typed. Raises UsageError if it is unknown."""
     try:
         return Format(word.lower())
     except ValueError as error:
@@ -97,7 +100,7 @@ def parse_form(word: str) -> Format:
 
 
 def show_text(text: str) -> None:
-    """Writes a text to stdout. If the text is larger than the terminal, uses the pager."""
+    """Writes a text to stdout, or shows it in the pager if it is larger than the terminal."""
     pager = _pager_command()
     if pager is None or not sys.stdout.isatty() or not _is_larger_than_screen(text):
         sys.stdout.write(text)
@@ -115,7 +118,7 @@ def show_text(text: str) -> None:
 
 
 def _pager_command() -> list[str] | None:
-    """Returns the command of the user's pager, or None if it is not installed."""
+    """Returns the command of the user's pager, or None if the pager is not installed."""
     try:
         command = shlex.split(os.environ.get("PAGER", "less"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The names that can complete the word at the cursor of the shell. Pure."""
+"""Finds the names that can complete the word at the cursor of the shell. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class KnownNames:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A text that would replace the last `length` characters before the cursor, and its kind."""
+    """A text that can replace the last `length` characters before the cursor.
+
+    `kind` describes the text, such as `table`, `function` or a column's type.
+    """
 
     text: str
     length: int
@@ -48,9 +51,9 @@ class Suggestion:
 
 
 def suggest_names(before: str, whole: str, known: KnownNames) -> list[Suggestion]:
-    """Lists the names that can complete a text at the cursor.
+    """Lists the names that can complete the word at the cursor.
 
-    `before` is the part of the text `whole` before the cursor.
+    `whole` is the whole text, and `before` is the part of it before the cursor.
     """
     if before.lstrip().startswith("\\"):
         return list(_of_command(before.lstrip(), known))
@@ -115,7 +118,7 @@ def _below_owner(
 
 
 def _tables_named(sql: str, tables: Iterable[ServedTable]) -> dict[str, ServedTable]:
-    """Returns the tables that a text names, by their names and aliases in lower case."""
+    """Returns the tables that a text names. The keys are lower-case names and aliases."""
     words = {_bare_name(word) for word in re.findall(_NAME, sql)}
     found = {each.name.lower(): each for each in tables if each.name.lower() in words}
     for alias in _ALIASED.finditer(sql):
@@ -130,5 +133,5 @@ def _bare_name(written: str) -> str:
 
 
 def written_name(name: str) -> str:
-    """Returns a name in the form for SQL: in quotes, unless the name is a plain word."""
+    """Returns a name as it is written in SQL: in quotes, unless it is a plain lower-case word."""
     return name if _PLAIN.fullmatch(name) else quoted(name)

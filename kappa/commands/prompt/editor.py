@@ -1,4 +1,4 @@
-"""The line editor of the shell, with prompt_toolkit: history, keys, colours and completion."""
+"""The line editor of the shell: history, keys, colours and completion, with prompt_toolkit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LineEditor:
         )
 
     def read_text(self, prompt: str, default: str = "") -> str:
-        """Returns the text that the user types. `default` is the text in the line at first.
+        """Returns the text that the user types. The line initially contains `default`.
 
         Raises EOFError for Ctrl-D at an empty prompt, and KeyboardInterrupt for Ctrl-C.
         """
@@ -67,7 +67,7 @@ class LineEditor:
 
 
 def is_whole(text: str) -> bool:
-    """Returns True if Enter completes a text.
+    """Returns True if `text` is complete, so that Enter submits it.
 
     A complete text is a backslash command, or statements that all end with semicolons.
     """
@@ -79,9 +79,9 @@ def is_whole(text: str) -> bool:
 
 
 def edit_text(text: str) -> str:
-    """Opens a text in the user's editor, and returns the changed text.
+    """Opens a text in the user's editor, and returns the edited text.
 
-    Raises UsageError if the editor cannot be started, or fails.
+    Raises UsageError if the editor cannot be started, or exits with an error.
     """
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="kappa-shell-") as folder:
@@ -103,7 +103,7 @@ def edit_text(text: str) -> str:
 
 
 def coloured_text(sql: str) -> StyleAndTextTuples:
-    """Splits a text into its tokens, each with the style of its kind. The whole text is kept."""
+    """Splits SQL into (style, text) pairs, one for each token. All characters are kept."""
     # DuckDB takes no lone surrogates, and stops at a NUL.
     whole = sql.replace("\0", "?").encode(errors="replace")
     tokens = sql_tokens(whole.decode())
@@ -141,7 +141,10 @@ class _NameCompleter(Completer):
 
 
 class _PrivateHistory(FileHistory):
-    """A history in a file that only the user can read. A full disk does not end the prompt."""
+    """A history in a file that only the user can read.
+
+    If the history cannot be written, for example to a full disk, the prompt continues.
+    """
 
     def store_string(self, string: str) -> None:
         try:

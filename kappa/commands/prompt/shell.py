@@ -70,7 +70,7 @@ class Command:
 
 
 def open_shell(here: ProjectContext, when: Past | None = None) -> None:
-    """Reads and answers what the user types, until the user ends the shell.
+    """Opens the shell, and answers what the user types, until the user ends the shell.
 
     `when` is the moment of the snapshot, or None for now. Raises the errors of `pin_at`.
     """
@@ -115,7 +115,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class SqlShell:
-    """A prompt over a session.
+    """A prompt that answers statements from the snapshot of a session.
 
     An answer on the screen has at most `most_rows` rows and `most_bytes` bytes. An answer in a file
     has all rows.
@@ -196,7 +196,7 @@ class SqlShell:
             self._worker.shutdown(cancel_futures=True)
 
     def run_text(self, text: str) -> None:
-        """Answers a text: a backslash command, or statements. Prints errors."""
+        """Runs a backslash command, or answers the statements in a text. Prints errors."""
         line = text.strip()
         line = _WORDS.get(line.rstrip(";").lower(), line)
         if line.startswith("\\"):
@@ -242,7 +242,7 @@ class SqlShell:
         )
 
     def _survive(self, act: Callable[[], None]) -> bool:
-        """Runs a function, and prints the error if it fails. Returns False if it was cancelled."""
+        """Calls `act`, and prints an error that it raises. Returns False if Ctrl-C cancelled it."""
         try:
             act()
         except KappaError as error:
@@ -422,7 +422,7 @@ def relations_listing(tables: Iterable[ServedTable]) -> Listing:
 
 
 def relations_named(name: str, tables: Iterable[ServedTable]) -> list[ServedTable]:
-    """Lists the tables and views with a name, which may include the schema.
+    """Lists the tables and views with the given name, which may include the schema.
 
     Raises UsageError with the most similar name if no table or view has the name.
     """
@@ -448,7 +448,7 @@ def relation_text(
     project: Path,
     names_in: Callable[[str], frozenset[str]],
 ) -> str:
-    """Describes a table in full, as `kappa tables TABLE` does, without counting rows and files."""
+    """Describes a table as `kappa tables TABLE` does, but without the numbers of rows and files."""
     birth = snapshot.births[table.build]
     found = DescribedTable(
         table_view(

@@ -1,12 +1,13 @@
-"""The terminal of a command: options, output, and following a rollout.
+"""Functions for the terminal of a command: options, output, and following a rollout.
 
-All commands use this package, and it makes no decisions. Read the modules in this order:
+All commands use this package. It makes no decisions. Read the modules in this order:
 
 - options: options and arguments of several commands, each declared once
 - help: the help of commands and groups
 - output: answers on stdout; messages and questions on stderr
+- colour: colours of states, diffs, warnings and errors
 - lines: files of lines, or stdin and stdout
 - moment: formats and parses the times of snapshots, and waits until readers see a write
-- moving: the progress line of a long step, or the bar of a step that counts
+- progress: the progress line of a long step, or the bar of a step that counts
 - follow: the progress of rollouts, shown to the end
 """

@@ -1,7 +1,7 @@
 """Colours on a terminal: states, the signs of diffs, warnings and errors.
 
-All functions except `has_colour` are pure. Pipes and files get no colours, and no stream gets
-colours while NO_COLOR is set (https://no-color.org).
+All functions except `has_colour` are pure. Output to pipes and files has no colours, and no output
+has colours while NO_COLOR is set (https://no-color.org).
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ _ROW_KIND = re.compile(r"  (added|removed|changed)[:,]")
 
 
 def has_colour(stream: TextIO | None) -> bool:
-    """Returns True if a stream is a terminal on which colours are wanted."""
+    """Returns True if a stream is a terminal, and NO_COLOR and TERM do not forbid colours."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return stream is not None and stream.isatty() and not is_plain
 
 
 def coloured(text: str, colour: str) -> str:
-    """Returns a text in a colour of the terminal."""
+    """Returns a text with the escape codes for a colour.
+
+    `colour` is the number of an ANSI colour, such as "31" for red.
+    """
     return f"\x1b[{colour}m{text}\x1b[0m" if text else text
 
 
 def paint_state(column: str, text: str) -> str:
-    """Returns the text of a cell, coloured by its state if the column is `state`."""
+    """Returns the text of a table's cell. In the column `state`, the text is coloured."""
     if column != "state":
         return text
     word = re.split(r"[ ,]", text, maxsplit=1)[0]
@@ -76,7 +79,7 @@ def paint_rows(text: str) -> str:
 
 
 def paint_failure(message: str, hint: str) -> tuple[str, str]:
-    """Returns the line of an error and the line of its hint, each with a coloured first word."""
+    """Returns the line of an error and the line of its hint. The first word of each is coloured."""
     return f"{coloured('error:', _RED)} {message}", f"{coloured('hint:', _CYAN)} {hint}"
 
 

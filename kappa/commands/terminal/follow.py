@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class RolloutOptions:
     """The options that the commands of rollouts share.
 
-    With `yes`, no question is asked. With `auto_promote`, a build that passes its verification
-    serves. `timeout` is the longest wait in seconds. `reason` is stored in the history. `output` is
-    the format of the answer.
+    With `yes`, no question is asked. With `auto_promote`, a candidate that passes its verification
+    is promoted without a question. `timeout` is the longest wait in seconds. `reason` is recorded
+    in the journal. `output` is the format of the answer.
     """
 
     yes: bool = False
@@ -43,7 +43,7 @@ class RolloutOptions:
 
     @property
     def is_text(self) -> bool:
-        """Returns True if stdout has text for display, and not one document at the end."""
+        """Returns True if the command prints text for display, and not one document at the end."""
         return self.output is Form.TABLE
 
 
@@ -51,10 +51,10 @@ class RolloutOptions:
 def rollouts_printed(
     here: ProjectContext, options: RolloutOptions
 ) -> Iterator[Callable[[Iterable[int]], None]]:
-    """Prints the rollouts after the block as one document, if -o asks for a document.
+    """Prints the rollouts as one document after the block, if `-o` asks for a document.
 
-    Yields a function that takes the ids of the rollouts. The document is printed after an error,
-    too, unless there is no rollout.
+    Yields a function; call it with the ids of the rollouts. The document is also printed if the
+    block raises an error, unless no ids are known by then.
     """
     ids: list[int] = []
     done = False
@@ -76,9 +76,11 @@ def follow_rollout(
     to_the_yes: bool = False,
     known: Rollout | None = None,
 ) -> Rollout:
-    """Shows the progress of a rollout to its end, or until it waits for a yes if `to_the_yes`.
+    """Shows the progress of a rollout to its end, and returns the rollout in its last state.
 
-    If the rollout ends without serving, raises the error for this kind of end.
+    With `to_the_yes`, also returns when the rollout waits for a yes. `known` is the state of the
+    rollout whose events have already been shown. If the rollout ends without serving, raises the
+    error for this kind of end.
     """
     try:
         ended = follow_to_end(
@@ -102,7 +104,7 @@ def follow_rollout(
 
 
 def _outcome(state: State, ended: Rollout) -> str:
-    """Describes a rollout that has served: its generation, and the build that serves now."""
+    """Returns a line about a rollout that has served: its generation, and what serves now."""
     from kappa.replay.rollout.history import RolloutEntry
     from kappa.replay.rollout.rollout import Phase
 
@@ -142,7 +144,7 @@ def follow_each(here: ProjectContext, ids: Iterable[int], options: RolloutOption
 def follow_until_approved(
     here: ProjectContext, ids: tuple[int, ...], options: RolloutOptions
 ) -> None:
-    """Follows rollouts until each serves or waits for a yes, and then asks for the yes."""
+    """Follows rollouts until each serves or waits for a yes. Then asks for the missing yes."""
     waiting: list[Rollout] = []
 
     def follow_until_waiting(id_: int) -> None:

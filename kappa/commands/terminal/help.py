@@ -1,8 +1,8 @@
 """The help of commands: an example, the usage, the text, and the commands in panels.
 
-The help is plain text. Rich would interpret `[collect]` in a sentence as markup, and break a
-paragraph where the source does; and importing Rich takes longer than importing all other modules of
-the help.
+The help is plain text without Rich. Rich would interpret `[collect]` in a sentence as markup, and
+would break the lines of a paragraph where the source breaks them. Also, importing Rich takes longer
+than importing all other modules of the help.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class GroupHelp(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Finds the named command. Raises UsageError, with a similar name, if there is none."""
+        """Returns the named command. Raises UsageError, with a similar name, if there is none."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             raise no_command(args[0], self.commands, ctx.command_path)
         return super().resolve_command(ctx, args)
@@ -57,7 +57,7 @@ class GroupHelp(TyperGroup):
         super().format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # Typer's
-        """Writes a section for each panel with its commands, and possibly an example below them."""
+        """Writes a section for each panel, with the panel's commands and possibly an example."""
         shown = {name: each for name, each in self.commands.items() if not each.hidden}
         width = max(map(len, shown), default=0)
         panels: dict[str, list[tuple[str, str]]] = {}

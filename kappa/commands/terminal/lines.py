@@ -1,4 +1,4 @@
-"""Files of lines that a command reads or writes; `-` is stdin or stdout."""
+"""Files of lines that a command reads or writes. The name `-` means stdin or stdout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from kappa.base.program import hand_out
 
 @contextlib.contextmanager
 def open_lines(file: str) -> Iterator[Iterable[bytes]]:
-    """Opens a file of lines for reading, or stdin. Raises UsageError if it cannot be read."""
+    """Opens a file of lines for reading, or stdin if `file` is `-`.
+
+    Raises UsageError if the file cannot be read.
+    """
     if file == "-":
         yield sys.stdin.buffer
         return
@@ -31,7 +34,7 @@ def open_lines(file: str) -> Iterator[Iterable[bytes]]:
 
 @contextlib.contextmanager
 def open_new_file(file: str) -> Iterator[BinaryIO]:
-    """Opens a new file for writing, or stdout.
+    """Opens a new file for writing, or stdout if `file` is `-`.
 
     Raises UsageError if the file exists or cannot be written.
     """

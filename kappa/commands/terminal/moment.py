@@ -44,8 +44,9 @@ def read_time(text: str) -> datetime:
 def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) -> None:
     """Waits until all serving builds that read the token's topics show the token's offsets.
 
-    A progress line is shown during the wait. Raises TimedOut, with the known reasons, if the wait
-    takes longer than `timeout` seconds.
+    A progress line is shown during the wait. If `timeout` is None, the default of
+    `Project.wait_until_shown` applies. Raises TimedOut, with the known reasons, if the wait takes
+    longer than `timeout` seconds.
     """
     from kappa.project.project import Project
 
@@ -54,7 +55,10 @@ def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) ->
 
 
 def ensure_some_reads(here: ProjectContext, topic: str) -> None:
-    """Raises UsageError if no serving build reads a topic, because a wait would never end."""
+    """Raises UsageError if no serving build reads a topic.
+
+    Then no build would ever show the topic's records, and a wait for them would be useless.
+    """
     from kappa.serving.query.pin.write_token import ServedLook, pipelines_behind
 
     pipelines_behind(Offsets({topic: {}}), ServedLook(here.store).shown_offsets())
@@ -65,7 +69,7 @@ def ensure_written_shown(
 ) -> None:
     """Flushes stdout, and waits until readers see the produced records.
 
-    Raises TimedOut if the wait takes longer than `timeout` seconds; the message says that the
+    Raises TimedOut if the wait takes longer than `timeout` seconds; its message states that the
     records are acknowledged.
     """
     sys.stdout.flush()

@@ -135,9 +135,10 @@ OfBuild = Annotated[
 
 
 def refuse_numbers(context: typer.Context, given: str | list[str] | None) -> object:
-    """Returns the given names of pipelines.
+    """Returns the names of pipelines in `given` unchanged.
 
-    Raises UsageError if a name consists of digits, because it is then the number of a rollout.
+    Raises UsageError if a name consists of digits, because such a name means the number of a
+    rollout.
     """
     from kappa.replay.rollout.rollout_numbers import is_number  # most commands do not need this
 
@@ -167,7 +168,10 @@ SomePipelines = Annotated[
 
 
 def here_of(context: typer.Context) -> ProjectContext:
-    """Returns the project and root of this command, which the callback of the app has set."""
+    """Returns the project and the root of this command.
+
+    The callback of the app has stored them in `context`.
+    """
     here = context.obj
     assert isinstance(here, ProjectContext), "the callback has run"
     return here

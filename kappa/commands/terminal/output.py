@@ -33,7 +33,7 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 def set_quiet(quiet: bool) -> None:
-    """Sets whether the progress of later steps is hidden."""
+    """Sets whether the progress of later steps is hidden, as with the option --quiet."""
     _quiet.set(quiet)
 
 
@@ -76,7 +76,10 @@ def print_report(form: Form, report: Report) -> None:
 
 
 def rendered(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> str:
-    """Renders a listing in the requested format, with the width and colours that fit stdout."""
+    """Renders a listing in the requested format. Width and colours are chosen for stdout.
+
+    `document` replaces the rows if the format is JSON. `heading` is the text above the table.
+    """
     is_terminal = form is Form.TABLE and sys.stdout.isatty()
     is_coloured = form is Form.TABLE and has_colour(sys.stdout)
     return render_listing(
@@ -115,15 +118,15 @@ def write_bytes(content: bytes) -> None:
 
 
 class LinePrefixes:
-    """Writes lines of several processes to stdout, each with a coloured prefix for its process."""
+    """Writes lines of several processes to stdout, with the process as a prefix in colour."""
 
     def __init__(self, width: int) -> None:
-        """Sets the width of the prefixes, in characters."""
+        """Creates a writer whose prefixes are at least `width` characters wide."""
         self._width = width
         self._colours: dict[str, str] = {}
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes lines of a process. Bytes that are not UTF-8 are escaped."""
+        """Writes lines of the process `name`. Bytes that are not UTF-8 are escaped."""
         colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
         prefix = f"{name.ljust(self._width)} | "
         if has_colour(sys.stdout):
@@ -135,7 +138,7 @@ class LinePrefixes:
 def show_failure(error: KappaError) -> int:
     """Writes an error to stderr with its hint, and returns the exit code.
 
-    If the error contains several mistakes, each is written.
+    If the error contains several mistakes, all of them are written.
     """
     for each in error.each if isinstance(error, UsageError) else (error,):
         message, hint = (
@@ -150,7 +153,7 @@ def show_failure(error: KappaError) -> int:
 
 
 def typed(command: str, pipeline: str | None) -> str:
-    """Returns a command in the form in which a user would type it."""
+    """Returns a command and its pipeline, if any, in the form in which a user would type them."""
     return command if pipeline is None else f"{command} {pipeline}"
 
 
@@ -164,8 +167,8 @@ def ask_consent(
 ) -> None:
     """Asks for consent on the terminal, unless `yes` is True.
 
-    Raises ConsentNeeded if the answer is no, or if there is no terminal. The error says `undone`
-    after a no, and `what` without a terminal.
+    `command` is the command as typed, for the hint. Raises ConsentNeeded with the message `undone`
+    if the answer is no, and with a message that begins with `what` if there is no terminal.
     """
     if yes:
         return

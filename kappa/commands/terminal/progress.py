@@ -1,8 +1,8 @@
 """Shows the progress of steps that take a while.
 
 On a terminal, a single line describes the step and the seconds so far, and disappears at the end.
-Elsewhere, each state of the step is written as a plain line, once. A step that counts has a bar and
-a rate, but only on a terminal. With --quiet, nothing is shown.
+If stderr is not a terminal, each state of the step is written as a plain line, once. A step that
+counts records has a bar and a rate, but only on a terminal. With --quiet, nothing is shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COUNT = re.compile(r"\d[\d,.]*")
 
 
 class PlainLines:
-    """The lines that describe a step without a terminal: one line for each state of the step."""
+    """The lines that describe a step if stderr is not a terminal: one line per state."""
 
     def __init__(self) -> None:
         """Starts a step, with no lines written."""
@@ -40,10 +40,9 @@ class PlainLines:
     def line(self, text: str, seconds: float) -> str | None:
         """Returns the line to write now, or None if no line is needed.
 
-        No line is needed in the first two seconds, or if a line was already written for this state.
-
-        Texts that differ only in their counts describe the same state. `seconds` is the duration of
-        the step so far.
+        `text` describes the step, and `seconds` is the duration of the step so far. No line is
+        needed in the first two seconds, or if a line was already written for the same state. Texts
+        that differ only in their counts describe the same state.
         """
         state = _COUNT.sub("", text)
         if seconds < _FIRST_SECONDS or state in self._states:
@@ -90,7 +89,7 @@ class _Step:
         self._text = text
 
     def run(self) -> None:
-        """Shows the text until the step is over."""
+        """Shows the text of the step until the step is over."""
         # A terminal that is gone must not stop the command.
         with contextlib.suppress(OSError, ValueError):
             self._show()
@@ -125,9 +124,9 @@ def bar(
 ) -> Iterator[Callable[[int, int], None]]:
     """Shows a bar on stderr while the block runs, but only on a terminal and without --quiet.
 
-    Yields a function that takes the number of acknowledged records and the part of `total` that has
-    been read. If `total` is None, the bar shows activity without a share. The bar disappears at the
-    end.
+    Yields a function; call it with the number of acknowledged records and the part of `total` that
+    has been read. If `total` is None, the bar shows activity without a percentage. The bar
+    disappears at the end.
     """
     on = talk() if console is None else console
     if is_quiet() or not on.is_terminal:

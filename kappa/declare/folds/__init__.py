@@ -1,8 +1,8 @@
 """Folds: how the rows of one key become one value. Pure.
 
-This package produces SQL texts, names and types, and does not use Spark. A fold knows no table, no
-build and no file. Each kind of fold is one class in one file, which contains everything about the
-kind; docs/howto/add-a-fold.md explains how to add another kind. Read in this order:
+This package produces SQL texts, names and types, and does not use Spark. The folds do not depend on
+tables, builds or files. Each kind of fold is one class in one file, which contains everything about
+the kind; docs/howto/add-a-fold.md explains how to add another kind. Read in this order:
 
 - fold.py: the methods that every fold has, for each place where folds are used, and `MergedFold`
   for folds that a merge can express.
@@ -13,7 +13,7 @@ kind; docs/howto/add-a-fold.md explains how to add another kind. Read in this or
   express.
 - sums.py: totals that cannot overflow, however many records there are; the sum and the average
   use them.
-- sizes.py: how many bytes the values of one row may have.
+- sizes.py: the limit for the bytes that a fold may keep in one row.
 - set.py, distinct.py, top.py, sample.py, sketches.py, quantile.py: folds that must read the
   stored rows of their keys.
 - registry.py: the list of all kinds, by the name in birth certificates.

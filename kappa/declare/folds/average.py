@@ -15,8 +15,8 @@ from kappa.declare.values.columns import parse_type
 def avg_(column: str) -> Average:
     """Averages the values of a numeric column; nulls are ignored.
 
-    The result is a double, or null if there are no values. It is computed from a sum and a count,
-    which are kept by the rules of `sum_`. An average fits its type even if the sum is very large.
+    The result is a double, or null if there are no values. It is computed from a sum and a count;
+    the sum is stored as for `sum_`. The average fits its type even if the sum is very large.
     Averages of whole numbers and decimals are exact up to the last division. Averages of doubles
     depend on the order of the rows.
 
@@ -27,7 +27,10 @@ def avg_(column: str) -> Average:
 
 
 class Average(MergedFold):
-    """The average of the values that are not null. Hidden columns contain the sum and the count."""
+    """The fold that averages the values that are not null.
+
+    Hidden columns contain the sum and the count.
+    """
 
     kind = "avg"
 

@@ -9,7 +9,9 @@ from kappa.declare.folds.returned_columns import ReturnedColumns
 
 
 def and_(column: str) -> And:
-    """Becomes true if all values of a boolean column are true; nulls are ignored. Exact.
+    """Is true if all values of a boolean column are true; nulls are ignored. Exact.
+
+    The result is null if all values are null.
 
     Example:
         Table("pages", keys=("page",), fold={"all_returning": and_("is_returning")})
@@ -18,7 +20,9 @@ def and_(column: str) -> And:
 
 
 def or_(column: str) -> Or:
-    """Becomes true if any value of a boolean column is true; nulls are ignored. Exact.
+    """Is true if any value of a boolean column is true; nulls are ignored. Exact.
+
+    The result is null if all values are null.
 
     Example:
         Table("pages", keys=("page",), fold={"any_returning": or_("is_returning")})
@@ -27,7 +31,7 @@ def or_(column: str) -> Or:
 
 
 class _Joined(ReaggregatedFold):
-    """The fold that joins booleans by the SQL operator of its kind, `and` or `or`."""
+    """A fold that combines booleans with the SQL operator that its kind names: `and` or `or`."""
 
     @property
     def aggregate_name(self) -> str:
@@ -49,12 +53,12 @@ class _Joined(ReaggregatedFold):
 
 
 class And(_Joined):
-    """The fold whose value is true if all values are true."""
+    """The fold that is true if all values are true."""
 
     kind = "and"
 
 
 class Or(_Joined):
-    """The fold whose value is true if any value is true."""
+    """The fold that is true if any value is true."""
 
     kind = "or"

@@ -10,9 +10,9 @@ from kappa.declare.folds.returned_columns import ReturnedColumns
 
 
 def count(column: str | None = None) -> Count:
-    """Counts the rows; with `column`, counts the values of that column that are not null.
+    """Counts the rows, or with `column` the values of this column that are not null. Exact.
 
-    Exact. The type is bigint.
+    The type is bigint.
 
     Example:
         Table("pages", keys=("page",), fold={"visits": count(), "timed": count("ms")})
@@ -21,7 +21,7 @@ def count(column: str | None = None) -> Count:
 
 
 class Count(MergedFold):
-    """The number of rows, or of values that are not null."""
+    """The fold that counts rows, or the values of a column that are not null."""
 
     kind = "count"
 

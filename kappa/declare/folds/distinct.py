@@ -14,9 +14,10 @@ from kappa.declare.values.columns import Array, parse_type
 def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
     """Counts the distinct values of a column; nulls are ignored. Exact up to `limit` values.
 
-    The type is bigint. A hidden column keeps the values. If there are more than `limit` values, or
-    more than 16 MiB of them, the count is null from then on, and no values are kept. `limit` is at
-    most 100,000. A lower limit keeps rows small. `hll` can estimate any number of distinct values.
+    The type is bigint. A hidden column stores the values. As soon as there are more than `limit`
+    values, or more than 16 MiB of values, the count becomes null and stays null, and the values are
+    deleted. `limit` is at most 100,000. A lower limit keeps rows small. `hll` can estimate any
+    number of distinct values.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": count_distinct("visitor")})
@@ -25,7 +26,7 @@ def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
 
 
 class CountDistinct(Fold):
-    """The number of distinct values, or null if there are too many.
+    """The fold that counts distinct values. The count is null if there are too many values.
 
     A hidden column contains the values.
     """
@@ -57,7 +58,7 @@ class CountDistinct(Fold):
         return {name: f"case when {values} is not null then cast(size({values}) as bigint) end"}
 
     def _within_limit(self, values: str, stored: str) -> str:
-        """Returns Spark SQL for an array, or for null if the array is too long or too large."""
+        """Returns Spark SQL for an array, or null if its values are too many or too large."""
         array = parse_type(stored)
         assert isinstance(array, Array), "distinct values are stored as an array"
         limit, size = int(self.option_value("limit")), size_of(array.element)

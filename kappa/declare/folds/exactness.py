@@ -1,4 +1,4 @@
-"""The exactness of a fold's values, and the rule for the equality of two values (law 8). Pure."""
+"""The exactness of a fold's values, and the test that two values count as equal (law 8). Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CLOSE = 1e-9
 
 
 class Exactness(StrEnum):
-    """The exactness of a fold's values, and whether the values depend on the slices (law 8).
+    """The exactness of a fold's values. It decides when two values count as equal (law 8).
 
-    Exact values and estimates do not depend on the slices, and must be equal. Rounded values are
-    computed from sums of doubles, and count as equal if they differ by no more than `CLOSE`.
-    Approximate values are random, and count as equal if the ranges that contain the true values
-    overlap.
+    Exact values and estimates do not depend on how records are divided into slices, and must be
+    equal. Rounded values are computed from sums of doubles, and count as equal if they differ by no
+    more than `CLOSE`. Approximate values are random, and count as equal if the ranges that contain
+    the true values overlap.
     """
 
     EXACT = "exact"
@@ -29,7 +29,7 @@ class Exactness(StrEnum):
     APPROXIMATE = "approximate"
 
     def are_equal(self, column: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-        """Returns True if the values of a column in two rows count as equal."""
+        """Returns True if two rows' values of a column count as equal."""
         if one[column] is None or other[column] is None:
             return one[column] is other[column]
         match self:
@@ -42,7 +42,7 @@ class Exactness(StrEnum):
                 return bool(one[low] <= other[high] and other[low] <= one[high])
 
     def differs_sql(self, column: str) -> str:
-        """Returns DuckDB's condition that the values of a column in the rows `o` and `n` differ."""
+        """Returns DuckDB's condition that a column's values in the rows `o` and `n` differ."""
         old, new = f"o.{quoted(column)}", f"n.{quoted(column)}"
         distinct = f"{old} is distinct from {new}"
         match self:
@@ -61,5 +61,5 @@ class Exactness(StrEnum):
 
 
 def range_columns(column: str) -> tuple[str, str]:
-    """Returns the columns with the least and greatest possible value of an approximate column."""
+    """Returns the hidden columns with the lower and the upper bound of an approximate value."""
     return f"_{column}_low", f"_{column}_high"

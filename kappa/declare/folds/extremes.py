@@ -28,9 +28,9 @@ def max_(column: str) -> Max:
 
 
 class _Extreme(ReaggregatedFold):
-    """The least or the greatest value.
+    """The fold that stores the least or the greatest value.
 
-    `beyond` is the operator by which a contributed value replaces the stored value.
+    A contributed value replaces the stored value if it is `beyond` ("<" or ">") the stored value.
     """
 
     beyond: ClassVar[str]
@@ -45,14 +45,14 @@ class _Extreme(ReaggregatedFold):
 
 
 class Min(_Extreme):
-    """The least value."""
+    """The fold that stores the least value."""
 
     kind = "min"
     beyond = "<"
 
 
 class Max(_Extreme):
-    """The greatest value."""
+    """The fold that stores the greatest value."""
 
     kind = "max"
     beyond = ">"

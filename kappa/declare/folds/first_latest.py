@@ -38,7 +38,10 @@ def latest(column: str) -> Latest:
 
 
 class _Picked(MergedFold):
-    """The first or the last value in the order of the log. `end` is the SQL aggregate for it."""
+    """The first or the last value in the order of the log.
+
+    `end` is the SQL aggregate function that picks the value.
+    """
 
     by_order = True
     end: ClassVar[str]
@@ -65,9 +68,9 @@ class _Picked(MergedFold):
         )
 
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns the SQL for a value together with its order.
+        """Returns the SQL for the value, and for the hidden columns with its place in the log.
 
-        A null has no order, and never replaces another value.
+        A contributed null has no place, and never replaces a stored value.
         """
         columns = [quote(name), *(quote(order_column(name, of)) for of in _ORDER)]
         held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
@@ -80,13 +83,13 @@ class _Picked(MergedFold):
     def wins_condition(self, contributed: list[str], held: list[str]) -> str:
         """Returns the SQL condition that the contributed value replaces the stored value.
 
-        The arguments are the parts of the order of both values.
+        The arguments are the SQL of the log time, topic, partition and offset of each value.
         """
         return later_condition(contributed, held)
 
 
 class First(_Picked):
-    """The earliest value."""
+    """The fold that stores the earliest value in the order of the log."""
 
     kind = "first"
     end = "min"
@@ -96,7 +99,7 @@ class First(_Picked):
 
 
 class Latest(_Picked):
-    """The newest value."""
+    """The fold that stores the newest value in the order of the log."""
 
     kind = "latest"
     end = "max"

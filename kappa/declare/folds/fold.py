@@ -1,8 +1,8 @@
-"""The base classes of folds, with a method for each place where folds are used. Pure.
+"""The base classes of folds, with a method for each use of a fold. Pure.
 
 In the arguments, `name` is the name of the served column, and `types` contains the table's stored
-columns with Spark's types, including hidden columns. In merges, `t` is the table and `s` the
-contributions (kappa/tables/merge.py).
+columns with Spark's types, including hidden columns. In the SQL of merges, `t` is the table and `s`
+contains the contributions (kappa/tables/merge.py).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Quote = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Fold(ABC):
-    """The fold of one served column.
+    """The fold of one served column. Each kind of fold is a subclass.
 
-    `column` is the input column, or None to count rows. Each kind of fold is a class. `kind` is the
-    name of the kind in birth certificates, and must never change.
+    `column` is the input column, or None to count rows. `kind` is the name of the kind in birth
+    certificates, and must never change.
     """
 
     kind: ClassVar[str]
@@ -44,27 +44,31 @@ class Fold(ABC):
 
     @property
     def given_columns(self) -> tuple[object, ...]:
-        """Returns the input columns as the user declared them; these may not be names."""
+        """Returns the input columns as the user declared them, before they are checked.
+
+        Each of them may be of any type.
+        """
         return (self.column,)
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Returns the names of the input columns that the fold reads."""
+        """Returns the names of the input columns; the result is empty if rows are counted."""
         return () if self.column is None else (self.column,)
 
     @property
     def is_combined(self) -> bool:
         """Returns True if no merge can express the fold.
 
-        Then stored rows are read and folded again.
+        In that case, Kappa reads the stored rows and folds them again with the contributions.
         """
         return True
 
     @abstractmethod
     def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
-        """Yields the stored columns with their types, the served column first.
+        """Yields the names and types of the stored columns, the served column first.
 
-        Raises DeclarationError if the fold cannot fold the rows that the function returns.
+        Raises DeclarationError if the fold cannot fold the rows that the pipeline's function
+        returns.
         """
 
     @abstractmethod
@@ -86,48 +90,56 @@ class Fold(ABC):
         return {}
 
     def declared_text(self, name: str) -> str:
-        """Returns the text of the fold that counts for the version.
+        """Returns the text of the fold that is part of the version.
 
-        The text also names columns that a newer Kappa has begun to serve for this kind of fold.
+        The text also names served columns that a newer release of Kappa has added to this kind of
+        fold.
         """
         return str(self)
 
     def extra_columns(self, name: str) -> tuple[str, ...]:
-        """Returns the served columns in addition to the fold's own column."""
+        """Returns the names of the served columns beyond the fold's own column."""
         return ()
 
     def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
-        """Returns the columns that are computed from hidden columns, and so are not contributed."""
+        """Returns the columns that are computed from hidden columns.
+
+        Contributions do not contain these columns.
+        """
         return ()
 
     def narrow_sums(self, name: str, types: Types) -> tuple[str, ...]:
-        """Returns the columns of sums that may not fit their type, in tables of older builds.
+        """Returns the columns of sums in tables of older builds whose type may be too narrow.
 
         Contributions to such a sum have 37 digits.
         """
         return ()
 
     def overflow_mark(self, name: str) -> str | None:
-        """Returns the boolean column that is true if the value does not fit.
+        """Returns the name of the boolean column that is true if a value did not fit, or None.
 
         A sum may not fit its type, and the values of an array may have more bytes than a row can
-        hold. Returns None if the fold has no such column.
+        hold. None means that the fold has no such column.
         """
         return None
 
     def compared_columns(self, name: str) -> tuple[str, ...]:
-        """Returns the hidden columns that are needed to compare two values."""
+        """Returns the hidden columns that are needed to test whether two values are equal."""
         return ()
 
     def value_exactness(self, name: str, types: Types) -> Exactness:
-        """Returns how exact the values are.
+        """Returns the exactness of the values.
 
-        Without `types`, the result is based on the declaration alone.
+        If `types` is empty, the result is based on the declaration alone.
         """
         return Exactness.EXACT
 
     def input_sql(self, given: Types, column: str | None = None) -> str:
-        """Returns Spark SQL for an input value. Equal numbers become identical values."""
+        """Returns Spark SQL for an input value, in which NaN becomes null and -0.0 becomes 0.0.
+
+        The input is `column`, or the fold's own column if `column` is None. `given` contains the
+        types of the input columns.
+        """
         name = str(self.column if column is None else column)
         return _one_spelling(spark_quote(name), parse_type(given[name]))
 
@@ -145,7 +157,10 @@ class Fold(ABC):
 
 
 class MergedFold(Fold):
-    """A fold that a merge can express. Its SQL means the same to Spark, DataFusion and DuckDB."""
+    """A fold that a merge can express. Its SQL is valid for Spark, DataFusion and DuckDB.
+
+    The three engines compute the same results from it.
+    """
 
     @property
     def is_combined(self) -> bool:
@@ -154,19 +169,22 @@ class MergedFold(Fold):
 
     @abstractmethod
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns SQL for each column's value after a merge into a stored row, by quoted name."""
+        """Returns, by quoted column, the SQL of the value after a merge into a stored row."""
 
     def inserted_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns the SQL of a new row's values, for columns that differ from the contribution."""
+        """Returns, by quoted column, the SQL of a new row's values.
+
+        Columns without an entry have the value of the contribution.
+        """
         return {}
 
 
 class ReaggregatedFold(MergedFold):
-    """A merged fold of one column whose aggregate function also joins two aggregated values."""
+    """A merged fold whose aggregate function can also combine two results of that function."""
 
     @property
     def aggregate_name(self) -> str:
-        """Returns the name of Spark's aggregate function."""
+        """Returns the name of Spark's aggregate function that computes the fold."""
         return self.kind
 
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
@@ -177,9 +195,11 @@ class ReaggregatedFold(MergedFold):
 
 
 def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None = None) -> str:
-    """Returns SQL for `both`, or for the value of one side if the other is null.
+    """Returns SQL that combines a stored and a contributed value, of which either may be null.
 
-    `alone` is the SQL for the contributed value if the held value is null.
+    `held` and `contributed` are the SQL of the two values. The result is `both` if neither value is
+    null, `held` if the contributed value is null, and `alone` if the stored value is null. The
+    default of `alone` is `contributed`.
     """
     return (
         f"case when {contributed} is null then {held} "
@@ -188,15 +208,16 @@ def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None 
 
 
 def merge_sides(column: str) -> tuple[str, str]:
-    """Returns the SQL names of a quoted column in the table and in the contributions."""
+    """Returns a quoted column's SQL names in the table (`t`) and in the contributions (`s`)."""
     return f"t.{column}", f"s.{column}"
 
 
 def whole_option(fold: str, name: str, number: object, least: int, most: int) -> tuple[str, int]:
-    """Checks a whole number that is an option of a fold. Returns the option's name and value.
+    """Checks an option of a fold that is a whole number. Returns the option's name and value.
 
-    Raises DeclarationError, with the declaring line, if the number is not between `least` and
-    `most`. The caller must be the function that the user's declaration calls.
+    Raises DeclarationError, with the user's line, if the number is not between `least` and `most`.
+    The caller must be the function that the user's declaration calls, since the line is that of the
+    caller's call.
     """
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
         raise DeclarationError(

@@ -1,4 +1,4 @@
-"""The order of the log (law 4): its columns, and the only definition of "later". Pure."""
+"""The order of the log (law 4): its columns, and the only SQL that compares two places. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ FOLD_ORDER_COLUMNS = (
 
 
 def later_condition(one: Sequence[str], other: Sequence[str]) -> str:
-    """Returns an SQL condition that the place `one` comes after the place `other` in the order.
+    """Returns the SQL condition that the place `one` comes after the place `other` in the log.
 
-    Each place is given by the SQL of its parts.
+    A place is a sequence of SQL expressions for the columns of the order, the most significant
+    first.
     """
     after = f"{one[0]} > {other[0]}"
     return (
@@ -31,8 +32,8 @@ def later_condition(one: Sequence[str], other: Sequence[str]) -> str:
 
 
 def order_column(column: str, of: str) -> str:
-    """Returns the hidden column that contains a part of the order of a picked value.
+    """Returns the hidden column with one part of the place of a stored value in the log.
 
-    `of` is the part: log time, topic, partition or offset.
+    `of` is the column of that part: `_log_time`, `_topic`, `_partition` or `_offset`.
     """
     return f"_{column}{of}"

@@ -34,7 +34,10 @@ def kll(column: str, rank: float, *, k: int = 200) -> Kll:
 
 
 class Kll(Fold):
-    """A quantile. Hidden columns contain the sketch and the range of the true value."""
+    """The fold that estimates a quantile.
+
+    Hidden columns contain the sketch, and the bounds of the true value.
+    """
 
     kind = "kll"
 
@@ -77,11 +80,11 @@ class Kll(Fold):
         return {column: _quantile_sql(sketch, types[name], rank) for column, rank in ranks}
 
     def _quantile_ranks(self) -> tuple[float, float, float]:
-        """Returns the wanted rank, and two ranks that almost surely enclose the true value.
+        """Returns the declared rank, and two ranks that almost surely enclose the true value.
 
-        The rank's error is within the limit in 99 of 100 cases, and within twice the limit in all
-        but one of a million cases. The two ranks are twice the limit away. (DataSketches'
-        KllHelper.getNormalizedRankError)
+        The rank's error is within the limit in 99 of 100 cases, and exceeds twice the limit in only
+        one of a million cases. Each of the two ranks differs from the declared rank by twice the
+        limit. (DataSketches' KllHelper.getNormalizedRankError)
         """
         rank, error = (
             float(self.option_value("rank")),

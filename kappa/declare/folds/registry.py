@@ -1,4 +1,7 @@
-"""All kinds of folds, by the name in birth certificates. A new kind needs one line here."""
+"""The registry of all kinds of folds, by their names in birth certificates.
+
+A new kind needs one entry here.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,10 @@ KINDS: Mapping[str, type[Fold]] = {
 def ensure_known(
     build: str, table: str, fold: Mapping[str, tuple[str, str | None]], version: str | None
 ) -> None:
-    """Raises KappaError if a table of a build has a fold that this Kappa does not know.
+    """Raises KappaError if a table of a build has a fold that this release of Kappa does not know.
 
-    `fold` contains the kind and the input column of each served column. `version` is the version of
-    Kappa that made the build.
+    `fold` contains the kind and the input column of each served column. `version` is the release of
+    Kappa that created the build, or None if it is unknown.
     """
     for column, (kind, _) in fold.items():
         if kind not in KINDS:
@@ -48,5 +51,5 @@ def ensure_known(
 
 
 def fold_of(kind: str, column: str | None, options: Mapping[str, Option]) -> Fold:
-    """Returns the fold for a kind, an input column and options, as in a birth certificate."""
+    """Creates a fold from the kind, input column and options in a birth certificate."""
     return KINDS[kind](column, tuple(options.items()))

@@ -1,7 +1,4 @@
-"""The columns that a function returns for a table.
-
-Keys and folds are checked against them. Pure.
-"""
+"""The columns that a function returns for a table, and checks of keys and folds. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +12,17 @@ from kappa.declare.values.columns import Array, Scalar, Struct, Type
 
 @dataclass(frozen=True, slots=True)
 class ReturnedColumns:
-    """The columns that a function returns for a table.
+    """The columns that a pipeline's function returns for a table.
 
-    `table` is the name of the table for errors, with file and line.
+    `table` identifies the table in errors: it contains the file, the line and the table's name.
+    `types` contains the types by column.
     """
 
     table: str
     types: Mapping[str, Type]
 
     def type_of(self, column: str, what: str) -> Type:
-        """Returns the type of a column, which is needed for `what`.
+        """Returns the type of a column. `what` says in the error for what the column is needed.
 
         Raises DeclarationError if the function does not return the column.
         """
@@ -78,14 +76,14 @@ class ReturnedColumns:
         return kind
 
     def table_error(self, why: str, *, hint: str = "") -> DeclarationError:
-        """Returns the error for a table that cannot be made, with its file and line."""
+        """Returns the error that a table cannot be created; the message begins with `table`."""
         return DeclarationError(f"{self.table} {why}", hint=hint)
 
 
 def missing_column_error(
     table: str, column: str, what: str, returned: Iterable[str]
 ) -> DeclarationError:
-    """Returns the error for a table that needs a column which the function does not return."""
+    """Returns the error that a table needs a column that its function does not return."""
     columns = tuple(returned)
     return DeclarationError(
         f"{table} needs column {column} for {what}, and the function does not return it",

@@ -29,11 +29,13 @@ def sample(
     computed from the row's place (topic, partition, offset) and its values, and the rows with the
     least hashes are kept. If `weight` names a column, a row of weight 2 has the same chance as two
     rows of weight 1 (Efraimidis and Spirakis, 2006). Rows whose weight is null, NaN, zero or
-    negative are never kept. `columns` is one column or several: one gives an array of its values,
-    without nulls; several give an array of structs. The array is in the order in which the rows
-    were drawn, so its first n values are a sample of n rows. If the rows have more than 16 MiB,
-    only as many as fit into 16 MiB are kept. The boolean column `<name>_overflow` is true if there
-    were more rows than are kept.
+    negative are never kept.
+
+    `columns` names one column or several columns. With one column, the result is an array of its
+    values, without nulls; with several, it is an array of structs. The array is in the order in
+    which the rows were drawn, so its first n values are a sample of n rows. If the sampled values
+    exceed 16 MiB, only as many as fit into 16 MiB are kept. The boolean column `<name>_overflow` is
+    true if there were more rows than are kept.
 
     Example:
         Table("pages", keys=("page",), fold={"visits": sample(["visitor", "ms"], 20)})
@@ -51,9 +53,9 @@ def sample(
 
 
 class RandomSample(TopK):
-    """The values of the rows with the greatest random ranks.
+    """The fold that stores the values of the rows with the greatest random ranks.
 
-    The ranks are computed from the places of the rows.
+    The random rank of a row is computed from the row's place in the log, its values and its weight.
     """
 
     kind = "sample"
@@ -64,7 +66,7 @@ class RandomSample(TopK):
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Returns the columns of the values, and the column of the weights if there is one."""
+        """Returns the sampled columns, followed by the column of weights if one is declared."""
         weight = dict(self.options).get("weight")
         return (*self._value_columns, *(() if weight is None else (str(weight),)))
 

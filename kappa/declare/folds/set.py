@@ -16,8 +16,8 @@ def set_(column: str, *, limit: int = 1000) -> DistinctSet:
 
     Exact up to `limit` values and up to 16 MiB. The array is empty if there are no values. If there
     are more values, those with the `limit` least hashes are kept, or as many of these as fit into
-    16 MiB; this sample does not depend on the slices. The boolean column `<name>_overflow` is then
-    true.
+    16 MiB. This sample does not depend on how records are divided into slices. The boolean column
+    `<name>_overflow` is then true.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": set_("visitor", limit=100)})
@@ -26,17 +26,17 @@ def set_(column: str, *, limit: int = 1000) -> DistinctSet:
 
 
 def overflow_column(column: str) -> str:
-    """Returns the served column that is true if a fold had more values than it could keep."""
+    """Returns the served column that is true if a fold had more values than it may keep."""
     return f"{column}_overflow"
 
 
 def cut_column(column: str) -> str:
-    """Returns the hidden column that is true if values were left out because of their size."""
+    """Returns the hidden column that is true if values were dropped because of their size."""
     return f"_{column}_cut"
 
 
 class DistinctSet(Fold):
-    """The distinct values, or a sample of them if there are too many."""
+    """The fold that stores the distinct values, or a sample of them if there are too many."""
 
     kind = "set"
 
@@ -72,8 +72,9 @@ class DistinctSet(Fold):
     def _set_sql(self, name: str, types: Types, found: str, before: str = "") -> Iterator[str]:
         """Yields Spark SQL that keeps the first values of an array in the order of hashes (law 8).
 
-        `found` is the SQL of the array of distinct values. `before` is SQL that is true if values
-        were already left out.
+        `found` is the SQL of the array of distinct values. `before` is the beginning of an SQL
+        condition, up to and including `or`, that is true if values were already dropped; it may be
+        empty.
         """
         kind = _element_type(types[name])
         by_hash = (

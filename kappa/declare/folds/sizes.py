@@ -1,10 +1,11 @@
-"""Sizes of values in bytes, and the number of values that a row may keep. Pure.
+"""The sizes of values in bytes, and the limit for the values that a fold keeps in one row. Pure.
 
 A row with too many bytes cannot be written, and would stop the build. So a fold that keeps many
-values keeps them in a fixed order, up to a number of values and a number of bytes. A value is kept
-if there are few enough values, and few enough bytes, before it in the order. Further values can
-only move a value back in the order. So the result does not depend on the slices: a value that is
-left out in one slice would also be left out among more values (law 8).
+values orders them by a fixed rule, and keeps only the first values: up to a number of values and a
+number of bytes. Whether a value is kept depends only on the values before it in that order. Further
+values can only move a value back in the order. So a value that is dropped in one slice would also
+be dropped among more values, and the result does not depend on how records are divided into slices
+(law 8).
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ def _size_of(kind: Type, depth: int) -> int | Size:
 
 
 def sum_of_sizes(sizes: dict[str, int | Size], beside: int) -> int | Size:
-    """Returns the total size of a struct: `beside`, and the sizes of its fields.
+    """Returns the total size of a struct in bytes: `beside`, plus the sizes of the struct's fields.
 
-    `sizes` contains the sizes by the SQL suffix that selects the field.
+    `sizes` contains the size of each field, by the SQL suffix that selects the field. If a field
+    has no fixed size, the result is a function from the struct's SQL to Spark SQL for its size.
     """
     fixed = beside + sum(size for size in sizes.values() if isinstance(size, int))
     texts = {suffix: size for suffix, size in sizes.items() if not isinstance(size, int)}
@@ -72,12 +74,15 @@ def size_sql(size: int | Size, value: str) -> str:
 
 
 def always_fits(size: int | Size, limit: int) -> bool:
-    """Returns True if `limit` values of this size can never have too many bytes."""
+    """Returns True if `limit` values of this size can never exceed MOST_BYTES."""
     return isinstance(size, int) and size * limit <= MOST_BYTES
 
 
 def is_large(values: str, size: int | Size) -> str:
-    """Returns Spark's condition that the values of an array have too many bytes; null for null."""
+    """Returns Spark's condition that an array's values exceed MOST_BYTES.
+
+    The condition is null if the array is null.
+    """
     each = size_sql(size, "each")
     return f"aggregate({values}, 0L, (total, each) -> total + {each}) > {MOST_BYTES}L"
 
@@ -85,8 +90,8 @@ def is_large(values: str, size: int | Size) -> str:
 def first_values(values: str, limit: int, size: int | Size) -> str:
     """Returns Spark SQL that keeps the first values of an array.
 
-    At most `limit` values are kept. As soon as the kept values have more than MOST_BYTES, no
-    further value is kept. So the result has at most MOST_BYTES and one more value.
+    At most `limit` values are kept. As soon as the kept values exceed MOST_BYTES, no further value
+    is kept. So the kept values without the last one have at most MOST_BYTES.
     """
     if always_fits(size, limit):
         return f"slice({values}, 1, {limit})"

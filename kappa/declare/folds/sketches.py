@@ -14,8 +14,8 @@ def hll(column: str, *, lg_k: int = 12) -> Hll:
     """Estimates the number of distinct values of a column with a HyperLogLog sketch; bigint.
 
     Nulls are ignored. The sketch has at most 2^`lg_k` bytes. The standard error is 1.04 /
-    sqrt(2^lg_k), which is 1.6 % by default. The same records give the same estimate, whatever the
-    slices are.
+    sqrt(2^lg_k), which is 1.6 % by default. The same records always give the same estimate, however
+    they are divided into slices.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": hll("visitor")})
@@ -26,9 +26,9 @@ def hll(column: str, *, lg_k: int = 12) -> Hll:
 def theta(column: str, *, lg_k: int = 12) -> Theta:
     """Estimates the number of distinct values of a column with a theta sketch; bigint.
 
-    Nulls are ignored. The result is exact up to 2^`lg_k` values; each of them needs 8 bytes. For
-    more values, the standard error is 1 / sqrt(2^lg_k), which is 1.6 % by default. The same records
-    give the same estimate, whatever the slices are.
+    Nulls are ignored. The result is exact up to 2^`lg_k` values; the sketch needs 8 bytes for each
+    of these values. For more values, the standard error is 1 / sqrt(2^lg_k), which is 1.6 % by
+    default. The same records always give the same estimate, however they are divided into slices.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": theta("visitor", lg_k=14)})
@@ -37,12 +37,12 @@ def theta(column: str, *, lg_k: int = 12) -> Theta:
 
 
 def sketch_column(column: str) -> str:
-    """Returns the hidden column with the sketch from which a served estimate is computed."""
+    """Returns the name of the hidden column with the sketch from which an estimate is computed."""
     return f"_{column}_sketch"
 
 
 class _Distinct(Fold):
-    """An estimate of the number of distinct values."""
+    """A fold that estimates the number of distinct values with a sketch."""
 
     is_sketched = True
 
@@ -67,7 +67,7 @@ class _Distinct(Fold):
 
 
 class Hll(_Distinct):
-    """An estimate with a HyperLogLog sketch."""
+    """The fold that estimates the number of distinct values with a HyperLogLog sketch."""
 
     kind = "hll"
 
@@ -83,7 +83,7 @@ class Hll(_Distinct):
 
 
 class Theta(_Distinct):
-    """An estimate with a theta sketch."""
+    """The fold that estimates the number of distinct values with a theta sketch."""
 
     kind = "theta"
 

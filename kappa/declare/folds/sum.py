@@ -16,9 +16,9 @@ def sum_(column: str) -> Sum:
     """Adds the values of a numeric column; nulls are ignored. Without values, the sum is null.
 
     Exact for whole numbers (bigint) and decimals. Sums of doubles depend on the order of the rows.
-    If a sum does not fit its type, it is null, and the boolean column `<name>_overflow` is true.
-    Hidden columns keep the sum in a wider type: if later records make it smaller again, it is
-    served again.
+    If a sum does not fit its type, the served sum is null, and the boolean column `<name>_overflow`
+    is true. Hidden columns store the sum in a wider type. If later records reduce the sum until it
+    fits again, the sum is served again.
 
     Example:
         Table("pages", keys=("page",), fold={"ms": sum_("ms")})
@@ -27,7 +27,10 @@ def sum_(column: str) -> Sum:
 
 
 class Sum(MergedFold):
-    """The sum of the values that are not null. Hidden columns contain the sum in a wider type."""
+    """The fold that adds the values that are not null.
+
+    Hidden columns contain the sum in a wider type.
+    """
 
     kind = "sum"
 

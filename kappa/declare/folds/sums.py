@@ -1,9 +1,9 @@
 """Totals: sums in a type so wide that no number of records can make them overflow. Pure.
 
 The sum and the average use totals. A total is exact for whole numbers and decimals. Totals are
-joined by additions alone, so the value does not depend on the order or the slices of records. If
-the value does not fit the served column, the total is still kept, and the value may fit again
-later.
+combined only by additions, so the value does not depend on the order of records, or on how they are
+divided into slices. If the value does not fit the served column, the total is still stored, and the
+value may fit again later.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def summed_type(fold: Fold, name: str, rows: ReturnedColumns) -> Type:
 
 
 def total_columns(name: str, served: Type) -> Iterator[tuple[str, str]]:
-    """Yields the hidden columns of a total, with their types. `served` is the type of the sum."""
+    """Yields the names and types of a total's hidden columns. `served` is the served sum's type."""
     yield _sum_column(name), carried_type(str(served))
     if served == Scalar("double"):
         yield _large_column(name), "double"
@@ -62,7 +62,10 @@ def total_columns(name: str, served: Type) -> Iterator[tuple[str, str]]:
 
 
 def total_of(name: str, types: Types) -> Total:
-    """Returns the total of the served column `name`. `types` are the table's stored columns."""
+    """Returns the total that belongs to the served column `name`.
+
+    `types` contains the table's stored columns, which show the form of the total.
+    """
     if _carry_column(name) in types:
         return CarriedTotal(_sum_column(name), types[_sum_column(name)], _carry_column(name))
     if _large_column(name) in types:
@@ -74,7 +77,7 @@ def total_of(name: str, types: Types) -> Total:
 
 
 def carried_type(kind: str) -> str:
-    """Returns the type of a sum in contributions: double, or a decimal of 37 digits."""
+    """Returns the type of a sum in contributions: a decimal of 37 digits, or double for doubles."""
     match parse_type(kind):
         case Scalar("bigint"):
             return WIDE
@@ -86,10 +89,10 @@ def carried_type(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A total in one column, as a decimal of 37 digits.
+    """A total in one column, whose type is a decimal of 37 digits.
 
-    In builds that are older than wide totals, the column is narrower. There, a sum that does not
-    fit makes the cast fail in every engine.
+    In builds that are older than wide totals, the column is narrower. In those builds, the cast of
+    a sum that does not fit fails in every engine.
     """
 
     column: str
@@ -97,11 +100,11 @@ class Total:
 
     @property
     def is_narrow(self) -> bool:
-        """Returns True if a sum may not fit the column, because contributions have a wider type."""
+        """Returns True if contributions have a wider type than the column, so sums may not fit."""
         return carried_type(self.kind) != self.kind
 
     def contribution_sql(self, value: str, kind: Type) -> Iterator[str]:
-        """Yields Spark SQL that sums values of the type `kind` into a contribution."""
+        """Yields Spark SQL that adds input values of the type `kind` to a contribution."""
         yield f"{_sum_aggregate(value, kind, self.kind)} as {spark_quote(self.column)}"
 
     def combination_sql(self) -> Iterator[str]:
@@ -124,23 +127,28 @@ class Total:
         return {self.column: _cast_sql(f"s.{quote(self.column)}", self.kind)}
 
     def value_sql(self, kept: Mapping[str, str], served: str) -> str:
-        """Returns SQL for the value in the type `served`, or for null if the value does not fit.
+        """Returns SQL that casts the value to the type `served`, or null if the cast overflows.
 
         `kept` contains the SQL of the total's columns, by name.
         """
         return f"try_cast({kept[self.column]} as {served})"
 
     def quotient_sql(self, kept: Mapping[str, str], counted: str) -> str:
-        """Returns SQL for the value divided by a number that is not 0, as a double."""
+        """Returns SQL for the value divided by `counted`, as a double.
+
+        `kept` contains the SQL of the total's columns, by name. `counted` is SQL for a number that
+        is not 0.
+        """
         return f"{_as_double(kept[self.column], self.kind)} / cast({counted} as double)"
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedTotal(Total):
-    """A total that may need more than 37 digits: `carry` times 10^37 units, and a rest.
+    """A total that may need more than 37 digits: `carry` times 10^37 units, plus a rest.
 
     The rest is at least 0 and less than 10^37 units, so each value has only one representation. The
-    number 10^37 itself has 38 digits, so instead of subtracting it, half of it is subtracted twice.
+    number 10^37 itself has 38 digits and does not fit the rest's type, so the SQL subtracts half of
+    it twice.
     """
 
     carry: str
@@ -235,7 +243,11 @@ class CarriedTotal(Total):
 
 @dataclass(frozen=True, slots=True)
 class DoubleTotal(Total):
-    """A total of doubles: the sum of the usual values, and of the large values divided by 2^64."""
+    """A total of doubles in two columns.
+
+    One column contains the sum of the usual values; `large` contains the sum of the large values,
+    divided by 2^64. So neither sum becomes infinite.
+    """
 
     large: str
 
@@ -303,23 +315,23 @@ def _sum_aggregate(value: str, kind: Type, stored: str) -> str:
 def _cast_sql(summed: str, kind: str) -> str:
     """Returns SQL that casts a sum to the stored type.
 
-    Only the types of sums may be cast: bigint, decimal and double mean the same in all engines.
-    Other types do not; for example, DataFusion's `timestamp` counts nanoseconds, and so cannot
-    represent a time after the year 2262.
+    Only the types of sums may be cast: bigint, decimal and double have the same meaning in all
+    engines. Other types may not; for example, DataFusion's `timestamp` counts nanoseconds, and so
+    cannot represent a time after the year 2262.
     """
     return f"cast({summed} as {kind})"
 
 
 def _sum_column(name: str) -> str:
-    """Returns the hidden column that contains the sum of a total."""
+    """Returns the name of a total's first hidden column. Some totals have a second column."""
     return f"_{name}_sum"
 
 
 def _carry_column(name: str) -> str:
-    """Returns the hidden column that counts how often the 37 digits of a total were exceeded."""
+    """Returns the name of the hidden column that contains the carry, in units of 10^37."""
     return f"_{name}_carry"
 
 
 def _large_column(name: str) -> str:
-    """Returns the hidden column that contains the sum of a total's large doubles."""
+    """Returns the name of the hidden column that contains the sum of a total's large doubles."""
     return f"_{name}_large"

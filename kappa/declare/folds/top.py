@@ -25,12 +25,12 @@ _ORDER_BYTES = 64
 def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
     """Keeps the values of a column in the `k` rows with the greatest `by`, greatest first. Exact.
 
-    Without `by`, rows are ranked by the value itself. If rows are equal, the later one comes first,
-    by log time, topic, partition and offset. Rows with a null value or a null `by` are ignored. If
-    two rows have the same value, the array contains it twice. The column may be a struct, to keep
-    several values of a row. If the values have more than 16 MiB, only the first values that fit
-    into 16 MiB are kept. The boolean column `<name>_overflow` is true if there were more rows with
-    values than are kept.
+    Without `by`, rows are ranked by the value itself. Of rows with equal ranks, the later row comes
+    first, by log time, topic, partition and offset. Rows with a null value or a null `by` are
+    ignored. If two rows have the same value, the array contains it twice. The column may be a
+    struct, to keep several values of a row. If the values exceed 16 MiB, only the first values that
+    fit into 16 MiB are kept. The boolean column `<name>_overflow` is true if there were more rows
+    with values than are kept.
 
     Example:
         Table("pages", keys=("page",), fold={"slowest": top_k("visitor", 3, by="ms")})
@@ -40,7 +40,10 @@ def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
 
 
 class TopK(Fold):
-    """The values of the greatest rows. A hidden column contains their ranks and their order."""
+    """The fold that stores the values of the rows with the greatest ranks.
+
+    A hidden column contains the ranks, and the places of the rows in the log.
+    """
 
     kind = "top_k"
     by_order = True
@@ -51,20 +54,21 @@ class TopK(Fold):
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Returns the column of the values, and the column that ranks the rows if it differs."""
+        """Returns the column of the values, followed by the column `by` if `by` is declared."""
         by = dict(self.options).get("by")
         return (str(self.column),) if by is None else (str(self.column), str(by))
 
     def ranked_types(self, name: str, rows: ReturnedColumns) -> tuple[Type, Type]:
         """Returns the types of the rank and of the value.
 
-        Raises DeclarationError if the fold cannot rank the rows that the function returns.
+        Raises DeclarationError if the fold cannot rank the rows that the pipeline's function
+        returns.
         """
         by = rows.ordered_type_of(self.input_columns[-1], self.text_of(name))
         return by, rows.type_of(str(self.column), self.text_of(name))
 
     def ranked_sql(self, given: Types) -> tuple[str, str, str]:
-        """Returns Spark SQL for a row's rank and value, and a condition that neither is null."""
+        """Returns Spark SQL for a row's rank, its value, and the condition that neither is null."""
         value, by = self.input_sql(given), self.input_sql(given, self.input_columns[-1])
         return by, value, f"{by} is not null and {value} is not null"
 
@@ -118,8 +122,9 @@ class TopK(Fold):
     ) -> Iterator[str]:
         """Yields Spark SQL that keeps the first ranked rows.
 
-        `ranked` is the SQL of the array of ranked rows, and `rows` of their number. `before` is SQL
-        that is true if rows were already left out.
+        `ranked` is the SQL of the array of ranked rows, and `rows` the SQL of their number.
+        `before` is the beginning of an SQL condition, up to and including `or`, that is true if
+        rows were already dropped; it may be empty.
         """
         array = parse_type(types[_top_column(name)])
         assert isinstance(array, Array), "ranked rows are stored as an array"
@@ -143,5 +148,5 @@ def _row_size(by: Type, value: Type) -> int | Size:
 
 
 def _top_column(name: str) -> str:
-    """Returns the hidden column with the values, their ranks and the order of their records."""
+    """Returns the hidden column with the values, their ranks and their rows' places in the log."""
     return f"_{name}_top"

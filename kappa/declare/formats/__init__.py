@@ -1,15 +1,16 @@
 """The formats of records: they turn bytes into the fields of an event, or reject them.
 
-Formats know no topic. `kappa/records/record.py` makes rows from fields of any format. A format is
-one file here, with a line in `topic_formats.py`. Read the package in this order:
+Formats do not depend on topics. `kappa/records/record.py` makes rows from fields of any format.
+Each format is one file in this folder, and has an entry in `topic_formats.py`. Read the package in
+this order:
 
 - `format.py`: the protocol of formats, and of the readers that they create.
 - `topic_formats.py`: the formats that a topic may declare for its values and its keys.
-- `json_events.py`: JSON objects, the format of a topic that declares no other.
-- `text_values.py`: values that a format gives as texts.
+- `json_events.py`: JSON objects, which are the default format.
+- `text_values.py`: values that a format returns as texts.
 - `csv_events.py`: one line of separated values.
-- `text_events.py`: one line of text by a regular expression, such as a web server's log.
-- `schema_fields.py`: the columns for the fields of a schema, and their values.
+- `text_events.py`: one line of text, parsed with a regular expression, such as a web server's log.
+- `schema_fields.py`: the columns for the fields of a schema, and the conversion of their values.
 - `registry_schemas.py`: schemas of a registry, pinned by a file of the project or requested by
   their id.
 - `avro_events.py`: Avro records; `avro_schema.py` parses their schemas.

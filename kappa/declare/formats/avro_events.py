@@ -1,8 +1,9 @@
 """Events in Avro's binary encoding, with or without the framing of a schema registry.
 
-fastavro reads records with the schema without logical types. Then `Landing.land` makes the row's
-values by the rules of values/value.py: so a decimal is exact, and a time is in microseconds.
-Source: https://avro.apache.org/docs/1.12.0/specification/.
+fastavro decodes records with a copy of the schema that has no logical types. Then `Landing.land`
+converts each decoded value to the value in the row, by the rules of values/value.py. So decimals
+are exact, and times are in microseconds. Source:
+https://avro.apache.org/docs/1.12.0/specification/.
 """
 
 from __future__ import annotations
@@ -78,13 +79,13 @@ class Avro:
     """The format of records that each contain one value in Avro's binary encoding.
 
     `schema` is a `Subject`, or the path of a file relative to the project's folder. Records are
-    read with this schema, which is a part of the version. If the topic declares no event, the
+    read with this schema, which is part of the version. If the topic declares no event, the
     schema's fields are its columns.
 
     If `framed`, each record begins with the id of the writer's schema, as serializers of a schema
-    registry write it. Records of older and newer schemas are then converted by Avro's rules.
-    Records that are not framed must be written with `schema` itself. The default is True for a
-    subject, and False for a file.
+    registry write it. Records that were written with an older or newer schema are then converted to
+    `schema`, by Avro's rules. Records that are not framed must be written with `schema` itself. The
+    default is True for a subject, and False for a file.
 
     Example:
         Topic("orders", format=Avro("schemas/order.avsc"))
@@ -129,7 +130,7 @@ class Avro:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format, and its schema without documentation."""
+        """Yields the name of the format, and the schema's texts without documentation."""
         yield f"format avro{', framed by a registry' if self.framed else ''}"
         yield from (f"schema {each}" for each in (*self.references, self.text))
 
@@ -192,7 +193,8 @@ def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, 
 def landings_of(schema: AvroSchema) -> dict[str, Landing]:
     """Returns the landing of each field of an event, by the field's name.
 
-    A landing is the column for a field, with the function that makes the row's value.
+    A landing is the column for a field, together with the function that converts the field's
+    decoded value to the value in the row.
     """
     return field_landings(schema.whole, schema.named)
 
@@ -204,7 +206,7 @@ def _of_kind(found: RegisteredSchema) -> AvroSchema:
 
 
 class AvroReader:
-    """The reader of Avro records. It decodes each record with the schema of its writer."""
+    """The reader of Avro records. It decodes each record with the schema of the record's writer."""
 
     def __init__(self, form: Avro) -> None:
         self._schema = parse_avro(form.text, form.references)
@@ -216,9 +218,10 @@ class AvroReader:
             self._writers[form.pin.id] = self._schema.bare
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Decodes the fields of a record.
+        """Decodes the fields of a record, and converts them to the declared schema.
 
-        Raises Rejected if the bytes are not exactly one record.
+        Raises Rejected if the bytes are not exactly one record, or if the writer's schema cannot be
+        used.
         """
         writer = self._schema.bare
         if self._framed:
@@ -229,7 +232,7 @@ class AvroReader:
         return read_record(value, writer, self._schema.bare)
 
     def column_check(self, column: Column) -> Check:
-        """Returns the function that makes the row's value of a field."""
+        """Returns the function that converts a field's decoded value to the value in the row."""
         return self._landings[column.name].land
 
     @property
@@ -243,9 +246,9 @@ class AvroReader:
         return self._schema.whole
 
     def writer_schema(self, schema_id: int) -> Any:
-        """Returns the schema with this id, without logical types.
+        """Returns the schema with this id in the registry, without logical types.
 
-        If no record can be read with that schema, returns the reason as a Rejected.
+        If no record can be read with that schema, returns a Rejected that contains the reason.
         """
         known = self._writers.get(schema_id)
         if known is not None:
@@ -273,10 +276,11 @@ class AvroReader:
 
 
 def field_landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
-    """Returns the landing of each field of an event. A wrong field raises an error only when used.
+    """Returns the landing of each field of an event, by the field's name.
 
     `schema` is a schema that fastavro has parsed, and `named` contains its named types. Raises
-    DeclarationError if the schema is not a record, or has no fields.
+    DeclarationError if the schema is not a record, or has no fields. If a field cannot become a
+    column, its landing raises an error when the landing is used.
     """
     if not isinstance(schema, dict) or schema.get("type") not in {"record", "error"}:
         raise DeclarationError(
@@ -301,9 +305,10 @@ class _SchemaLander:
         self._named = named
 
     def part_landing(self, schema: Any, path: str, within: tuple[str, ...]) -> Landing:
-        """Returns the landing of a part of a schema. `within` names the records around the part.
+        """Returns the landing of a part of a schema.
 
-        Raises DeclarationError if the part cannot become a column.
+        `path` is the part's place in the event, for errors. `within` contains the names of the
+        records that enclose the part. Raises DeclarationError if the part cannot become a column.
         """
         if isinstance(schema, list):
             others = [each for each in schema if each != "null"]
@@ -362,9 +367,10 @@ class _SchemaLander:
 
 
 def _logical_landing(logical: str, schema: Mapping[str, Any], path: str) -> Landing | None:
-    """Returns the landing of a logical type, or None if Avro does not define the logical type.
+    """Returns the landing of a logical type.
 
-    Raises DeclarationError if the logical type cannot become a column.
+    Returns None if this module does not know the logical type, which is then ignored. Raises
+    DeclarationError if the logical type cannot become a column.
     """
     kind = schema["type"]
     match logical:
@@ -482,10 +488,11 @@ def _schema_name(schema: Any) -> str:
 
 
 def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> Any:
-    """Converts a JSON value to the form that fastavro encodes with a schema without logical types.
+    """Converts a JSON value to the Python value that fastavro encodes.
 
-    `path` is the value's place in the event, or "" for the event itself. A missing field gets its
-    default, or null. Raises UsageError if the value does not fit the schema.
+    fastavro encodes with a schema without logical types, so this function converts logical types
+    itself. `path` is the value's place in the event, or "" for the event itself. A missing field
+    gets its default, or null. Raises UsageError if the value does not fit the schema.
     """
     if value is None and not _may_be_null(schema):
         raise UsageError(f"{path or _EVENT} is null, and its schema has no null")

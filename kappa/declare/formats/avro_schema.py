@@ -1,4 +1,7 @@
-"""Avro schemas, for reading records with fastavro. This module knows no topic."""
+"""Parses Avro schemas, decides which are safe to use, and reads records with fastavro.
+
+This module does not depend on topics.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _MOST_PARTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A parsed schema: `whole` as it was written, `bare` without logical types, for decoding."""
+    """A parsed schema: `whole` is the original, and `bare` has no logical types, for decoding.
+
+    `named` contains the named types of `whole`.
+    """
 
     whole: Any
     named: Mapping[str, Any]
@@ -61,7 +67,7 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
 
 
 def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
-    """Returns a record's schema unchanged; makes any other schema the only field of a record.
+    """Returns a record's schema unchanged, and wraps any other schema in a record with one field.
 
     The encoded bytes are the same in both cases.
     """
@@ -76,9 +82,10 @@ def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
 
 
 def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]:
-    """Decodes a record with the schema of its writer. With `reader`, converts it to that schema.
+    """Decodes a record with the writer's schema, and converts it to the schema `reader` if given.
 
-    Both schemas are without logical types. Raises Rejected if the bytes are not exactly one record.
+    Both schemas must have no logical types. Raises Rejected if the bytes are not exactly one
+    record, or do not fit the schema `reader`.
     """
     read, unresolved, damage = _fastavro_reader()
     left = BytesIO(value)
@@ -121,9 +128,10 @@ def _damage_of(error: Exception) -> str:
 
 @cache
 def _fastavro_reader() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
-    """Returns fastavro's reader, its error for schemas that do not match, and its other errors.
+    """Returns fastavro's function that reads records, and the errors that it can raise.
 
-    The other errors are those that a damaged value can cause.
+    The first type of error is for schemas that do not match; the other types are those that damaged
+    values can cause. They are imported on the first call.
     """
     from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415
@@ -137,18 +145,19 @@ def _fastavro_reader() -> tuple[Any, type[Exception], tuple[type[Exception], ...
 
 
 def plain_text(text: str) -> str:
-    """Returns the text of a schema without documentation and layout.
+    """Returns the text of a schema without documentation and white space.
 
-    Schemas with equal texts read all records alike.
+    Schemas with equal texts decode all records to the same values.
     """
     return json.dumps(_without_keys(json.loads(text), _PROSE), ensure_ascii=False)
 
 
 def why_unreadable(schema: AvroSchema) -> str | None:
-    """Returns the reason why no record may be read with a schema, or None.
+    """Returns the reason why no record may be read with a schema, or None if records may be read.
 
-    A schema is refused if it is not finite, or if an array's elements have no bytes: then reading a
-    damaged record might never end.
+    A schema is refused if it contains itself, is too large or is nested too deep, or if it has an
+    array whose elements have no bytes. The length of such an array is not limited by the record's
+    size, so reading a damaged record might never end.
     """
     try:
         if _count_parts(schema.whole, schema.named, (), {}) > _MOST_PARTS:
@@ -161,7 +170,7 @@ def why_unreadable(schema: AvroSchema) -> str | None:
 
 
 def differing_times(writer: AvroSchema, reader: AvroSchema) -> str | None:
-    """Describes a field whose values have different meanings in two schemas, or returns None.
+    """Describes a field whose logical type differs between two schemas, or returns None.
 
     Avro's conversion between schemas ignores logical types, so without this check milliseconds
     could be read as microseconds.
@@ -194,7 +203,11 @@ def _without_keys(schema: Any, names: set[str]) -> Any:
 
 
 def _schema_parts(schema: Any, named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the direct parts of a schema, each with the name of its field."""
+    """Yields the direct parts of a schema, each with the part's name in a path.
+
+    The name is a field's name, "[]" for elements, "{}" for the values of a map, or "" for a part
+    without a name.
+    """
     match schema:
         case list():
             yield from (("", each) for each in schema)
@@ -227,15 +240,16 @@ def _logical_types(
 
 
 class _WithinItself(Exception):
-    """A type that contains itself. The message is the name of the type."""
+    """The error for a type that contains itself. Its message is the name of the type."""
 
 
 def _count_parts(
     schema: Any, named: Mapping[str, Any], within: tuple[str, ...], known: dict[str, int]
 ) -> int:
-    """Counts the parts of a schema; a named type counts for each use.
+    """Counts the parts of a schema. The parts of a named type are counted at each use of the type.
 
-    Raises _WithinItself if a type contains itself.
+    `within` contains the names of the enclosing types, and `known` the counts of named types so
+    far. Raises _WithinItself if a type contains itself.
     """
     name = str(schema.get("name")) if isinstance(schema, dict) else str(schema)
     if name not in named:

@@ -22,12 +22,13 @@ _TO_QUOTE = frozenset('"\r\n')
 class Csv:
     """The format of records that each contain one line of separated values (RFC 4180).
 
-    There is no header. `fields` are the names of the values, in the order of a line; the default is
-    the event's columns. A field that is not a column is ignored. `separator` is one character.
+    There is no header. `fields` are the names of the values, in their order in a line; the default
+    is the names of the event's columns. A field that is not a column is ignored. `separator` is one
+    character.
 
     An empty value is null, and `""` is the empty text. A line must contain exactly the declared
-    values. Only values at the end of a line may be missing, as in older events, if their columns
-    have a default.
+    values. Only values at the end of a line may be missing, for example in older events, and only
+    if their columns have a default.
 
     Example:
         Topic(
@@ -71,7 +72,7 @@ class Csv:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format, its separator and its fields."""
+        """Yields the name of the format with its separator, and the declared fields."""
         yield f"format csv separated by {self.separator!r}"
         if self.fields is not None:
             yield f"fields {', '.join(map(repr, self.fields))}"
@@ -137,16 +138,19 @@ class Csv:
 
 @dataclass(frozen=True, slots=True)
 class CsvReader:
-    """The reader of lines with these fields. At least the first `least` fields must be present."""
+    """The reader of lines whose values are the fields `names`.
+
+    At least the first `least` fields must be present.
+    """
 
     names: tuple[str, ...]
     separator: str
     least: int
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Decodes the values of a line.
+        """Returns the texts of a line's values, by field. An empty value is None.
 
-        Raises Rejected if the bytes are not one line as declared.
+        Raises Rejected if the bytes are not one line with the declared number of values.
         """
         text = decoded_text(value)
         try:
@@ -167,5 +171,5 @@ class CsvReader:
         return dict(zip(self.names, row, strict=False))
 
     def column_check(self, column: Column) -> Check:
-        """Returns the function that parses the texts of a column."""
+        """Returns the function that converts a column's texts to the values in the row."""
         return text_check(column.type)

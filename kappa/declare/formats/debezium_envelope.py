@@ -1,8 +1,8 @@
-"""A change, read from an envelope and a Kafka key in any encoding. Pure.
+"""Reads a change of a row from Debezium's envelope and the Kafka key, in any encoding. Pure.
 
-A fact is a column of the event that describes the change instead of the row: the operation, the
-place in the source, the time, the identity. A mapping assigns a part of the envelope to the name of
-each fact's column.
+A *fact* is a column of the event that describes the change instead of the row, for example the
+operation, the position in the source, the time or the identity. A mapping from column names to
+parts of the envelope defines the facts.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ _MOST_SCHEMAS = 64
 
 
 def facts_of(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Returns all facts by column: the given ones, and the usual ones.
+    """Returns the facts that a format declares, and the default facts, as `{column: part}`.
 
-    Raises DeclarationError if a given fact does not exist.
+    A declared fact replaces the default fact for the same part. Raises DeclarationError if a
+    declared fact is not a part of a change.
     """
     if not isinstance(given, Mapping | None):
         raise DeclarationError(
@@ -68,7 +69,10 @@ def facts_of(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def check_facts(columns: Sequence[Column], facts: Mapping[str, str]) -> None:
-    """Raises DeclarationError if the column of a fact does not have the type of that fact."""
+    """Raises DeclarationError if the column of a fact is not declared as the fact requires.
+
+    The column must have the type of the fact, and may have no default and no old name.
+    """
     for column in columns:
         path = facts.get(column.name)
         if path in {OPERATION, IDENTITY, KEY} and column.type != Scalar("string"):
@@ -100,7 +104,7 @@ def check_facts(columns: Sequence[Column], facts: Mapping[str, str]) -> None:
 
 
 def change_moment(source: Mapping[str, Any]) -> int | None:
-    """Returns the time of a change at its source in microseconds since 1970, or None."""
+    """Returns the time of a change at its source in microseconds since 1970, or None if unknown."""
     for name, factor, divisor in _MOMENTS:
         found = source.get(name)
         if type(found) is int:
@@ -111,9 +115,10 @@ def change_moment(source: Mapping[str, Any]) -> int | None:
 def change_identity(
     operation: str, source: Mapping[str, Any], row: Mapping[str, Any] | None
 ) -> str:
-    """Returns the identity of a change: a hash of its place in the source, operation and row.
+    """Returns the identity of a change: a hash of its position in the source, operation and row.
 
-    The place alone is not sufficient: all rows of a snapshot, or of one COPY, have the same place.
+    The position alone is not sufficient: all rows of a snapshot, or of one COPY, have the same
+    position.
     """
     place = {name: value for name, value in source.items() if name not in _PASSING}
     text = json.dumps([operation, place, row], sort_keys=True, default=_plain_text)
@@ -121,16 +126,16 @@ def change_identity(
 
 
 def key_text(fields: Mapping[str, Any]) -> str:
-    """Returns a text for a key of one or several columns. Equal keys have equal texts."""
+    """Returns a JSON text for a key of one or several columns. Equal keys have equal texts."""
     return json.dumps(
         fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_plain_text
     )
 
 
 def envelope_part(envelope: Mapping[str, Any], path: str) -> Any:
-    """Returns a part of the envelope's block `source` or `transaction`, or None.
+    """Returns a field of the envelope's block `source` or `transaction`, or None if it is missing.
 
-    Raises Rejected if the block is not an object.
+    `path` is the block and the field: `source.lsn`. Raises Rejected if the block is not an object.
     """
     block, _, name = path.partition(".")
     found = envelope.get(block)
@@ -147,10 +152,10 @@ def _plain_text(found: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopePart:
-    """The decoded value or key of a record: its fields, and a description of how each was written.
+    """The decoded value or key of a record: its fields, and the schema with which it was written.
 
-    `schema` identifies the schema: it is equal for equal schemas. `written` is None for a record
-    without a schema.
+    `schema` identifies the schema: it is equal for equal schemas. `written` returns the description
+    of that schema. Both are None for a record without a schema.
     """
 
     fields: Mapping[str, Any]
@@ -159,7 +164,7 @@ class EnvelopePart:
 
 
 class EnvelopeReader:
-    """The reader of changes for an event with these columns."""
+    """The reader of changes for an event with the given columns and facts."""
 
     def __init__(
         self, columns: Sequence[Column], facts: Mapping[str, str], values: RowValues
@@ -180,9 +185,10 @@ class EnvelopeReader:
         self._wants_key = KEY in self._facts.values()
 
     def read_change(self, key: Callable[[], EnvelopePart], value: EnvelopePart) -> SourceChange:
-        """Returns the change in an envelope. `key` is called only if a column needs the key.
+        """Returns the change that an envelope describes.
 
-        Raises Rejected if the value is not a change.
+        `key` returns the decoded Kafka key, and is called only if a column needs the key. Raises
+        Rejected if the value is not a change.
         """
         envelope = value.fields
         operation = envelope.get("op")
@@ -220,9 +226,9 @@ class EnvelopeReader:
         return SourceChange(effect, fields)
 
     def key_value(self, key: EnvelopePart, column: Column) -> Any:
-        """Returns the value of the row's key column, read from the Kafka key.
+        """Returns the value of the topic's key column, read from the Kafka key.
 
-        Raises Rejected if the key does not contain it.
+        Raises Rejected if the key does not contain exactly this value.
         """
         if column.name in self._key_names:
             return key_text(key.fields)
@@ -250,7 +256,11 @@ class EnvelopeReader:
         }
 
     def _checks_of(self, side: str, parts: EnvelopePart) -> Mapping[str, Check]:
-        """Returns the functions that convert a row's values, by column, and the whole row by ""."""
+        """Returns the functions that convert the values of a row, by column name.
+
+        `side` is the part of the record that contains the row: "before", "after" or "key". The
+        function under "" converts the whole row before the change, if a column declares it.
+        """
         place = None if parts.schema is None else (side, parts.schema)
         checks = self._checks.get(place)
         if checks is None:
@@ -309,7 +319,7 @@ def _fact_check(column: Column, path: str) -> Check:
 
 
 def _moment_unit(path: str) -> str:
-    """Returns the unit of a time, which is the end of a fact's name: `ts_ms`, `ts_us`, `ts_ns`."""
+    """Returns the unit of the time in a part such as `source.ts_ms`, from the end of its name."""
     return {"ms": "millis", "ns": "nanos"}.get(path.rpartition("_")[2], "micros")
 
 

@@ -1,4 +1,4 @@
-"""Changes of a database's rows, as Debezium writes them: a format that a topic declares."""
+"""The format of records that are changes of a database's rows, as Debezium writes them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _ENCODINGS = ("json", "avro")
 class Debezium:
     """The format of records that each contain a change of a database's row, from Debezium.
 
-    An event has the columns of the row: the values after the change, or before it if the row was
-    deleted. Columns named `change_...` describe the change itself: `change_op` (c, u, d, r for a
-    snapshot, or t for a truncated table), `change_id` (its identity), `change_at`, `change_lsn`,
-    `change_tx`, `change_snapshot`, `change_key` (a key of several columns, as one text) and
-    `change_before`. With `facts`, you declare further columns of this kind, or other names for
-    them.
+    An event has the columns of the row: the values after the change, or the values before it if the
+    row was deleted. Columns named `change_...` describe the change itself: `change_op` (c, u, d, r
+    for a snapshot, or t for a truncated table), `change_id` (its identity), `change_at`,
+    `change_lsn`, `change_tx`, `change_snapshot`, `change_key` (a key of several columns, as one
+    text) and `change_before`. `facts` declares further columns of this kind, or other names for
+    these columns: `{"change_file": "source.file"}`.
 
-    `encoding` is "json", or "avro" for records with schemas of a registry; no schema need be
+    `encoding` is "json", or "avro" for records with schemas of a registry; the schemas need not be
     pinned.
 
     If records have no schema, the meaning of whole numbers and texts is not known. Then `times` is
@@ -63,7 +63,7 @@ class Debezium:
     value whose meaning is not certain is rejected.
 
     Debezium repeats changes after a crash. So a retained topic needs an `identity`. It needs none
-    with `exactly_once`, by which you declare that Kafka Connect writes each change exactly once.
+    with `exactly_once=True`, which declares that Kafka Connect writes each change exactly once.
 
     Example:
         Topic(
@@ -116,14 +116,14 @@ class Debezium:
 
     @property
     def tells_operation(self) -> frozenset[str]:
-        """Returns the columns that contain the operation of a change.
+        """Returns the names of the columns that contain the operation of a change.
 
-        A function must read at least one of them.
+        The event of a function's topic must have at least one of these columns.
         """
         return frozenset(name for name, path in self.facts if path == OPERATION)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format, and those options that differ from the defaults."""
+        """Yields the name of the format, and each option that differs from its default."""
         yield f"format debezium-{self.encoding}"
         if self.times is not None:
             yield f"times are {self.times}"
@@ -137,7 +137,11 @@ class Debezium:
         """Returns None, because the topic itself declares the columns of the rows."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Raises DeclarationError for a JSON Schema, and for columns of facts with wrong types."""
+        """Raises DeclarationError if the event cannot be that of a change.
+
+        A JSON Schema cannot declare such an event, and the column of a fact must have the fact's
+        type.
+        """
         if by_schema:
             raise DeclarationError(
                 "a JSON Schema is about JSON's values, and a row has a database's",
@@ -152,8 +156,8 @@ class Debezium:
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Encodes a change of a row with these fields.
 
-        The operation is the field `change_op`, or "c" if it is missing. Raises UsageError if the
-        change cannot be encoded; a change in Avro never can.
+        The operation is the field `change_op`, or "c" if that field is missing. Raises UsageError
+        if the change cannot be encoded; changes in Avro can never be encoded.
         """
         del columns
         if self.encoding != "json":
@@ -164,12 +168,12 @@ class Debezium:
         return written_change(fields, dict(self.facts))
 
     def encoded_key(self, name: str, value: Any) -> bytes:
-        """Encodes the Kafka key of a row. `name` is the key column, and `value` its value."""
+        """Encodes the Kafka key of a row. `name` and `value` are those of the key column."""
         return written_key(name, value, dict(self.facts))
 
 
 class PartsReader(Protocol):
-    """A reader that decodes the values and keys of one encoding."""
+    """A reader that decodes the values and the Kafka keys of records in one encoding."""
 
     def split_value(self, value: bytes) -> EnvelopePart: ...  # noqa: D102  # as in JsonParts
 
@@ -177,7 +181,7 @@ class PartsReader(Protocol):
 
 
 class DebeziumReader:
-    """The reader of a topic's changes."""
+    """The reader of changes for a topic with this format and these columns."""
 
     def __init__(self, form: Debezium, columns: Sequence[Column]) -> None:
         self._parts: PartsReader = (
@@ -196,17 +200,20 @@ class DebeziumReader:
         )
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Decodes the fields of a change whose key is not needed."""
+        """Decodes the fields of a change, without the Kafka key.
+
+        Raises Rejected if the bytes are not a change, or if a column needs the key.
+        """
         return self.read_change(None, value).fields
 
     def key_value(self, key: bytes, column: Column) -> Any:
-        """Returns the value of the row's key column, read from the Kafka key."""
+        """Returns the value of the topic's key column, read from the Kafka key."""
         return self._envelope.key_value(self._parts.split_key(key), column)
 
     def column_check(self, column: Column) -> Check:
-        """Returns a function that changes nothing.
+        """Returns a function that returns its value unchanged.
 
-        The values of a row were already checked when the change was decoded.
+        The values of a row are already converted when the change is decoded.
         """
         del column
         return _as_it_is
@@ -234,7 +241,7 @@ def check_changes(
     key: str | None,
     keyed: bool,
 ) -> None:
-    """Raises DeclarationError if the options of a topic cannot be used with changes of rows."""
+    """Raises DeclarationError if an option of a topic does not apply to changes of rows."""
     if keyed:
         raise DeclarationError(
             f"{source}: topic {topic} has changes of rows and a key_format: their format reads "
@@ -278,7 +285,7 @@ def check_changes(
 def check_operation(
     source: Source, pipeline: str, topic: str, form: Debezium, names: set[str]
 ) -> None:
-    """Raises DeclarationError if a function cannot recognize deletions among the changes."""
+    """Raises DeclarationError if the columns `names` do not show which changes are deletions."""
     if not form.tells_operation & names:
         tells = min(form.tells_operation)
         raise DeclarationError(
@@ -290,10 +297,10 @@ def check_operation(
 
 
 class JsonParts:
-    """A reader of values and keys that Kafka Connect's JSON converter has written."""
+    """A reader of values and keys that were written by Kafka Connect's JSON converter."""
 
     def __init__(self, *, exact: bool) -> None:
-        """Sets whether numbers keep every digit (`exact`)."""
+        """Stores whether numbers are decoded with all digits (`exact`), or as floats."""
         self._fields = JsonFormat(exact=exact).fields
 
     def split_value(self, value: bytes) -> EnvelopePart:
@@ -332,7 +339,7 @@ class _Writer:
 
 
 class AvroParts:
-    """A reader of values and keys in Avro. It decodes each with its schema in a registry."""
+    """A reader of values and keys in Avro, each decoded with its schema in the registry."""
 
     def __init__(self) -> None:
         # By id; or why records of the schema are rejects.
@@ -382,9 +389,10 @@ def _open_writer(schema_id: int) -> _Writer | Rejected:
 
 
 def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes:
-    """Encodes an envelope with the fields of a row and the facts of its change, for tests.
+    """Encodes a change in Debezium's envelope, for tests.
 
-    Raises UsageError if the time of the change is not valid.
+    `fields` contains the columns of the row and the facts of the change. Raises UsageError if the
+    time of the change is not valid.
     """
     row: dict[str, Any] = {}
     blocks: dict[str, dict[str, Any]] = {"source": {"connector": "by hand"}, "transaction": {}}
@@ -414,7 +422,10 @@ def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes
 
 
 def written_key(name: str, value: Any, facts: Mapping[str, str]) -> bytes:
-    """Encodes the Kafka key of a row. The value of a key with several columns is given as text."""
+    """Encodes the Kafka key of a row.
+
+    If the column is the fact `key`, its value is already the text of the whole key.
+    """
     if facts.get(name) == KEY:
         return str(value).encode()
     return json.dumps({name: value}, ensure_ascii=False).encode()

@@ -1,10 +1,11 @@
-"""The values of a row, converted by the writer's schema and the declared columns. Pure.
+"""Converts the values of a row, by the writer's schema and the declared columns. Pure.
 
-Kafka Connect has only few types. If a value has a further meaning, it is in the name of its schema,
-for instance `io.debezium.time.MicroTimestamp`. Avro schemas keep that name as `connect.name`.
+Kafka Connect has only a few types. If a value has a more specific meaning, the name of its schema
+is that meaning, for instance `io.debezium.time.MicroTimestamp`. Avro schemas contain that name as
+`connect.name`.
 
 A value whose meaning is not certain is rejected: a whole number alone does not show whether it
-counts milliseconds, and letters may be digits or encoded bytes.
+counts milliseconds or microseconds, and a text may be digits or encoded bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
 
 @dataclass(frozen=True, slots=True)
 class WritingSchema:
-    """A description of how a value was written: the meaning by Connect's name, and its parts.
+    """The description of how a value was written: its meaning by Connect's name, and its parts.
 
     The name is "" if the value has no meaning beyond its type. `scale` is the scale of a decimal.
     """
@@ -65,9 +66,9 @@ PLAIN = WritingSchema()
 
 
 def of_connect(schema: Any, deep: int = 0) -> WritingSchema:
-    """Returns how a value was written, from Connect's schema in JSON.
+    """Returns the description of how a value was written, from Connect's schema in JSON.
 
-    Parts of the schema that are damaged count as having no meaning.
+    Damaged parts of the schema count as having no meaning beyond their types.
     """
     if not isinstance(schema, dict) or deep > _DEEPEST:
         return PLAIN
@@ -86,7 +87,7 @@ def of_connect(schema: Any, deep: int = 0) -> WritingSchema:
 
 
 def of_avro(schema: Any, named: Mapping[str, Any], deep: int = 0) -> WritingSchema:
-    """Returns how a value was written, from a parsed Avro schema."""
+    """Returns the description of how a value was written, from a parsed Avro schema."""
     if deep > _DEEPEST:
         return PLAIN
     match schema:
@@ -119,10 +120,10 @@ def _whole_number(found: Any) -> int | None:
 
 
 class RowValues:
-    """Makes functions that check and convert the values of rows, by a declaration's options."""
+    """Creates the functions that check and convert the values of rows."""
 
     def __init__(self, *, times: str | None, decimals: str | None) -> None:
-        """Sets the options `times` and `decimals` of `Debezium`, for values without a schema."""
+        """Stores the options of `Debezium` that apply to values without a schema."""
         self._times = times
         self._decimals = decimals
 
@@ -308,9 +309,9 @@ def _own_scale(found: Mapping[str, Any], path: str) -> Number:
 
 
 def _unscaled_decimal(found: Any, scale: int, path: str) -> Number:
-    """Returns a decimal from the bytes of its digits.
+    """Returns the decimal whose unscaled value is in `found`, as bytes or as base64 text.
 
-    No arithmetic is used, since it could round. Raises Rejected if the bytes are not valid.
+    No arithmetic is used, since it could round. Raises Rejected if `found` is not valid.
     """
     try:
         number = found if type(found) is bytes else base64.b64decode(found, validate=True)

@@ -1,4 +1,4 @@
-"""The protocol of record formats that a topic declares, and of records that are changes. Pure."""
+"""The protocols of record formats, of their readers, and of records that are changes. Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from kappa.declare.values.value import Check
 
 
 class EventReader(Protocol):
-    """The reader of the events of one format and one declaration."""
+    """The reader of events, for one declared format and one declared event."""
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Decodes the fields of an event by name. An absent field is missing from the result.
+        """Decodes the fields of an event, by name. The result does not contain absent fields.
 
         Raises Rejected if the bytes are not an event.
         """
 
     def column_check(self, column: Column) -> Check:
-        """Returns the function that makes a row's value from the field of a column."""
+        """Returns the function that converts a decoded field to the value in the row."""
 
 
 class RecordFormat(Protocol):
-    """A format of records. It is a value: equal formats read all records alike."""
+    """A format of records. It is a value: equal formats decode all records to the same fields."""
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the declared options as lines for comparison; nothing for plain JSON.
+        """Yields the declared options as lines of text, or nothing for plain JSON.
 
         The lines are part of the version, of the archive's fingerprint and of the birth
         certificate.
@@ -68,7 +68,7 @@ class SourceChange:
     """A change at a source: its effect, the columns of the row, and the facts of the change.
 
     For a deleted row, `fields` contains the values that the source still knew. For a truncated
-    table, it contains no columns of a row.
+    table, `fields` contains only facts.
     """
 
     effect: RowEffect
@@ -77,13 +77,13 @@ class SourceChange:
 
 @runtime_checkable
 class SourceChangeReader(EventReader, Protocol):
-    """The reader of a format whose records are changes of rows."""
+    """The reader of events for a format whose records are changes of rows."""
 
     def read_change(self, key: bytes | None, value: bytes) -> SourceChange:
         """Decodes a change. Raises Rejected if the bytes are not a change."""
 
     def key_value(self, key: bytes, column: Column) -> Any:
-        """Returns the value of the row's key column, read from the Kafka key.
+        """Returns the value of the topic's key column, read from the Kafka key.
 
-        Raises Rejected if the key does not contain it.
+        Raises Rejected if the key does not contain exactly this value.
         """

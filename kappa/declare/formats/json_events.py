@@ -1,4 +1,4 @@
-"""Events as JSON objects: the format of a topic that declares no other."""
+"""Events as JSON objects: the default format of topics."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ _NO_ID = 0
 class Json:
     """The format of records that each contain one JSON object, in UTF-8.
 
-    `schema` is a `Subject` with a JSON Schema. That schema is then the topic's event: it gives the
-    columns, and all conditions for values.
+    `schema` is a `Subject` with a JSON Schema. That schema is then the topic's event: it declares
+    the columns, and all conditions for values.
 
     If `framed`, each record begins with the id of the writer's schema, as serializers of a schema
-    registry write it. The default is True for a subject, otherwise False. The id is not used: JSON
-    can be read without the writer's schema, and the declared event decides which records are valid.
+    registry write it. The default is True if `schema` is given, otherwise False. The id is not
+    used: JSON can be read without the writer's schema, and the declared event decides which records
+    are valid.
 
     Example:
         Topic("orders", event="id string not null, amount double", format=Json(framed=True))
@@ -66,8 +67,8 @@ class Json:
     def declared_lines(self) -> Iterator[str]:
         """Yields a line for framed records, and nothing for plain JSON.
 
-        So topics that are older than formats keep their version. The schema of a subject is the
-        topic's event, and so part of the version already.
+        Plain JSON has no line, so that a topic's version is the same as before Kappa had formats.
+        The schema of a subject is the topic's event, and so is already part of the version.
         """
         if self.framed:
             yield "format json, framed by a registry"
@@ -91,17 +92,21 @@ class Json:
         return read_schema(document)
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Accepts all columns, because every declaration is possible with JSON."""
+        """Does nothing, because JSON can represent events with any columns."""
 
     def event_reader(self, columns: Sequence[Column]) -> JsonReader:
-        """Returns a reader for these columns. It keeps every digit if a column is a decimal."""
+        """Returns a reader of JSON objects.
+
+        If a column is a decimal, the reader decodes numbers with all digits.
+        """
         fields = JsonFormat(exact=any(holds_decimal(column.type) for column in columns)).fields
         return JsonReader((lambda value: fields(split_frame(value)[1])) if self.framed else fields)
 
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Encodes an event as JSON text.
+        """Encodes an event as JSON text in UTF-8.
 
-        If framed, it begins with the pinned schema's id, or with 0 if no schema is pinned.
+        If the format is framed, the result begins with the id of the pinned schema, or with the id
+        0 if no schema is pinned.
         """
         del columns
         text = json.dumps(fields, ensure_ascii=False).encode()
@@ -112,7 +117,7 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class JsonReader:
-    """The reader of JSON objects."""
+    """The reader of JSON objects. `fields` decodes the fields of one record."""
 
     fields: Callable[[bytes], dict[str, Any]]
 

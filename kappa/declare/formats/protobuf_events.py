@@ -87,8 +87,8 @@ class Protobuf:
 
     If `framed`, each record begins with the id of the writer's schema and the position of the
     message in that schema, as serializers of a schema registry write them. The default is True for
-    a subject, and False for a file. Other messages than the declared one are rejected. Fields that
-    the schema does not have are ignored.
+    a subject, and False for a file. Records that contain a message of another type are rejected.
+    Fields that the schema does not have are ignored.
 
     Example:
         Topic("orders", format=Protobuf("schemas/order.proto", message="shop.Order"))
@@ -139,7 +139,7 @@ class Protobuf:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format, and the declared message without the schema's comments."""
+        """Yields the name of the format, and lines that describe the declared message."""
         yield f"format protobuf {self.message}{', framed by a registry' if self.framed else ''}"
         yield from _described_lines(self.described_message(), set())
 
@@ -159,10 +159,10 @@ class Protobuf:
         return ProtobufReader(self, columns)
 
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-        """Encodes fields as a message, by Protobuf's own mapping of JSON.
+        """Encodes fields as a message, by Protobuf's standard mapping from JSON.
 
-        Raises UsageError if the message cannot represent the fields, or if it must be framed but
-        the schema comes from a file, and so has no id.
+        Raises UsageError if the message cannot represent the fields, or if the record must be
+        framed but the schema comes from a file, and so has no id.
         """
         from google.protobuf import json_format, message_factory  # noqa: PLC0415  # see message_types
 
@@ -194,9 +194,9 @@ class Protobuf:
 
 
 def types_of(found: RegisteredSchema) -> Any:
-    """Returns the descriptor of a schema's file.
+    """Returns the descriptor of the file of a schema.
 
-    Raises DeclarationError if the schema is not Protobuf.
+    Raises DeclarationError if the schema is not a Protobuf schema.
     """
     if found.kind != KIND:
         raise DeclarationError(f"the schema is of type {found.kind}, not Protobuf")
@@ -204,7 +204,7 @@ def types_of(found: RegisteredSchema) -> Any:
 
 
 class ProtobufReader:
-    """The reader of messages of the declared type, whichever schema the writer used."""
+    """The reader of messages of the declared type, even if writers used other schemas for it."""
 
     def __init__(self, form: Protobuf, columns: Sequence[Column]) -> None:
         from google.protobuf import message_factory  # noqa: PLC0415  # see message_types
@@ -225,9 +225,9 @@ class ProtobufReader:
             self._others[form.pin.id, indexes_of(message)] = None
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Decodes the fields of a message. Raises Rejected if the bytes are another message.
+        """Decodes the fields of a message.
 
-        Rejected is also raised if the bytes are no message at all.
+        Raises Rejected if the bytes are not a message, or are a message of another type.
         """
         if self._framed:
             schema_id, value = split_frame(value)
@@ -246,7 +246,7 @@ class ProtobufReader:
             ) from None
 
     def column_check(self, column: Column) -> Check:
-        """Returns the function that makes the row's value of a field."""
+        """Returns the function that converts a field's decoded value to the value in the row."""
         return self._landings[column.name][0].land
 
     @property
@@ -255,7 +255,11 @@ class ProtobufReader:
         return self._message.DESCRIPTOR
 
     def frame_bytes(self, value: bytes) -> bytes | None:
-        """Returns the bytes of a value before its message, or None if it is another message."""
+        """Returns the bytes that precede the message in a value.
+
+        The result is empty if records are not framed, and None if the frame is not valid or the
+        value contains a message of another type.
+        """
         if not self._framed:
             return b""
         try:
@@ -294,7 +298,11 @@ class ProtobufReader:
 
 
 def _described_lines(message: Any, seen: set[str]) -> Iterator[str]:
-    """Yields lines that describe a message, and then the messages and enums in it, each once."""
+    """Yields lines that describe a message, then lines for the messages and enums that it contains.
+
+    Each message and each enum is described once; `seen` contains the names of those already
+    described.
+    """
     seen.add(message.full_name)
     for each in message.fields:
         of = each.message_type or each.enum_type
@@ -318,9 +326,9 @@ def _described_lines(message: Any, seen: set[str]) -> Iterator[str]:
 
 
 def _split_indexes(value: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Splits the bytes after a schema's id into the indexes of a message, and the message itself.
+    """Splits the bytes after a schema's id into the message's indexes and the encoded message.
 
-    The indexes give the position of the message's type in the schema. Raises Rejected if the bytes
+    The indexes are the position of the message's type in the schema. Raises Rejected if the bytes
     are not valid.
     """
     count, place = _read_zigzag(value, 0)
@@ -360,9 +368,10 @@ def _written_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], Any]]]:
-    """Returns the landing of each field, and the function that gets the field's value of a message.
+    """Returns, by field, its landing and the function that reads its value from a message.
 
-    Raises DeclarationError if the message has no fields.
+    If a field cannot become a column, its landing raises an error when the landing is used. Raises
+    DeclarationError if the message has no fields.
     """
     found = {}
     for part in message.fields:
@@ -379,7 +388,10 @@ def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], A
 
 
 def _value_getter(field: Any) -> Callable[[Any], Any]:
-    """Returns the function that gets a field's value of a message. An absent field gives None."""
+    """Returns the function that reads a field's value from a message.
+
+    The function returns None if the message does not contain the field.
+    """
     name = field.name
     if not field.has_presence or field.has_default_value:
         return lambda message: getattr(message, name)

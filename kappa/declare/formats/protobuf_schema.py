@@ -1,9 +1,9 @@
-"""Protobuf messages by their schemas: texts of .proto files, or descriptors in base64.
+"""Parses Protobuf schemas, which are texts of .proto files or descriptors in base64.
 
-This module parses the text of a .proto file itself: the Python packages for this include a compiler
-of 10 MB. The result is the same `FileDescriptorProto` that protoc would make. Services, extensions
-and options have no effect on messages, and are left out. The descriptor pool of Google's library
-resolves names. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
+This module parses the text of a .proto file itself, because the Python packages that can do so
+include a compiler of 10 MB. The result is the same `FileDescriptorProto` that protoc would make.
+Services, extensions and options have no effect on messages, and are ignored. The descriptor pool of
+Google's library resolves names. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
 """
 
 from __future__ import annotations
@@ -196,7 +196,10 @@ class _ProtoReader:
                 self._read_options()
 
     def _read_options(self) -> list[tuple[str, str]]:
-        """Parses the options in brackets, if there are any, and the end of the statement."""
+        """Parses the options in brackets, if there are any, and the semicolon after them.
+
+        Returns the name and the value of each option.
+        """
         found: list[tuple[str, str]] = []
         if self._peek_token(0) == "[":
             depth = 0
@@ -256,9 +259,9 @@ class _ProtoReader:
 
 @lru_cache(_MOST_SCHEMAS)
 def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
-    """Returns the descriptor of a schema's file, together with the schemas that it imports.
+    """Returns the descriptor of a schema's file. `references` are the schemas that it imports.
 
-    Raises DeclarationError if the text is not a valid schema.
+    Raises DeclarationError if a text is not a valid schema.
     """
     # The import costs more than reading a project that has no topic in Protobuf.
     from google.protobuf import descriptor_pool  # noqa: PLC0415
@@ -297,10 +300,10 @@ def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
 
 
 def message_named(file: Any, name: str | None) -> Any:
-    """Returns the descriptor of the message with this full name.
+    """Returns the descriptor of the message with this full name, or of the only message.
 
-    Without a name, returns the only message of the file. Raises DeclarationError if the file has no
-    such message, or several messages and no name is given.
+    `name` is None for the only message of the file. Raises DeclarationError if the file has no
+    message of that name, or if no name is given and the file does not have exactly one message.
     """
     known = {each.full_name: each for each in _nested_messages(file.message_types_by_name.values())}
     if name is None:
@@ -319,7 +322,7 @@ def message_named(file: Any, name: str | None) -> Any:
 
 
 def message_at(file: Any, indexes: Sequence[int]) -> str | None:
-    """Returns the full name of the message at the indexes in a frame, or None if there is none."""
+    """Returns the full name of the message at the indexes of a frame, or None if there is none."""
     within = [*file.message_types_by_name.values()]
     name = None
     for index in indexes:
@@ -330,7 +333,7 @@ def message_at(file: Any, indexes: Sequence[int]) -> str | None:
 
 
 def indexes_of(message: Any) -> tuple[int, ...]:
-    """Returns the indexes by which a frame refers to a message of a file."""
+    """Returns the indexes that a frame contains to identify a message type in its schema."""
     around = message.containing_type
     beside = (
         [*message.file.message_types_by_name.values()] if around is None else [*around.nested_types]
@@ -342,9 +345,9 @@ def indexes_of(message: Any) -> tuple[int, ...]:
 
 
 def why_unwritten(error: Exception) -> str:
-    """Returns the reason for which Google's JSON parser refuses an event.
+    """Returns the reason why Google's library cannot encode an event, from its error.
 
-    Lists that follow the reason in the error are removed.
+    The further lines of the error are removed.
     """
     why = str(error).partition("\n")[0].rstrip(".")
     no_map = _NO_MAP.search(why)

@@ -1,12 +1,12 @@
 """Schemas of a registry: pinned subjects, and the schemas with which records were written.
 
 `kappa schemas pin` writes a version of a subject into a file of the project. Declarations read that
-file, and do not ask the registry. So a version of a pipeline reads records in the same way wherever
-and whenever it is loaded. The code snapshot of a build contains the file.
+file, and do not contact the registry. So a version of a pipeline reads records in the same way
+wherever and whenever it is loaded. The code snapshot of a build contains the file.
 
-A record refers to the schema with which it was written by an id of the registry. A process that
-reads records opens a source that returns schemas by id; declarations need no source. An id always
-refers to the same schema, so an answer stays valid forever.
+A record contains the registry's id of the schema with which it was written. A process that reads
+records sets a source that returns schemas by id; a process that only loads declarations needs no
+source. An id always refers to the same schema, so a schema can be cached without limit of time.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ FOLDER = "schemas/pinned"
 
 
 class RegisteredSchema(Struct, frozen=True):
-    """A schema of a registry. `references` are the texts that it needs, each before its users.
+    """A schema of a registry, with the schemas that it refers to.
 
-    `kind` is AVRO, JSON or PROTOBUF. If the registry does not know the id, `text` is None.
+    `kind` is AVRO, JSON or PROTOBUF. `references` are the texts of the other schemas; each text
+    comes before the texts that refer to it. If the registry does not know the id, `text` is None.
     """
 
     kind: str
@@ -49,26 +50,26 @@ class RegisteredSchema(Struct, frozen=True):
 
 
 class SchemaSource(Protocol):
-    """A source of schemas by id. Spark workers receive a copy of it."""
+    """A source of schemas by id. Each Spark worker receives a copy of the source."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Returns the schema with an id. Raises Unreachable if the registry does not answer."""
 
 
 def open_schemas(source: SchemaSource | None) -> None:
-    """Sets the source from which readers in this process get schemas from now on."""
+    """Sets the source of schemas for all readers in this process. None removes the source."""
     _opened[:] = [] if source is None else [source]
 
 
 def opened_schemas() -> SchemaSource | None:
-    """Returns the source that is set, or None."""
+    """Returns the source of schemas of this process, or None if none is set."""
     return _opened[0] if _opened else None
 
 
 def writer_schema(schema_id: int) -> RegisteredSchema:
-    """Returns the schema with an id.
+    """Returns the schema with an id in the registry.
 
-    Raises Rejected if the registry does not know the id, and KappaError if no registry is set.
+    Raises Rejected if the registry does not know the id, and KappaError if no source is set.
     """
     if not _opened:
         raise KappaError(
@@ -85,16 +86,19 @@ def writer_schema(schema_id: int) -> RegisteredSchema:
 
 
 def remember_writer(writers: dict[int, Any], schema_id: int, writer: object) -> None:
-    """Stores what a reader knows about an id: its schema, or the reason why it cannot be used.
+    """Stores, by id, a writer's schema or the Rejected that says why the schema cannot be used.
 
-    Reasons are stored only up to a limit, because producers can write any number of ids.
+    A Rejected is stored only up to a limit, because producers can write any number of ids.
     """
     if not isinstance(writer, Rejected) or len(writers) < _MOST_WRITERS:
         writers[schema_id] = writer
 
 
 def split_frame(value: bytes) -> tuple[int, bytes]:
-    """Splits a value into the schema's id and the message. Raises Rejected if there is no id."""
+    """Splits a value into the schema's id and the message.
+
+    Raises Rejected if the value does not begin with a zero byte and four bytes of an id.
+    """
     if len(value) < FRAME_BYTES or value[0] != MAGIC:
         what = f"begins with byte {value[0]}" if value else "is empty"
         what = what if not value or value[0] != MAGIC else f"has {len(value)} bytes"
@@ -105,12 +109,12 @@ def split_frame(value: bytes) -> tuple[int, bytes]:
 
 
 def frame_message(schema_id: int, message: bytes) -> bytes:
-    """Returns a message with the frame that contains the schema's id before it."""
+    """Returns a message that is preceded by a frame with the schema's id."""
     return bytes([MAGIC]) + schema_id.to_bytes(FRAME_BYTES - 1) + message
 
 
 class PinnedSchema(Struct, frozen=True):
-    """A version of a subject, as the registry returned it when it was pinned."""
+    """A pinned version of a subject, with the schema that the registry returned for it."""
 
     subject: str
     version: int
@@ -125,11 +129,11 @@ def pin_path(subject: str) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Subject:
-    """A subject of the schema registry, as the schema of a format.
+    """A subject of the schema registry, from which a format takes its schema.
 
     `name` is the name of the subject. `kappa schemas pin` pins a version of the subject in the
-    project, so a declaration does not ask the registry. If `version` is declared, it must be the
-    pinned version.
+    project, so a declaration does not contact the registry. If `version` is declared, it must be
+    the pinned version.
 
     Example:
         Subject("orders-value")
@@ -159,16 +163,16 @@ class Subject:
 
 
 def put_pin(project: Path, pin: PinnedSchema) -> None:
-    """Writes a pin into the folder of a project. It replaces an earlier pin of the subject."""
+    """Writes a pin into a file of the project. An earlier pin of the subject is overwritten."""
     path = project / pin_path(pin.subject)
     path.parent.mkdir(parents=True, exist_ok=True)
     put_file(path, msgspec.json.format(msgspec.json.encode(pin), indent=2) + b"\n")
 
 
 def pinned_in(project: Path) -> dict[str, int]:
-    """Returns the pinned versions of a project's subjects.
+    """Returns the pinned version of each subject in a project, by the subject's name.
 
-    Files that cannot be read are skipped.
+    Files that are not valid pins are skipped.
     """
     found = {}
     for path in sorted((project / FOLDER).glob("*.json")):
@@ -183,8 +187,8 @@ def pinned_in(project: Path) -> dict[str, int]:
 def read_pin(subject: Subject) -> PinnedSchema:
     """Reads the pin of a subject.
 
-    Raises DeclarationError if the subject is not pinned, or if another version is pinned than
-    declared.
+    Raises DeclarationError if the subject is not pinned, or if its pinned version is not the
+    declared version.
     """
     which = "" if subject.version is None else f" --version {subject.version}"
     hint = f"pin it: kappa schemas pin {subject.name}{which}"

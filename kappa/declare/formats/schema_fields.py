@@ -1,4 +1,4 @@
-"""The columns for the fields of a schema, and their values, for any format with a schema. Pure."""
+"""Columns for the fields of a schema, and the conversion of their values, for all formats. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ EVENT_HINT = 'event="id string not null, amount double"'
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """The column for a field: its type, whether it may be null, and the function for its values.
+    """The column for a field of a schema: its type, and whether its values may be null.
 
-    The function checks a decoded value, and converts it to the value in the row.
+    The function `land` checks a decoded value, and converts it to the value in the row.
     """
 
     type: Type
@@ -28,7 +28,7 @@ class Landing:
 
 
 def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
-    """Returns the columns of an event.
+    """Returns the columns for all fields of an event.
 
     Raises DeclarationError if a field cannot become a column.
     """
@@ -45,7 +45,7 @@ def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
 
 
 def column_of(name: str, landing: Landing) -> Column:
-    """Returns the column for a field. Raises DeclarationError if there cannot be one."""
+    """Returns the column for a field. Raises DeclarationError if there can be no such column."""
     if isinstance(landing.land, _Refusal):
         raise landing.land.error
     return Column(name, landing.type, landing.nullable)
@@ -84,10 +84,7 @@ def check_declared(
 
 
 class _Refusal:
-    """The function for the values of a field that cannot become a column.
-
-    A call raises the error.
-    """
+    """The `land` function of a field that cannot become a column. Each call raises `error`."""
 
     def __init__(self, error: DeclarationError) -> None:
         self.error = error
@@ -97,12 +94,12 @@ class _Refusal:
 
 
 def refused_landing(error: DeclarationError) -> Landing:
-    """Returns the landing of a field that cannot become a column. Its use raises the error."""
+    """Returns the landing of a field that cannot become a column; its use raises `error`."""
     return Landing(Scalar("string"), nullable=True, land=_Refusal(error))
 
 
 def finite_check(kind: str) -> Check:
-    """Returns the check of numbers of a type, which also rejects NaN."""
+    """Returns a function that checks the numbers of a type, and also rejects NaN."""
     check = check_of(Scalar(kind))
 
     def land_finite(found: Any, name: str) -> Any:

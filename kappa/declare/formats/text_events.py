@@ -1,7 +1,8 @@
-"""Events as lines of text, parsed with a regular expression: the logs of programs. Pure.
+"""Events as lines of text, such as log files, parsed with a regular expression. Pure.
 
-Times in other notations than RFC 3339 are parsed by a layout, such as `%d/%b/%Y:%H:%M:%S %z`.
-Python's `strptime` is not used: it depends on the locale of the process, and a row must not.
+Times in other notations than RFC 3339 are parsed with a layout, such as `%d/%b/%Y:%H:%M:%S %z`.
+Python's `strptime` is not used: its result depends on the locale of the process, and rows must not
+depend on it.
 """
 
 from __future__ import annotations
@@ -127,8 +128,8 @@ class Text:
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Raises DeclarationError if columns do not match the pattern.
 
-        A column must not be an array or a struct, and needs a group of its name. A column with a
-        layout must be a timestamp.
+        A column must not be an array or a struct, and the pattern must have a group with the
+        column's name. A column with a layout must be a timestamp.
         """
         groups = re.compile(self.pattern, re.ASCII).groupindex
         check_plain(columns, groups, "format text", by_schema=by_schema)
@@ -168,7 +169,11 @@ class TextReader:
     times: Mapping[str, Check]
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Returns the groups of a line. Raises Rejected unless the whole line matches."""
+        """Returns the texts of a line's groups, by name.
+
+        A text that equals `null` becomes None. Raises Rejected unless the whole line matches the
+        pattern.
+        """
         text = decoded_text(value).removesuffix("\n").removesuffix("\r")
         found = self.expression.fullmatch(text)
         if found is None:
@@ -181,12 +186,15 @@ class TextReader:
         }
 
     def column_check(self, column: Column) -> Check:
-        """Returns the function that parses a column's texts, by its layout if it has one."""
+        """Returns the function that converts a column's texts to the values in the row.
+
+        If the column has a layout, its texts are parsed with that layout.
+        """
         return self.times.get(column.name) or text_check(column.type)
 
 
 def time_check(layout: str) -> Check:
-    """Returns the function that parses texts of this layout to microseconds since 1970, in UTC.
+    """Returns a function that parses times with this layout to microseconds since 1970, in UTC.
 
     Raises DeclarationError if the layout is not valid.
     """

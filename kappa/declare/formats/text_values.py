@@ -1,4 +1,4 @@
-"""Values that a format gives as texts, for columns of any plain type. Pure."""
+"""Converts texts to the values of columns, for formats whose fields are texts. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def text_check(kind: Type) -> Check:
-    """Returns the function that parses the texts of a column without parts.
+    """Returns the function that parses a column's texts. The column is not an array or a struct.
 
-    It accepts the same texts as for the rows of a file, and for timestamps also milliseconds since
-    1970.
+    Valid texts are the same as in the CSV file of a table. For a timestamp, milliseconds since 1970
+    are valid too.
     """
     check = text_reader(kind)
     if kind != Scalar("timestamp"):
@@ -28,9 +28,9 @@ def text_check(kind: Type) -> Check:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Returns the text of a plain value, which `text_check` can parse again.
+    """Returns the text of a plain value, in the form that the function of `text_check` parses.
 
-    Raises UsageError if the value is a list or a mapping. `name` is its name in the error.
+    Raises UsageError if the value is a list or a mapping. `name` is the value's name in the error.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -59,9 +59,10 @@ def decoded_text(value: bytes) -> str:
 def check_plain(
     columns: Sequence[Column], fields: Iterable[str], what: str, *, by_schema: bool
 ) -> None:
-    """Raises DeclarationError if a column is not a plain value, or is not among the fields.
+    """Raises DeclarationError if a column is an array or a struct, or has no field of its name.
 
-    `what` is the name of the format in errors: `format csv`.
+    It is also raised if a JSON Schema declares the event (`by_schema`). `fields` are the names of
+    the fields. `what` is the name of the format in errors: `format csv`.
     """
     if by_schema:
         raise DeclarationError(

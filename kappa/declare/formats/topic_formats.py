@@ -1,6 +1,6 @@
 """The formats that a topic may declare for its values and its keys.
 
-A new format needs a line in `NAMED` or `_KINDS`.
+A new format needs an entry in `NAMED` or `_KINDS`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEY_TYPES = frozenset({"string", *INTEGERS})
 
 
 def pin_of(form: RecordFormat) -> PinnedSchema | None:
-    """Returns the pinned version of the subject that a format uses, or None if it uses none."""
+    """Returns the pin of the subject that a format uses, or None if the format uses no subject."""
     return form.pin if isinstance(form, _REGISTERED) else None
 
 
@@ -49,7 +49,7 @@ def changes_of(form: RecordFormat) -> Debezium | None:
 
 
 def format_of(given: object) -> RecordFormat:
-    """Returns the format that a topic declares, either by name or as a value.
+    """Returns the format that a topic declares, either by its name or as an object.
 
     Raises DeclarationError if `given` is not a format.
     """
@@ -103,10 +103,10 @@ def _key_format(given: object, key: Column | None) -> RecordFormat | None:
 
 
 def key_columns(form: RecordFormat, key: Column) -> tuple[Column]:
-    """Returns the column of keys as the format has it: one field.
+    """Returns the single column that a format has for keys.
 
-    If the format declares no fields, the field has the name and the type of the key's column.
-    Raises DeclarationError if the schema has several fields.
+    If the format declares no fields, the column has the name and the type of the topic's key
+    column. Raises DeclarationError if the format's schema has several fields.
     """
     event = form.declared_event()
     found = event.columns if isinstance(event, SchemaPlace) else event

@@ -1,7 +1,7 @@
-"""Columns in Arrow: types that match those of Spark and Delta, and arrays from lengths. Pure.
+"""Arrow types that match the types of Spark and Delta, and Arrow arrays made from lengths. Pure.
 
 Compiled code (kappa/base/loops.py) writes the bytes of texts one after the other, and the length of
-each text. `array_of` makes Arrow arrays from these.
+each text. `array_of` makes Arrow arrays from these bytes and lengths.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 
 def arrow_schema(columns: Iterable[tuple[str, str]]) -> pa.Schema:
-    """Returns the Arrow schema for the columns in a birth certificate. All may be null."""
+    """Returns the Arrow schema for columns with Spark's types. All columns may be null."""
     return pa.schema(
         [pa.field(name, _RAW.get(kind) or arrow_type(parse_type(kind))) for name, kind in columns]
     )
 
 
 def ends_of(lengths: Numbers) -> Ends:
-    """Returns the offsets that an Arrow array needs for values of these lengths: 0, then each end.
+    """Returns the offsets buffer of an Arrow array for values of these lengths: 0, then each end.
 
-    Lengths are in bytes, and together less than 2 GiB. A length of -1 stands for null, and takes no
-    bytes.
+    The lengths are in bytes; their sum must be less than 2 GiB. A length of -1 means null, and
+    counts as no bytes.
     """
     ends = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(np.maximum(lengths, 0), out=ends[1:])
@@ -78,9 +78,10 @@ def ends_of(lengths: Numbers) -> Ends:
 
 
 def array_of(kind: pa.DataType, lengths: Numbers, ends: Ends, data: Bytes) -> pa.Array:
-    """Makes an Arrow array of texts or bytes. Each length of -1 becomes a null.
+    """Creates an Arrow array of texts or bytes. A value whose length is -1 becomes null.
 
-    `ends` are the results of `ends_of`, and `data` are the bytes of all values.
+    `ends` is the result of `ends_of` for these lengths, and `data` contains the bytes of all
+    values.
     """
     null = lengths < 0
     return pa.Array.from_buffers(

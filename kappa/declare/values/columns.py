@@ -1,4 +1,4 @@
-"""Columns and their types, declared by DDL. Pure.
+"""Columns and their types, and the parser of the DDL that declares them. Pure.
 
 `id string not null, happened_at timestamp` declares two columns. The notation is that of Spark's
 DDL, but Spark is not needed to parse it. An event has only types that JSON can represent.
@@ -59,7 +59,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0"}
 
 
 class Tokens:
-    """The words of a DDL text, and the position up to which the text is parsed.
+    """The words of a DDL text, and the position of the next word to parse.
 
     Methods raise DeclarationError if the next word is not valid.
     """
@@ -93,25 +93,29 @@ class Tokens:
         return "" if self.at_end else self._tokens[self._next]
 
     def word_after(self) -> str:
-        """Returns the word after the next word without taking it, or ""."""
+        """Returns the second word from the current position, or ""; no word is taken."""
         return next(iter(self._tokens[self._next + 1 :]), "")
 
     def take_word(self, wanted: str) -> bool:
-        """Takes the next word and returns True if it is `wanted`, in upper or lower case."""
+        """If the next word is `wanted`, takes it and returns True; otherwise returns False.
+
+        Upper and lower case are equal.
+        """
         if self.peek_word().lower() != wanted:
             return False
         self._next += 1
         return True
 
     def require_word(self, wanted: str) -> None:
-        """Takes the next word. Raises DeclarationError unless it is `wanted`."""
+        """Takes the next word, which must be `wanted`. Raises DeclarationError if it is not."""
         if not self.take_word(wanted):
             raise DeclarationError(f"`{wanted}` is expected{self._place_text()} in: {self.text}")
 
     def take_identifier(self, what: str) -> str:
-        """Takes a word that begins with a letter or an underscore.
+        """Takes and returns a word that begins with a letter or an underscore.
 
-        `what` is the name for the word in errors. Raises DeclarationError for another word.
+        `what` describes the word in errors. Raises DeclarationError if the next word begins
+        otherwise.
         """
         word = self.peek_word()
         if word[:1].isdigit():
@@ -128,9 +132,9 @@ class Tokens:
         return word
 
     def take_name(self) -> str:
-        """Takes the name of a column.
+        """Takes and returns the name of a column.
 
-        Only in backquotes may it contain other characters than letters, digits and underscores.
+        Only a name in backquotes may contain characters other than letters, digits and underscores.
         """
         is_quoted = self._next in self._quoted
         name = self.take_identifier("a column name")
@@ -142,7 +146,7 @@ class Tokens:
         return name
 
     def take_number(self) -> int:
-        """Takes a whole number. Raises DeclarationError for another word."""
+        """Takes and returns a whole number. Raises DeclarationError for any other word."""
         word = self.peek_word()
         if not word.isdigit():
             raise DeclarationError(f"a number is expected instead of `{word}` in: {self.text}")
@@ -160,7 +164,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A type without parts. The name is Spark's simple name."""
+    """A type that does not contain other types. `name` is Spark's simple name for it."""
 
     name: str
 
@@ -206,9 +210,9 @@ Type = Scalar | Decimal | Array | Struct
 class Column:
     """A column: its name, its type, and whether its values may be null.
 
-    `default` is the JSON text of the value for events without the field; a null in an event stays
-    null. `was` contains the names that the field had in older events, in the order in which they
-    are tried.
+    `default` is the value, as JSON text, for events without the field; if the field is null, the
+    value stays null. `was` contains the names that the field had in older events, in the order in
+    which they are tried.
     """
 
     name: str
@@ -225,9 +229,9 @@ class Column:
 
 
 def _demanded_type(column: Column) -> str:
-    """Returns the text of a column's type with every `not null`.
+    """Returns the text of a column's type, including `not null` at the column and at nested fields.
 
-    Spark's own name of a struct leaves them out.
+    Spark's own text for a struct does not contain `not null`.
     """
     return f"{_spelled_type(column.type)}{'' if column.nullable else ' not null'}"
 
@@ -244,7 +248,7 @@ def _spelled_type(kind: Type) -> str:
 
 
 def parse_columns(ddl: str) -> tuple[Column, ...]:
-    """Parses a list of columns in DDL. Raises DeclarationError, which names the wrong column."""
+    """Parses a list of columns in DDL. Raises DeclarationError if the DDL is not valid."""
     tokens = Tokens(ddl)
     columns = [_read_column(tokens)]
     while tokens.take_word(","):
@@ -265,7 +269,7 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
 
 
 def parse_type(text: str) -> Type:
-    """Parses a type: `decimal(10,2)`, or Spark's simple string for any other type.
+    """Parses a type, such as `decimal(10,2)`, in the notation of Spark's simple strings.
 
     Raises DeclarationError if the text is not a type.
     """
@@ -324,9 +328,10 @@ def _read_column(tokens: Tokens) -> Column:
 
 
 def _read_literal(tokens: Tokens, of: str) -> str | None:
-    """Parses an SQL literal to JSON text. Returns None for null, since a missing field is null too.
+    """Parses an SQL literal, and returns it as JSON text.
 
-    Raises DeclarationError if the next words are not a literal.
+    Returns None for null, since a missing field is null without a default too. Raises
+    DeclarationError if the next words are not a literal.
     """
     word = tokens.next_word()
     if word.lower() in {"date", "timestamp"} and tokens.peek_word()[:1] in {"'", '"'}:
@@ -402,10 +407,7 @@ def _read_decimal(tokens: Tokens, of: str) -> Decimal:
 
 
 def refuse_repeated(columns: Iterable[Column], text: str) -> None:
-    """Raises DeclarationError if two columns have the same name.
-
-    Upper and lower case count as equal.
-    """
+    """Raises DeclarationError if two columns have names that differ at most in case."""
     # Spark and Delta compare names without regard to case.
     seen: set[str] = set()
     for column in columns:

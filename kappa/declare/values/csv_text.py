@@ -1,8 +1,8 @@
-"""From CSV to rows of texts, and from texts to values of a type. Pure.
+"""Parses CSV to rows of texts, and texts to values of a type. Pure.
 
-CSV follows RFC 4180: commas, double quotes, UTF-8. Nothing is guessed: no other separator is
-accepted, and no spaces are removed. An empty value is null, and an empty value in quotes is the
-empty text, as in PostgreSQL. Values are checked like the fields of an event (value.py).
+CSV follows RFC 4180: commas, double quotes, UTF-8. The notation is not guessed: a file must use
+commas, and spaces are part of the values. An empty value is null, and an empty value in quotes is
+the empty text, as in PostgreSQL. Values are checked like the fields of an event (value.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXACT_DIGITS = 15
 
 
 class CsvError(ValueError):
-    """The error for a text that is not valid CSV. `line` is the wrong line."""
+    """The error for a text that is not valid CSV. `line` is the number of the invalid line."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -39,7 +39,10 @@ class CsvError(ValueError):
 
 
 def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
-    """Yields each row with the number of its first line. Raises CsvError if it is not valid CSV."""
+    """Yields each row of a CSV file, with the number of the row's first line.
+
+    Raises CsvError if the file is not valid CSV in UTF-8.
+    """
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -49,7 +52,10 @@ def csv_rows(content: bytes) -> Iterator[tuple[int, Sequence[str | None]]]:
 
 
 def text_rows(text: str, separator: str = ",") -> Iterator[tuple[int, Sequence[str | None]]]:
-    """Yields the rows of a text, as `csv_rows` does."""
+    """Yields each row of a CSV text, with the number of the row's first line.
+
+    Raises CsvError if the text is not valid CSV.
+    """
     place, line = 0, 1
     while place < len(text):
         end = text.find("\n", place)
@@ -107,9 +113,9 @@ def _why_wrong(text: str, place: int, found: re.Match[str]) -> str:
 
 
 def text_reader(kind: Type) -> Check:
-    """Returns a function that parses texts of a plain type.
+    """Returns the function that parses texts to values of a type that is not an array or a struct.
 
-    It raises Rejected as `check_of` does.
+    The function raises Rejected if a text is not a valid value, like the function of `check_of`.
     """
     check = check_of(kind)
     match kind:
@@ -124,10 +130,11 @@ def text_reader(kind: Type) -> Check:
 
 
 def type_of_texts(texts: Iterable[str | None]) -> Type:
-    """Returns the first type that fits all texts of a column.
+    """Returns the first type for which all texts of a column are valid.
 
-    None stands for null, and fits each type. The types are tried in this order: boolean, bigint,
-    double, date, timestamp. If none fits, the type is string.
+    None in `texts` means null, and is valid for each type. The types are tried in this order:
+    boolean, bigint, double, date, timestamp. If none of them is valid for all texts, or if all
+    texts are null, the type is string.
     """
     there = {text for text in texts if text is not None}
     fits: dict[str, Callable[[str], bool]] = {

@@ -1,14 +1,15 @@
 """SQL that converts DuckDB's values for Python, JSON, Arrow and Parquet without loss. Pure.
 
-DuckDB's types have values that the targets' types lack: infinite times, years before 1 and after
-9999, nanoseconds, months, 39 digits. If a target cannot hold a value, the value is given as text,
-or an error names the column. docs/reference/values.md documents these texts. DuckDB casts each text
-back to the same value:
+DuckDB's types have values that the types of these targets cannot represent: infinite times, years
+before 1 and after 9999, nanoseconds, months, 39 digits. If a target cannot represent a value, the
+SQL converts the value to text, or fails with an error that names the column.
+docs/reference/values.md documents these texts. DuckDB casts each text back to the same value:
 
     date, timestamp            ISO 8601; a year before 1 as in -0043; `infinity` and `-infinity`
     time                       as DuckDB writes times, with the zone of a time that has a zone
     interval                   as DuckDB writes intervals: `1 month 14 days 12:34:56.789`
-    decimal                    every digit, as many after the point as the type says
+    decimal                    all digits, with the number of digits after the point that the
+                               type declares
     bit, bignum, uuid, enum    as DuckDB writes these types
     geometry                   well-known text
 """
@@ -46,7 +47,7 @@ _CAST = "cast it to another type in the query, such as {}::varchar"
 
 
 def text_sql(sql: str, kind: DuckType) -> str:
-    """Returns SQL for the text of a value, such as a time or an interval; null for null."""
+    """Returns SQL that converts a value, such as a time, to text; null stays null."""
     match str(kind.id):
         case "date":
             written = f"strftime({sql}, '%Y-%m-%d')"
@@ -79,7 +80,7 @@ def text_sql(sql: str, kind: DuckType) -> str:
 
 
 def json_sql(sql: str, kind: DuckType, column: str) -> str:
-    """Returns SQL for a value in JSON. If the result is a text, DuckDB itself adds the quotes.
+    """Returns SQL for a value that `to_json` or `json_object` writes as JSON without loss.
 
     Raises UsageError, with the name of the `column`, if JSON cannot represent the column's type.
     """
@@ -116,8 +117,9 @@ def json_sql(sql: str, kind: DuckType, column: str) -> str:
 def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[str, bool]:
     """Returns SQL for a value that Python receives without loss, and True if it is JSON text.
 
-    With `times`, dates and timestamps within Python's range become Python objects, and others
-    become text. Without `times`, all become text. Raises UsageError as `json_sql` does.
+    With `times`, dates and timestamps within Python's range are received as Python objects, and all
+    others as text. Without `times`, all dates and timestamps are received as text. Raises
+    UsageError as `json_sql` does.
     """
     if _has_kind(kind, {"map", "union"}):
         # Python would get the value of a union without its name, and two lists for some maps.
@@ -126,10 +128,11 @@ def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[s
 
 
 def arrow_sql(sql: str, kind: DuckType, column: str, *, parquet: bool) -> str:
-    """Returns SQL for a value that Arrow, or a Parquet file, can hold without loss.
+    """Returns SQL for a value that Arrow, or a Parquet file, can represent without loss.
 
-    Types that Arrow or Parquet lacks become text or JSON. Raises UsageError as `json_sql` does. If
-    a number or an interval is too large, the query fails with an error that names the column.
+    Types that the target lacks become text or JSON. Raises UsageError as `json_sql` does. If a
+    number or an interval is too large for the target, the query fails with an error that names the
+    column.
     """
     match str(kind.id):
         case huge if huge in _HUGE:
@@ -188,7 +191,7 @@ def _python_expression(sql: str, kind: DuckType, column: str, *, times: bool) ->
 
 
 def _is_pythons(sql: str, moment: str) -> str:
-    """Returns an SQL condition that a time is finite and within Python's range."""
+    """Returns the SQL condition that Python can represent a date or timestamp without loss."""
     if moment == "date":
         return f"{sql} between date '0001-01-01' and date '9999-12-31'"
     zone = "+00" if moment == "timestamp with time zone" else ""
@@ -206,7 +209,7 @@ def _micros_text(sql: str) -> str:
 
 
 def _moment_text(sql: str, places: str, fraction: str) -> str:
-    """Returns SQL for a timestamp in ISO 8601, without a fraction if the fraction is 0."""
+    """Returns SQL that formats a timestamp in ISO 8601. A fraction of 0 is left out."""
     whole = "%Y-%m-%dT%H:%M:%S"
     return (
         f"case when {fraction} = 0 then strftime({sql}, '{whole}') "
@@ -257,9 +260,10 @@ def _json_struct(sql: str, kind: DuckType, column: str) -> str:
 
 
 def _rebuilt_sql(sql: str, kind: DuckType, change: Callable[[str, DuckType], str]) -> str:
-    """Returns SQL for a list, struct or map with changed parts.
+    """Returns SQL for a list, struct or map whose parts are converted by `change`.
 
-    If `change` changes no part, returns `sql` itself.
+    `change` returns the SQL of a converted part. If it leaves all parts unchanged, the result is
+    `sql` itself.
     """
     match str(kind.id):
         case "list" | "array":
@@ -307,7 +311,10 @@ def _of_list(sql: str, kind: DuckType, change: Callable[[str], str]) -> str:
 
 
 def _of_map(sql: str, kind: DuckType, column: str) -> str:
-    """Returns SQL for a map from texts to JSON. A key that is not a text becomes JSON text."""
+    """Returns SQL that converts a map to a map from texts to JSON.
+
+    A key that is not a text becomes its JSON text.
+    """
     each, parts = _lambda_variable(kind), dict(kind.children)
     key = json_sql(_field_sql(each, "key"), parts["key"], column)
     # The text of JSON, without quotes if the JSON is a text.
@@ -320,7 +327,7 @@ def _of_map(sql: str, kind: DuckType, column: str) -> str:
 
 
 def _lambda_variable(kind: DuckType) -> str:
-    """Returns the name of a lambda's parameter. Each level of nesting has another name."""
+    """Returns a name for the parameter of an SQL lambda. Nested lambdas get different names."""
     return f"_e{_type_depth(kind)}"
 
 

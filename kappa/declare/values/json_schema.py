@@ -1,8 +1,8 @@
-"""An event declared by a JSON Schema, parsed to a `SchemaPlace` with all conditions. Pure.
+"""Parses an event that a JSON Schema declares to a `SchemaPlace` with all conditions. Pure.
 
-The draft is 2020-12. A keyword is either enforced, or refused with its place in the schema; only
-the draft's annotations are ignored. References are followed. `schema_rules.py` checks events.
-Source: https://json-schema.org/draft/2020-12.
+The draft is 2020-12. A keyword is either enforced, or refused with an error that shows its place in
+the schema; only the draft's annotations are ignored. References within the schema are followed.
+`schema_rules.py` checks events. Source: https://json-schema.org/draft/2020-12.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A property of an object. `default` is the JSON text of the value for a missing field."""
+    """A property of an object. `default` is the value for a missing field, as JSON text."""
 
     name: str
     place: SchemaPlace
@@ -90,10 +90,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlace:
-    """A place in an event, and the schema's conditions for the value there. Versions hash both.
+    """A place in an event, and the schema's conditions for the value at that place.
 
-    `limits` are keywords with their values as JSON text. If `closed`, an object may have no other
-    fields than `fields`. `element` is the place of an array's elements.
+    Both are part of the version. `limits` contains keywords with their values as JSON text. If
+    `closed`, an object may have no fields other than `fields`. `element` is the place of an array's
+    elements.
     """
 
     json_type: str
@@ -118,9 +119,9 @@ class SchemaPlace:
         )
 
     def place_lines(self, path: str = "event") -> Iterator[str]:
-        """Yields a line for this place and for each place in it.
+        """Yields a line of text for this place and for each place within it.
 
-        Schemas of equal meaning have equal lines.
+        Schemas with the same meaning have the same lines.
         """
         demands = [
             f"{path} {self.json_type}{' or null' if self.nullable else ''} as {self.column}",
@@ -138,9 +139,9 @@ class SchemaPlace:
 
 
 def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
-    """Returns the type of a place besides null, and True if null is allowed.
+    """Returns the type of a place, apart from null, and True if the place may be null.
 
-    Raises DeclarationError if there is not exactly one type besides null.
+    Raises DeclarationError if the schema does not declare exactly one type apart from null.
     """
     declared = schema.get("type")
     if declared is None:
@@ -161,7 +162,10 @@ def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
 
 
 def limit_of(keyword: str, value: Any, path: str) -> tuple[str, str]:
-    """Returns a keyword, and its value as JSON text. Raises DeclarationError for a wrong value."""
+    """Returns a keyword with its value as JSON text.
+
+    Raises DeclarationError if the value is not valid for the keyword.
+    """
     scalars = value if keyword == "enum" and isinstance(value, list) else [value]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if keyword in _VALUES:
@@ -210,9 +214,10 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
-    """Returns the column type of a place. The types of objects and arrays are set later.
+    """Returns the type of the column for a place.
 
-    Raises DeclarationError if the format or the chosen type does not fit.
+    For objects and arrays, the result is a placeholder that the caller replaces. Raises
+    DeclarationError if the schema's format or its `x-kappa-type` cannot be used with `json_type`.
     """
     chosen, form = schema.get(COLUMN_TYPE), schema.get("format")
     if form is not None and form not in _FORMATS.get(json_type, {}):
@@ -254,14 +259,14 @@ def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
 
 
 def keyword_error(keyword: str, path: str, why: str, *, hint: str = _SUPPORTED) -> DeclarationError:
-    """Returns an error that names a keyword and its place in the schema."""
+    """Returns the error about a keyword of the schema, with the keyword's place in the schema."""
     return DeclarationError(f"the schema says {keyword} at {path or '/'}, {why}", hint=hint)
 
 
 def read_schema(schema: Mapping[str, Any]) -> SchemaPlace:
-    """Parses the event that a schema declares.
+    """Parses the JSON Schema of an event.
 
-    Raises DeclarationError, which names the keyword and the path in the schema, if the schema is
+    Raises DeclarationError, which names the keyword and its path in the schema, if the schema is
     not valid or not supported.
     """
     try:
@@ -291,7 +296,10 @@ class _SchemaReader:
         self._document = document
 
     def read_place(self, schema: Any, path: str, following: tuple[str, ...]) -> SchemaPlace:
-        """Parses a place of the schema. `following` contains the references that led to it."""
+        """Parses the schema of a place.
+
+        `path` is the place in the schema, and `following` contains the references that led to it.
+        """
         schema, following = self._follow_references(schema, path, following)
         schema, following, is_optional = self._or_null(schema, path, following)
         json_type, nullable = types_of(schema, path)
@@ -406,8 +414,8 @@ class _SchemaReader:
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         """Returns the schema with its references replaced by their targets.
 
-        The second part of the result is the references that were followed. Raises DeclarationError
-        if a target is missing, or refers to itself.
+        The second part of the result contains all references that were followed so far. Raises
+        DeclarationError if a target is missing, or refers to itself.
         """
         if not isinstance(schema, dict):
             raise DeclarationError(
@@ -451,10 +459,11 @@ class _SchemaReader:
     def _or_null(
         self, schema: Mapping[str, Any], path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...], bool]:
-        """Returns the schema without a choice between one schema and null.
+        """Resolves a choice (`anyOf` or `oneOf`) between one schema and null.
 
-        The last part of the result is True if there was such a choice. Raises DeclarationError for
-        any other choice, since it cannot become a column.
+        Returns the chosen schema, the references that were followed so far, and True if there was
+        such a choice. Raises DeclarationError for any other choice, since it cannot become a
+        column.
         """
         chosen = [keyword for keyword in ("anyOf", "oneOf") if keyword in schema]
         if not chosen:

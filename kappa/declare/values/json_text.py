@@ -1,4 +1,4 @@
-"""From JSON to the fields of an event: bytes are parsed to Python's values of JSON. Pure.
+"""Parses the bytes of a JSON object to the fields of an event, as Python values. Pure.
 
 A value must be exactly one JSON object in UTF-8 (RFC 8259). Repeated fields, and all other texts
 whose meaning depends on the parser, are rejected. `kappa/records/record.py` converts the fields to
@@ -28,17 +28,17 @@ _LONGEST_INTEGER = 4_000
 
 
 class JsonFormat:
-    """The parser that reads an event's fields from JSON."""
+    """A parser of events in JSON."""
 
     def __init__(self, *, exact: bool) -> None:
-        """Sets whether numbers keep every digit (`exact`)."""
+        """Stores whether numbers are decoded with all digits (`exact`), or as floats."""
         self._parse = _json_parser(_exact_number if exact else float, None)
         self._parse_long = _json_parser(_exact_number if exact else float, _checked_integer)
 
     def fields(self, value: bytes) -> dict[str, Any]:
         """Parses the fields of an event.
 
-        Raises Rejected if the bytes are not exactly one object.
+        Raises Rejected if the bytes are not exactly one JSON object with a single meaning.
         """
         try:
             text = value.decode()
@@ -66,7 +66,7 @@ class JsonFormat:
 
 
 def exact_value(text: str) -> Any:
-    """Parses a JSON text with a single value, keeping every digit of numbers.
+    """Parses a JSON text that is a single value. Numbers are parsed with all digits.
 
     Raises JSONDecodeError if the text is not JSON, and Rejected if its meaning depends on the
     parser.
@@ -128,9 +128,9 @@ def _refuse_surrogates(found: Any) -> None:
 
 
 def _bracket_depth(text: str) -> int:
-    """Returns the number of levels of nested brackets, not counting brackets in strings.
+    """Returns the depth of nested brackets. Brackets in strings do not count.
 
-    For a text that is not JSON, the result may be any number, but is always the same.
+    For a text that is not JSON, the result has no meaning, but is always the same.
     """
     depth = deepest = 0
     for bracket in _BRACKETS.findall(_STRINGS.sub("", text)):

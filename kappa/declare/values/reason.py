@@ -58,9 +58,9 @@ FOLDED_REASONS = frozenset({Reason.WAKE_FAILED, Reason.SPLIT_KEY})
 
 
 class Rejected(Exception):
-    """The finding that a record is not valid: a reason, and a sentence for display.
+    """The exception that a record is not valid: a reason for programs, and a sentence for display.
 
-    It is not an error of the program.
+    It describes the record, and is not an error of the program.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -70,7 +70,7 @@ class Rejected(Exception):
 
 
 def kind_of(found: Any) -> str:
-    """Describes a JSON value by its kind. If it is a number or a text, shows its value too."""
+    """Describes a JSON value by its type. For a number or a text, also shows the value."""
     match found:
         case None:
             return "null"

@@ -1,6 +1,6 @@
-"""The rules of a JSON Schema in addition to types: presence, null, limits, no other fields. Pure.
+"""Checks the rules of a JSON Schema beyond types: presence, null, limits, no other fields. Pure.
 
-The rules check the values that were sent, under the present names of fields
+The rules check the values as they were sent. Fields with old names have already been renamed
 (kappa/records/record.py).
 """
 
@@ -25,9 +25,10 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def rule_of(place: SchemaPlace) -> Rule | None:
-    """Returns a function that checks a place and all places in it, or None if types are sufficient.
+    """Returns a function that checks the value at a place, or None if checking its type is enough.
 
-    Raises Rejected if a default breaks the rule.
+    The function also checks all places within the place. Raises Rejected if the schema's default
+    for a field breaks the rules for that field.
     """
     rules = tuple(_place_rules(place))
     if not rules:

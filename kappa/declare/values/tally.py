@@ -1,6 +1,6 @@
 """The tally: counts of the offsets that were read, by outcome (I6). Pure.
 
-Frontiers, marks and archives contain tallies.
+Frontiers, marks and archives store tallies.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from msgspec import Struct
 class Tally(Struct, frozen=True):
     """The counts of a partition's offsets since the build's origin, by outcome.
 
-    The first five counts add up to the number of offsets (I6). `late` counts those rejected records
+    The first five counts add up to the number of offsets (I6). `late` counts the rejected records
     that were late.
     """
 

@@ -1,8 +1,8 @@
-"""Valid values of each type, and their form in rows. Pure.
+"""The valid values of each type, and their representation in rows. Pure.
 
 Values are not converted between types, and a value out of range is rejected. In a row, a timestamp
 is an integer of microseconds since 1970 in UTC, and a date is an integer of days since 1970. A
-decimal is Python's Decimal, and a struct is a dict. Times as text must follow RFC 3339.
+decimal is a Python Decimal, and a struct is a dict. Times as text must follow RFC 3339.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TIMESTAMP = re.compile(
 
 
 def check_of(kind: Type) -> Check:
-    """Returns the function that checks a JSON value of a type, and converts it for a row."""
+    """Returns the function that checks a JSON value, and converts it to the value in the row."""
     match kind:
         case Scalar():
             return _integer_check(kind.name) if kind.name in INTEGERS else _SCALAR_CHECKS[kind.name]
@@ -219,7 +219,7 @@ def _struct_check(fields: tuple[Column, ...]) -> Check:
 
 
 def default_of(column: Column, check: Check) -> Any:
-    """Returns the row's value for a missing field, or None if the column has no default.
+    """Returns the value in the row for a missing field, or None if the column has no default.
 
     Raises Rejected if the default is not a valid value of the column.
     """
@@ -231,7 +231,7 @@ def default_of(column: Column, check: Check) -> Any:
 
 
 def holds_decimal(kind: Type) -> bool:
-    """Returns True if values of the type contain a decimal, for which every digit must be kept."""
+    """Returns True if the type is a decimal or contains one, so that all digits must be parsed."""
     match kind:
         case Scalar():
             return False

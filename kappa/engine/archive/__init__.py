@@ -1,10 +1,10 @@
-"""Archives: typed copies of topics' logs in columns, in which each record is written exactly once.
+"""Archives: typed, columnar copies of topics' logs, which contain each record exactly once.
 
 This package writes and checks archives without a JVM. kappa/tables/archive.py defines archives, and
 engine/read/archive_reader.py reads them.
 
-- archiver.py: the process, which finds the topics and partitions to archive, and reads the raw
-  records that older archives have kept
+- archiver.py: the process that archives the due partitions of all topics, and that reads lost
+  records from older archives with raw records
 - archive_writer.py: the commit of a range of a partition
 - archive_check.py: the check that an archive equals the log
 """

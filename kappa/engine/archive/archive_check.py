@@ -1,8 +1,8 @@
-"""The check of an archive: each partition has the log's records, each once and without a gap.
+"""A check that each partition of an archive has the log's records once and without a gap.
 
-Records that the topic has lost cannot be compared any more. But the marks of the commits record
-that the archiver read these records without a gap, so it is checked that the files contain exactly
-as many records as the marks have counted.
+Records that the topic has lost cannot be compared any more. But the archiver read these records
+without a gap, and the marks of its commits count them. So the check compares the number of records
+in the files with the number in the marks.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ Ranges = Iterable[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheck:
-    """The result for a partition: its archived offsets `[start, end)` and the number of records.
+    """The result of the check of one partition.
 
-    Records from the offset `compared_from` on were compared with the topic's records; `compared` is
-    their number. `wrong` describes the first mistake, or is None if there is no mistake.
+    The archive has the offsets `[start, end)` of the partition, with `records` records. The check
+    compared the `compared` records from the offset `compared_from` on with the topic's records.
+    `wrong` describes the first error, or is None.
     """
 
     partition: int
@@ -107,7 +108,11 @@ def _linked(blocks: Iterable[Block], into: Path) -> Iterator[Block]:
 
 
 def _not_contiguous(mark: ArchiveMark, partition: int, blocks: Sequence[Block]) -> str | None:
-    """Returns the first mistake in the records of a partition's files, or None."""
+    """Returns a description of the first error in the files of a partition, or None.
+
+    Errors are, for example, an unreadable file, a repeated offset, and a number of records that
+    differs from the number in `mark`.
+    """
     start, end, tally = (
         mark.start[partition],
         mark.end[partition],

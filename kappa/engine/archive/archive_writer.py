@@ -1,8 +1,8 @@
-"""The writer of a topic's archive: appends decoded ranges, and joins small files.
+"""The writer of a topic's archive, which appends decoded ranges and joins small files.
 
 A commit contains a range `[start, end)` of a partition, and the commit's mark records the range.
-The range ends at the reader's position, not after its last record, so that offsets without a record
-are counted too.
+The range ends at the offset that the reader has reached, not after the last record in the range. So
+offsets without a record are counted too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _as_read(_partition: int, _reached: int, read: Witness) -> Witness:
 
 
 class _Noted:
-    """A pass-through for raw records that stores the last record."""
+    """A callable that yields batches of raw records unchanged, and stores the last record."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -88,9 +88,9 @@ class ArchiveWriter:
         block_bytes: int = _BLOCK_BYTES,
         group_rows: int = _GROUP_ROWS,
     ) -> None:
-        """Opens the archive, or creates it.
+        """Opens the archive of the topic, or creates the archive if it does not exist.
 
-        Raises Damaged if its folder contains something else.
+        Raises Damaged if the archive's folder contains something else.
         """
         name = archive_fingerprint(topic)
         self._store = store
@@ -114,17 +114,18 @@ class ArchiveWriter:
         self._archive.tidy(store, long_log=_LONG_LOG)
 
     def mark(self) -> ArchiveMark:
-        """Returns the archive's mark, which contains the archived ranges."""
+        """Returns the archive's current mark, which contains the archived ranges."""
         return self._archive.mark()
 
     def append(
         self, partition: int, start: int, end: int, read: Read, confirmed: Confirmed = _as_read
     ) -> int:
-        """Archives records of a partition from `start` towards `end`, in one file.
+        """Archives the records of a partition from `start` to at most `end`, in one file.
 
         `start` is the end of the partition's archive. Returns the offset up to which the records
-        are archived. Before the commit, calls `confirmed` with the last record that was read.
-        Raises Broken if the archive does not end at `start`.
+        are archived; the offset is less than `end` if the file became full. Before the commit,
+        calls `confirmed` with the last record that was read, and stores the returned witness in the
+        mark. Raises Broken if the archive does not end at `start`.
         """
         mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
         reached_before = mark.end.get(partition, start)
@@ -269,7 +270,10 @@ def _write(into: pq.ParquetWriter, waiting: list[pa.RecordBatch]) -> None:
 
 
 def _file(into: object, schema: pa.Schema) -> pq.ParquetWriter:
-    """Opens a file for decoded records, with a format for small files and searches by offset."""
+    """Opens a writer for a Parquet file of decoded records.
+
+    The encodings keep the file small, and the statistics let readers search by offset.
+    """
     rising = [
         field.name for field in schema if field.name in _RISING or pa.types.is_timestamp(field.type)
     ]

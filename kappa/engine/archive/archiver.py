@@ -1,13 +1,14 @@
-"""The archiver: one process without a JVM copies each record of all archived topics exactly once.
+"""The archiver: a process without a JVM that copies each record of archived topics exactly once.
 
     python -m kappa.engine.archive.archiver --project DIR --root ROOT --bootstrap HOST:PORT
 
 Each commit contains a range `[start, end)` of a partition, and records the range
 (kappa/tables/archive.py). The next commit begins at the end of the last committed range. So after
-an archiver was killed, the next one continues there, whatever files were written. If the
-declaration of an event changes, a new archive is made from the records that the topic still has.
-Records that the topic has lost are added from an older archive, if it kept raw records. The exit
-code is 0 if no topic is archived, and 130 if the process was asked to stop (SIGTERM).
+an archiver was killed, the next archiver continues there, regardless of files without a commit. If
+the declaration of an event changes, a new archive is made from the records that the topic still
+has. Records that the topic has lost are added from an older archive, if this archive has raw
+records. The exit code is 0 if no topic is archived, and 130 if the process was asked to stop
+(SIGTERM).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _AT_ONCE = 50_000
 
 
 class Archiver:
-    """The loop that archives topics until it is asked to stop."""
+    """A loop that archives topics until the process is asked to stop."""
 
     def __init__(
         self,
@@ -79,9 +80,10 @@ class Archiver:
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None],
     ) -> None:
-        """Sets when a partition is due: if many records wait, or after `every_seconds` seconds.
+        """Creates the loop for `topics`.
 
-        `say` is called with the reason if a topic cannot be archived.
+        A partition is due if many records wait, or if `every_seconds` seconds have passed since its
+        last commit. `say` is called with the reason if a topic cannot be archived.
         """
         self._store = store
         self._log = log
@@ -108,7 +110,10 @@ class Archiver:
                 stop.wait(_NAP_SECONDS)
 
     def step(self, topic: Topic, stop: threading.Event) -> bool:
-        """Archives the due ranges of a topic. Returns True if more may be due."""
+        """Archives the due partitions of a topic, with one commit per partition.
+
+        Returns True if a partition may have further due records.
+        """
         facts = self._log.facts(topic.name)
         try:
             writer = self._writer(topic, None if facts is None else facts.id)
@@ -186,7 +191,7 @@ class Archiver:
         return self._writers[topic.name]
 
     def _known_again(self, mark: ArchiveMark, end: Offsets) -> str | None:
-        """Returns the reason if the topic has lost its archived end, otherwise None.
+        """Returns a description of the loss if the topic has lost its archived end, otherwise None.
 
         The broker is asked once after each commit, and again as long as the topic ends before the
         archive.
@@ -199,10 +204,11 @@ class Archiver:
         return why
 
     def _confirmed(self, mark: ArchiveMark, partition: int, reached: int, read: Witness) -> Witness:
-        """Returns the last record that was read as it is in the log, with the leader's epoch.
+        """Returns the witness of the log's last record before `reached`, with the leader's epoch.
 
-        Raises Broken if the log has another record there. If another leader has written the record,
-        also raises Broken if the log has lost the end of the records that were archived before.
+        Raises Broken if this record is not the record that the archiver has read. If another leader
+        has written the record, also raises Broken if the log has lost the end of the records that
+        were archived before.
         """
         place = mark.topic, partition
         found = self._log.last_before(Offsets({mark.topic: {partition: reached}})).get(place, read)
@@ -296,13 +302,13 @@ class RawStretch:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The raw records of a topic in its other archives, by partition."""
+    """The ranges of raw records that a topic's other archives contain, by partition."""
 
     kept: Mapping[int, Sequence[RawStretch]]
 
     @classmethod
     def of(cls, store: Store, mark: ArchiveMark) -> Self:
-        """Reads the marks of all other archives of the topic."""
+        """Finds the ranges of raw records in all other archives of the same topic id."""
         kept: dict[int, list[RawStretch]] = {}
         for fingerprint in archives_of(store, mark.topic):
             archive = (
@@ -323,10 +329,10 @@ class Earlier:
         return cls(kept)
 
     def beginning(self, partition: int, first: int, done: int | None) -> int:
-        """Returns the first offset of the log that the archives and the topic form together.
+        """Returns the first offset from which the archives and the topic together have all records.
 
-        `first` is the topic's own first offset. If records are archived up to `done`, only records
-        from `done` on are needed.
+        `first` is the topic's own first offset. `done` is the end of the records that are already
+        archived, or None; only records from `done` on are needed.
         """
         reaching = [each for each in self.kept.get(partition, ()) if each.end >= first]
         if done is None:
@@ -334,7 +340,10 @@ class Earlier:
         return min(first, done) if any(each.start <= done for each in reaching) else first
 
     def end(self, partition: int, start: int) -> int:
-        """Returns the end of the raw records from an offset on, or the offset if there are none."""
+        """Returns the end of the raw records that one archive has from `start` on.
+
+        Returns `start` if no archive has raw records from there on.
+        """
         return max(
             [start, *(each.end for each in self.kept.get(partition, ()) if each.start <= start)]
         )

@@ -1,4 +1,4 @@
-"""A watch over a function's calls, which records their lines and refuses forbidden calls."""
+"""A context that records the source lines of a function's calls, and refuses forbidden calls."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ _LOOKING_PROPERTIES = ("rdd", "write", "writeStream")
 class Watch:
     """A context that watches the calls of a pipeline's function.
 
-    It records the line of each significant call. Raises DeclarationError if the function calls a
-    method that looks at rows.
+    The context records the source line of the first call of each method in TELLING_CALLS
+    (function_plan.py). Raises DeclarationError if the function calls a method that reads rows or
+    stores them, for example `collect` or `cache`.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,9 +1,9 @@
-"""A spare's program that finds the columns that functions return, and checks the functions.
+"""A program of a spare that checks pipelines' functions, and finds the columns that they return.
 
 The argument is a folder with the file request.json, which rollout/plan/declared_pipelines.py
-writes. The program writes answer.json to this folder. The answer has, for each pipeline, the
-columns of the tables, or a sentence that refuses the pipeline. The function is run on empty frames
-in a real Spark session. No row is read and no row is computed: calls that would look at rows are
+writes. The program writes answer.json to this folder. For each pipeline, the answer contains the
+columns of the tables, or an error that refuses the pipeline. The program runs each function on
+empty frames in a real Spark session. No row is read or computed: calls that would read rows are
 refused (call_guard.py). engine/spark/function_plan.py checks the plan.
 """
 
@@ -42,7 +42,7 @@ _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def main(arguments: list[str]) -> int:
-    """Answers a request, and returns the exit code."""
+    """Describes the pipelines of a request, writes the answers, and returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
@@ -65,10 +65,10 @@ def main(arguments: list[str]) -> int:
 def loaded_pipelines(
     scratch: Path, modules: Mapping[str, str], sources: Sources
 ) -> Mapping[str, Pipeline]:
-    """Loads the pipelines of a request, and returns those that can be loaded.
+    """Loads the pipelines of a request, and returns the loaded pipelines by name.
 
-    For each other pipeline, writes an answer with the error: its file may have changed since the
-    request.
+    If a pipeline cannot be loaded, writes an answer with the error: the pipeline's file may have
+    changed since the request.
     """
     pipelines = {}
     for name, module in modules.items():
@@ -83,10 +83,10 @@ def loaded_pipelines(
 class Description:
     """The columns that a function returns for each table, with Spark's types.
 
-    `changing` names expressions that give another value each time. `shape` is the digest of the
-    function's plan without the values of literals; it is "" if the plan or a step runs Python.
-    `lineage` contains, for each column of a returned frame, the fields from which the column is
-    computed, as pairs (parameter of the function, field).
+    `changing` names the expressions in the function's plan whose values differ from run to run.
+    `shape` is the digest of the plan without the values of literals; it is "" if the plan or a step
+    runs Python. `lineage` contains, for each column of a returned frame, the fields from which the
+    column is computed, as pairs (parameter of the function, field).
     """
 
     tables: Mapping[str, list[tuple[str, str]]]
@@ -96,10 +96,10 @@ class Description:
 
 
 def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
-    """Runs and checks a pipeline's function, and describes what it returns.
+    """Runs a pipeline's function on empty frames, and describes the frames that it returns.
 
-    Raises DeclarationError, which names the line, if the function does something that is not
-    allowed.
+    Raises DeclarationError, with the line of the code, if the function fails or does something that
+    is not allowed.
     """
     frames = {
         parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topics[0])))
@@ -171,7 +171,7 @@ def _lineage(
 
 
 def _check_one_order(table: Table, topics: set[str]) -> None:
-    """Raises DeclarationError if an ordered table gets rows from several topics (law 4)."""
+    """Raises DeclarationError if the rows of an ordered table come from several topics (law 4)."""
     if len(topics) > 1:
         raise DeclarationError(
             f"{table.source}: table {table.name} is folded in the order of the log, and its rows"
@@ -189,8 +189,8 @@ def _plan(frame: DataFrame) -> list[Any]:
 def _leaves(frame: DataFrame) -> list[int | None]:
     """Returns the ids of the relations at the leaves of a frame's plan, in order.
 
-    Names do not identify a relation, because Spark renames relations. The id of a leaf is None if
-    the leaf is not a relation over an RDD, as the frames passed to the function are.
+    Names do not identify a relation, because Spark renames relations. The frames passed to the
+    function are relations over an RDD. The id of any other leaf is None.
     """
     leaves = _analyzed(frame).collectLeaves()
     each = [leaves.apply(place) for place in range(leaves.size())]
@@ -219,9 +219,10 @@ def _called(pipeline: Pipeline, frames: Mapping[str, DataFrame], folder: Path) -
 
 
 def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame]:
-    """Returns the returned frame of each table.
+    """Returns the frames that a pipeline's function has returned, by table.
 
-    Raises DeclarationError if a frame is missing, unexpected, or not a DataFrame.
+    Raises DeclarationError if the function has returned no mapping, or if a frame is missing,
+    unexpected, or not a DataFrame.
     """
     source, name = pipeline.source, pipeline.name
     if not isinstance(returned, Mapping):
@@ -260,9 +261,9 @@ def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame
 
 
 def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
-    """Yields the columns that a table takes from a frame, with Spark's types.
+    """Yields the columns of a frame that are stored in a table, with Spark's types.
 
-    Raises DeclarationError if a column is not allowed in a table.
+    Raises DeclarationError if a column is missing, or is not allowed in a table.
     """
     # A keyed table takes only the columns of its keys and folds; other columns may be of any type.
     order = [name for name, _ in FOLD_ORDER_COLUMNS] if table.by_order else []
@@ -306,7 +307,10 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _needs(table: Table) -> dict[str, str]:
-    """Returns the columns that the keys and folds need, each with a text for the reason."""
+    """Returns the columns that the table's keys and folds read from the frame.
+
+    Each column is mapped to a text that says why the column is needed.
+    """
     return {
         **{
             column: f"{name} = {fold}"

@@ -1,4 +1,4 @@
-"""Events for a pipeline's topics in tests, written by hand or at random, without a broker."""
+"""Events for a pipeline's topics in tests without a broker, written by hand or drawn at random."""
 
 from __future__ import annotations
 
@@ -136,9 +136,10 @@ def _fields_of_line(line: bytes) -> dict[str, Any]:
 
 
 def event_of(topic: Topic, given: object) -> Event:
-    """Returns `given` if it is an event, or the event that a producer makes from its fields.
+    """Returns `given` if it is an event; otherwise makes an event from the fields in `given`.
 
-    Raises UsageError if `given` is neither an event nor a mapping.
+    The event has the key and the partition that a producer would choose. Raises UsageError if
+    `given` is neither an event nor a mapping.
     """
     if isinstance(given, Event):
         return given
@@ -152,7 +153,11 @@ def event_of(topic: Topic, given: object) -> Event:
 
 
 def sent(topic: Topic, event: Event) -> bytes | None:
-    """Encodes an event's value as a producer of the topic does."""
+    """Encodes an event's value in the topic's format, as a producer of the topic does.
+
+    A value that is not a mapping of fields is encoded by `encoded`. Raises UsageError if the format
+    cannot encode the fields.
+    """
     if not isinstance(event.value, Mapping):
         return encoded(event.value)
     try:
@@ -219,9 +224,10 @@ def _some_events(
 
 
 def _appended(topic: Topic, draw: random.Random, number: int, began: int, event: Event) -> Event:
-    """Gives an event a timestamp that rises, an event time near the timestamp, and a new identity.
+    """Returns the event with a rising timestamp, an event time near it, and a new identity.
 
-    Every few events, the timestamps advance by more than the horizon of the identities.
+    From one event to the next, the timestamp rises by about a sixth of the horizon of the
+    identities.
     """
     clock = began + number * topic.identity_horizon_ms // 6 + draw.choice([0, 1, -1000])
     if not isinstance(event.value, Mapping):
@@ -244,9 +250,10 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
 
 
 def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
-    """Draws a value that is not in `taken`, and adds it to `taken`.
+    """Draws a value that is not in `taken`, and adds the value to `taken`.
 
-    It is one of the usual values as long as some of these are left.
+    If 20 values of `some_value` are all in `taken`, returns the first free number instead, as text
+    for a column of text.
     """
     drawn = (some_value(kind, draw) for _ in range(20))
     some = chain(drawn, map(str if kind == Scalar("string") else int, numbers(1)))
@@ -256,7 +263,10 @@ def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
 
 
 def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
-    """Returns the event with another event time, or unchanged if it has no event time."""
+    """Returns an event's fields with another event time.
+
+    Returns `value` unchanged if it is no mapping, or if it has no event time.
+    """
     return (
         {**value, topic.event_time: event_time_ms}
         if isinstance(value, Mapping) and topic.event_time in value
@@ -265,7 +275,7 @@ def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
 
 
 def partition_of(key: bytes | None, topic: Topic) -> int:
-    """Returns the partition that a producer chooses for a key."""
+    """Returns the sum of a key's bytes, modulo the number of partitions, as its partition."""
     return sum(key or b"") % topic.partitions
 
 
@@ -327,7 +337,7 @@ def _some_event(
 
 
 def some_value(kind: Type, draw: random.Random) -> Any:
-    """Draws a value of a type, in the form in which JSON represents the value."""
+    """Draws a random value of a type, as a Python value that can be written as JSON."""
     match kind:
         case Scalar("string"):
             return draw.choice(["a", "b", "", "Ä", "\U0001f600"])
@@ -353,7 +363,7 @@ def some_value(kind: Type, draw: random.Random) -> Any:
 
 
 def some_of_schema(place: SchemaPlace, draw: random.Random) -> Any:
-    """Draws a value that a JSON Schema allows.
+    """Draws a random value that a JSON Schema allows.
 
     If no such value is found, the value only has the column's type.
     """

@@ -1,9 +1,9 @@
-"""A program of a spare that folds a sample of the log, and stores the rows readers would see.
+"""A program of a spare that folds a sample of the log, and stores the rows that readers would see.
 
-The argument is a folder. develop/sample_runs.py writes request.json there, and the records of the
-sample into another file. The program writes answer.json. For each pipeline, the answer contains the
-path of the file with its rows, or a message that refuses the pipeline. The process folds one sample
-after the other, each with the project's files at that time.
+The argument is a folder. develop/sample_runs.py writes request.json to the folder, and the records
+of the sample to another file. The program writes answer.json. For each pipeline, the answer
+contains the path of the file with the pipeline's rows, or an error that refuses the pipeline. The
+process folds one sample after the other, each with the current files of the project.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kappa.state.store import open_store
 
 
 def main(arguments: list[str]) -> int:
-    """Folds the records of a request, and returns the exit code."""
+    """Folds the sample of a request with each of its pipelines, and returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     folder = Path(request["folder"])

@@ -1,12 +1,12 @@
-"""A record of the large slices that obeyed the law of slices, once per engine and plan shape.
+"""A cache of passed tests of large slices, with an entry per version of Kappa and shape of plan.
 
 Large slices of a sample test Kappa's own code: decoding on Spark workers, the plan over files, and
 the writers of large commits. The pipeline's code is tested by small slices at each deploy. So large
 slices are tested again only if something changes that decides how they are computed: Kappa's code,
 the versions of the libraries and of Java, the declared topics and tables, or the shape of the plan.
-The shape is the analysed plan without the values of literals. The content of Python code is
-unknown, so functions with a UDF, and user's steps of ordered folds, are always tested. If large
-slices left a table empty, they have proved nothing, and are tested again.
+The shape is the analysed plan without the values of literals. A plan does not contain the code of
+Python functions. So functions with a UDF, and ordered folds with a user's step, are always tested.
+If large slices left a table empty, the test has proved nothing, and is not cached.
 """
 
 from __future__ import annotations

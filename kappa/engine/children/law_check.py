@@ -1,6 +1,6 @@
-"""The law of slices, tested on a log: however the log is cut, the tables are the same.
+"""A test of the law of slices on a log: however the log is cut, the tables have the same rows.
 
-By this law, a replay in large slices gives the same tables as a tail in small slices. Users test
+By this law, a replay in large slices computes the same tables as a tail in small slices. Users test
 the law on their pipelines in their own tests (kappa/testing.py). A deploy tests the law on a sample
 of the log before a version is replayed (law_program.py).
 """
@@ -48,9 +48,9 @@ _LONGEST = 200
 
 
 class LawBroken(Broken):
-    """The error that a pipeline gives other rows if the log is cut in another way.
+    """An error: the rows of a pipeline depend on how the log is cut into slices.
 
-    `ends` contains the ends of the slices of the smallest cut that gives other rows.
+    `ends` contains the ends of the slices of the smallest cut for which the rows differ.
     """
 
     def __init__(self, message: str, *, hint: str, ends: Sequence[Offsets]) -> None:
@@ -64,9 +64,10 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LawTrials:
-    """The extent of a test: `tried` of `of` slicings, and the pipeline's rejects by reason.
+    """The extent of a test: `tried` slicings were tested, of the `of` slicings that were planned.
 
-    `fills_all` is True if each table of the pipeline's function has a row.
+    `rejected` contains the number of the pipeline's rejects by reason. `fills_all` is True if each
+    table of the pipeline's function has a row.
     """
 
     tried: int
@@ -102,10 +103,11 @@ def hold_to_law(
 
     The first slicings have a single slice for all events, and a slice per event (at most
     `most_slices` slices). Then follow `cuts` random slicings, with empty slices and with slices
-    that are folded again. With `by_spark`, the slices are also computed in the same way as large
-    slices. `say` is called with a line before each slicing. When `is_over` returns True, no further
-    slice is folded, and the current slicing is not counted. Raises LawBroken, with the smallest cut
-    found and the rows that differ.
+    that are folded again. With `by_spark`, a last slicing is computed in the same way as large
+    slices. `say` is called with a line of progress before each slicing. When `is_over` returns
+    True, no further slice is folded, and the current slicing is not counted. Raises LawBroken if a
+    slicing gives other rows than a single slice. The error contains the smallest such cut that was
+    found, and the rows that differ.
     """
     of, tried = 2 + cuts + by_spark, 0
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
@@ -129,7 +131,9 @@ def hold_views_to_law(
 ) -> None:
     """Tests the law of views (I11) on a pipeline and a log, for one slicing after the other.
 
-    Raises LawBroken, with the smallest cut found and the rows that differ at its last frontier.
+    Raises LawBroken if the stored rows of a view differ from the result of the view's query. The
+    error contains the smallest such cut that was found, and the rows that differ at its last
+    frontier.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
         trial = _Trial(Path(scratch), local, log, lambda: False)
@@ -180,7 +184,7 @@ def _rejected(whole: Mapping[str, FoldedRows]) -> Counter[str]:
 
 
 class _Trial:
-    """Folds a log by a pipeline repeatedly, with different slicings."""
+    """The repeated folding of a log by a pipeline, each time with another slicing."""
 
     def __init__(
         self, scratch: Path, local: LocalPipeline, log: MemoryLog, is_over: Callable[[], bool]
@@ -193,7 +197,7 @@ class _Trial:
         self._number = 0
 
     def hold(self, whole: Mapping[str, FoldedRows], slicing: _Slicing) -> None:
-        """Raises LawBroken if this slicing gives other tables than a single slice.
+        """Raises LawBroken if the tables differ between this slicing and a single slice.
 
         `whole` contains the rows after a single slice, by table.
         """
@@ -230,9 +234,10 @@ class _Trial:
     def tables(
         self, slicing: _Slicing, is_over: Callable[[], bool] = lambda: False
     ) -> dict[str, FoldedRows]:
-        """Returns the rows of the tables after folding these slices.
+        """Folds the slices of `slicing` into a new build, and returns the rows by table.
 
-        Raises OutOfTime when `is_over` returns True.
+        Raises OutOfTime when `is_over` returns True. Raises LawBroken if the stored rows of a view
+        differ from the result of its query.
         """
         build = self._begun(slicing.driver_rows)
         try:
@@ -248,9 +253,10 @@ class _Trial:
             build.close()
 
     def _ensure_texts(self, build: Rehearsal, end: Offsets, slicing: _Slicing) -> None:
-        """Raises LawBroken if a view differs from the result of its declared query.
+        """Raises LawBroken if a view's stored rows differ from the result of its declared query.
 
-        Each way of keeping a view rewrites the query, so comparing two ways would prove nothing.
+        Each way of maintaining a view rewrites the query, so comparing two ways would prove
+        nothing.
         """
         if all(table.view is None for table in self._tables):
             return
@@ -263,10 +269,10 @@ class _Trial:
             )
 
     def unlike_queries(self, ends: Sequence[Offsets]) -> tuple[list[str], int]:
-        """Returns the first differences between views and their queries, and the number of slices.
+        """Folds slices until a view differs from its query.
 
-        Folds slice after slice up to the first end with a difference. The number counts the folded
-        slices.
+        Returns the differences, and the number of folded slices. If no view differs after any
+        slice, returns no differences and the number of all slices.
         """
         build = self._begun(_ALL_HERE)
         try:
@@ -301,9 +307,10 @@ def _of_doubles(tables: Sequence[TableBirth]) -> str:
 
 
 def _upset(build: Rehearsal, end: Offsets, draw: random.Random, driver_rows: int) -> None:
-    """Begins a new job at random times.
+    """Restarts the folding job at random, in two of five cases.
 
-    In half of these cases, the last job died while it folded the slice.
+    In half of these cases, the job first commits the slice up to `end` and dies before it publishes
+    the frontier.
     """
     chance = draw.random()
     if chance < 0.2:
@@ -318,7 +325,7 @@ def _upset(build: Rehearsal, end: Offsets, draw: random.Random, driver_rows: int
 def _smallest(
     ends: list[Offsets], found: list[str], differing: Callable[[Sequence[Offsets]], list[str]]
 ) -> tuple[list[Offsets], list[str]]:
-    """Returns the cut with the fewest slices that still differs, and its differences.
+    """Returns the smallest cut found for which the rows differ, and the differences.
 
     Removes ends from the cut: first half of the ends at once, then fewer and fewer (Zeller's
     ddmin). When the time is over, returns the smallest cut found so far.
@@ -342,9 +349,9 @@ def _smallest(
 
 
 def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
-    """Returns the ends of one slice per record, in the order of time.
+    """Returns the ends of slices with one record each, in the order of the records' timestamps.
 
-    If these were more than `most` slices, each slice has several records.
+    If the log has more than `most` records, each slice contains several records.
     """
     order = sorted(log.records, key=lambda record: (record[3], record[0], record[1], record[2]))
     size = -(-len(order) // most) or 1
@@ -359,7 +366,7 @@ def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
 
 
 def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
-    """Returns the rows of a table for a comparison, without rows that are gone.
+    """Returns the rows of a table for a comparison, without expired rows and a view's deleted rows.
 
     Raises Broken if a key occurs twice.
     """
@@ -387,7 +394,7 @@ def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value in a form that can be compared and hashed."""
+    """Converts a value into a form that can be compared and hashed. NaN becomes None."""
     match value:
         case list():
             return tuple(map(_plain, value))
@@ -400,7 +407,7 @@ def _plain(value: Any) -> Any:
 
 
 def differences(table: TableBirth, whole: FoldedRows, found: FoldedRows) -> Iterator[str]:
-    """Yields a sentence for each difference between two foldings of a table.
+    """Yields a sentence for each difference between two tables that were folded from the same log.
 
     `whole` contains the rows after a single slice, and `found` the rows after several slices.
     """

@@ -1,8 +1,8 @@
 """A program of a spare that tests the law of slices on pipelines.
 
-The argument is a folder. replay/rollout/law.py writes request.json there, and the program writes
-answer.json. For each pipeline, the answer contains the number of slicings that were tested, or a
-message that refuses the pipeline. Before each slicing the program writes a progress line to stderr.
+The argument is a folder. replay/rollout/law.py writes request.json to the folder, and the program
+writes answer.json. For each pipeline, the answer contains the number of tested slicings, or an
+error that refuses the pipeline. Before each slicing the program writes a progress line to stderr.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SLICES = 4
 
 
 def main(arguments: list[str]) -> int:
-    """Tests the law on the records of a request, and returns the exit code."""
+    """Tests the law on the pipelines of a request, and returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
@@ -62,10 +62,10 @@ def tried_in_time(
     pipelines: Mapping[str, Pipeline],
     begin: Callable[[str], None],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the name and the answer of each pipeline.
+    """Tests the law on each pipeline, and yields the pipeline's name and answer.
 
-    All answers together take about `request["seconds"]` seconds. Calls `begin` with the name before
-    each pipeline.
+    All tests together take about `request["seconds"]` seconds. Calls `begin` with the pipeline's
+    name before each test.
     """
     ends_at = time.monotonic() + request["seconds"]
     for number, (name, pipeline) in enumerate(pipelines.items()):

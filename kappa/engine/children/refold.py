@@ -4,11 +4,11 @@
         --bootstrap HOST:PORT --build BUILD --folder FOLDER
 
 The program uses the build's own code snapshot and topics, and folds slices in the same way as a
-job. The slices differ from the build's slices, and the tables are in a separate folder. The program
-takes no lock and no lease, and changes no file of the build. FOLDER is a root. It contains the cuts
-(kappa/state/slices.py). The program writes tables and frontiers there; the frontiers show its
-progress. If the program fails, the error is printed to stderr and written to the root, as if a job
-had stopped.
+job. The program's slices differ from the build's slices, and its tables are in a separate folder.
+The program takes no lock and no lease, and changes no file of the build. FOLDER is a root that
+contains the cuts (kappa/state/slices.py). The program writes tables and frontiers to FOLDER; the
+frontiers show its progress. If the program fails, it prints the error to stderr, and records the
+error in FOLDER in the same way as a job that stops.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def refold(
 
 
 def _seen_from(settings: Settings) -> Settings:
-    """Returns settings with which the workers see the proof's folder, on this host's disk.
+    """Returns settings whose Spark workers can read the proof's folder on this host's disk.
 
     If the root is in a bucket, the workers run on this host instead of the configured cluster.
     """

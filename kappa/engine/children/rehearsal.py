@@ -1,9 +1,9 @@
 """A build that is folded in this process, from a log in memory, with any slices.
 
-The code is a job's code, without a broker and a lock, and with tables in a separate folder. The law
-of slices is tested on such a rehearsal (kappa/testing.py). DuckDB reads the files of the frontier,
-as in a query. The law of views is tested by comparing the results of the views' queries with the
-stored rows.
+A rehearsal runs the same code as a job, but without a broker and a lock, and with tables in a
+separate folder. The law of slices is tested on a rehearsal (kappa/testing.py). DuckDB reads the
+files of the frontier, as in a query. The law of views is tested by comparing the stored rows of the
+views with the results of their queries.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from kappa.tables.views.view_tables import build_tables
 
 @dataclass
 class MemoryLog:
-    """A log in memory that returns raw records in the same form as Kafka's sources.
+    """A log in memory, with the methods of a Kafka log and of a source that slices call.
 
     The log can contain offsets without a record.
     """
@@ -68,7 +68,7 @@ class MemoryLog:
 
     @classmethod
     def of(cls, records: Iterable[RawRecord]) -> Self:
-        """Returns a log of these records, with their own offsets.
+        """Returns a log that contains `records` at the offsets that the records already have.
 
         The records of each partition must be in the order of their offsets.
         """
@@ -105,7 +105,7 @@ class MemoryLog:
         return Offsets.of_partitions(self.ends)
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
-        """Returns offset 0 of each topic, since a log in memory loses no records."""
+        """Returns offset 0 in partition 0 of each topic, since a log in memory loses no records."""
         return Offsets.zero(dict.fromkeys(topics, 1))
 
     def facts(self, name: str) -> TopicFacts:
@@ -218,9 +218,9 @@ class Rehearsal:
         self.begin(driver_rows=driver_rows)
 
     def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
-        """Begins the folding job again, as after a restart.
+        """Creates the objects of a folding job, as after a restart of the job.
 
-        Rows computed by Spark are committed by Spark, except contributions by key of at most
+        Spark commits the rows that Spark has computed, except contributions by key of at most
         `merge_bytes` bytes. No contributions wait next to a table.
         """
         self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
@@ -282,7 +282,7 @@ class Rehearsal:
         return pa.concat_tables([schema.empty_table(), *stored])
 
     def close(self) -> None:
-        """Ends the threads of the job."""
+        """Stops the threads of the job."""
         self.slices.close()
 
 
@@ -300,8 +300,8 @@ class _Dying:
 def local_session(start: Path = Path()) -> Iterator[SparkSession]:
     """Yields this process's session, or a new session that ends with the block.
 
-    The jars of a new session are the jars configured in the project around the folder `start`, if
-    there is a project.
+    A new session has the jars that the project around the folder `start` configures, if there is
+    such a project.
     """
     spark = SparkSession.getActiveSession()
     if spark is not None:
@@ -433,7 +433,10 @@ def _opened(
 
 @contextmanager
 def _told_of_views(build: Rehearsal, name: str) -> Iterator[None]:
-    """Raises DeclarationError, which names the view's line, if DuckDB cannot compute the view."""
+    """Runs the block, and raises DeclarationError if DuckDB cannot compute the view `name`.
+
+    The error contains the line of the view. If `name` is a table, DuckDB's error is raised.
+    """
     try:
         yield
     except DUCKDB_ERRORS as error:

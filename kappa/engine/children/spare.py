@@ -4,10 +4,11 @@
 
 FOLDER is for the files that Spark spills or leaves behind, and belongs only to this process. The
 process is killed when the process that started it exits. A task arrives on standard input. If the
-task arrives before Spark has booted, nothing is warmed up. With a door, a command may also take the
-spare. The door is a socket in FOLDER's parent, named after this process (task.py); it is removed
-when a command has connected. A process runs either the tasks of one command, one after the other,
-or a single job. So a job never meets the leftovers of another build.
+task arrives before Spark has booted, nothing is warmed up. With `--door yes`, a command can also
+connect to the spare through its door, and send tasks. The door is a socket in FOLDER's parent,
+named after this process (task.py); the socket is removed when a command has connected. A process
+runs either the tasks of one command, one after the other, or a single job. So a job never runs in a
+process that has run tasks for another build.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 
 
 def run_tasks(tasks: Tasks) -> int:
-    """Runs the tasks one after the other, up to and including a job. Returns the exit code."""
+    """Runs the tasks one after the other, until a job or the last task has ended.
+
+    A job is a task with a log. Returns the job's exit code, or ExitCode.OK if there was no job.
+    """
     for task in tasks:
         code = _run(task)
         if task.log:
@@ -100,7 +104,11 @@ class Tasks:
     """
 
     def __init__(self, door_at: Path | None) -> None:
-        """Opens the input. `door_at` is the path of the door's socket, or None for no door."""
+        """Moves standard input to a private descriptor, from which the tasks are read.
+
+        A program that reads standard input afterwards finds an empty input. `door_at` is the path
+        of the door's socket, or None for no door.
+        """
         # A program that reads standard input finds an empty input.
         self._input = os.dup(0)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -111,7 +119,7 @@ class Tasks:
         self._door: socket.socket | None = None
 
     def is_there(self) -> bool:
-        """Returns True if a task waits, or if the input is closed so that no task can follow."""
+        """Returns True if a task waits, or if the sender has closed the input."""
         return b"\n" in self._rest or bool(select.select([self._input], [], [], 0)[0])
 
     def open_door(self) -> None:

@@ -1,8 +1,8 @@
 """The warm-up of a spare, which runs the same code as tasks do.
 
-So this code is already compiled when the first task runs. The warm-up folds a few records with a
-pipeline of its own, streams a few rows, and describes the pipeline. All steps use a session and a
-folder of the warm-up, and no task sees the results.
+So the JVM has already compiled this code when the first task runs. The warm-up folds a few records
+with a pipeline of its own, streams a few rows, and describes the pipeline. All steps use a session
+and a folder of the warm-up, and no task sees the results.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _fold(spark: SparkSession, folder: Path) -> None:
 
 
 def _stream(spark: SparkSession, folder: Path) -> None:
-    """Streams a few rows like a tail, so that Spark's planning of micro-batches is warm."""
+    """Runs a Spark stream over a few rows, so that the code of micro-batches is compiled."""
     query = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", "1")

@@ -6,7 +6,7 @@ modules in this order:
 - latest.py: the newest record of each key, and truncations of a source's table
 - combine.py: the SQL that turns rows into contributions, and the folds that no merge can express
 - affected_rows.py: the stored rows of the touched keys
-- file_scan.py: a plan that is made once and runs again for the rows of each slice
+- file_scan.py: the input files of a plan that is made once, and that runs again for each slice
 - ordered_fold.py, step_loop.py: folds by a step that gets the rows key by key, in the order of the
   log
 - column_loop.py, session_step.py: folds by a step that gets whole columns with the rows of many

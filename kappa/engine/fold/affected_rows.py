@@ -1,9 +1,9 @@
-"""The rows of a table that a slice touches, at one version.
+"""The rows of a table that a slice touches, at one version of the table.
 
 A slice touches the rows of its keys, and the rows that are due. A slice reads tables at the
-versions of the slice before, never at the newest versions (law 1). The caller passes the version,
-and must not call these functions for a table to which the slice is already committed. Null keys
-match null keys (law 9).
+versions of the previous slice's frontier, never at the newest versions (law 1). The caller passes
+the version, and must not call these functions for a table to which the slice is already committed.
+Null keys match null keys (law 9).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BOUNDED = (pa.types.is_integer, pa.types.is_date, pa.types.is_string)
 
 
 def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> pa.Table:
-    """Returns the rows of a version with a wanted key.
+    """Returns the rows with a key in `keys`, from one version of the table at `path`.
 
     `columns` are the columns to return. `keys` has exactly the table's key columns, with the same
     types; a null is a key like any other. Row groups whose bounds exclude every key are not read.
@@ -63,7 +63,7 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
 def due_rows(
     path: str, version: int, columns: Columns, on_time: str, clocks: Clocks, *, at_most: int
 ) -> pa.Table | None:
-    """Returns the rows whose time in column `on_time` their partition's log time has reached.
+    """Returns the due rows: their time in column `on_time` is not after their partition's log time.
 
     `columns` are the columns to return. `clocks` contains the log times. Returns None if more than
     `at_most` rows are due. Usually no row is due, and the bounds of the row groups suffice to know
@@ -83,7 +83,7 @@ def due_rows(
 def touched_frame(
     spark: SparkSession, path: str, version: int, columns: Columns, keys: DataFrame
 ) -> DataFrame:
-    """Returns a frame of the rows that `touched_rows` finds.
+    """Returns a Spark frame of the rows with a key in `keys`, like `touched_rows`.
 
     `keys` is a Spark frame and may contain duplicates. The returned frame reads exactly the files
     of that version.
@@ -97,7 +97,7 @@ def touched_frame(
 
 
 def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns) -> DataFrame:
-    """Returns a frame of all rows of a version.
+    """Returns a frame of all rows in one version of the table at `path`.
 
     The frame reads exactly the files of that version.
     """
@@ -153,10 +153,10 @@ class _Among:
             places = pc.index_in(paired, self._pairs[-1])
 
     def may_be_in(self, group: Any) -> bool:
-        """Returns False if the bounds of a row group exclude every key.
+        """Returns False if a row group cannot contain a wanted key, by the bounds of its columns.
 
-        It is enough if the bounds of one column exclude all keys. `group` is the Parquet metadata
-        of the row group.
+        This is so if the bounds of one key column exclude all wanted values. `group` is the Parquet
+        metadata of the row group.
         """
         columns = {
             group.column(number).path_in_schema: group.column(number)

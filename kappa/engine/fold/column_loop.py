@@ -1,9 +1,10 @@
-"""The fold of the rows of many keys at once, by a step over whole columns.
+"""A fold of many keys at once, with a step that processes whole columns.
 
 The step gets a table with the states of the keys, and a table with the rows of these keys in the
 order of the log. No code here runs row by row. The loop over keys (step_loop.py) does two things:
-it folds keys whose first row in a further partition is in this slice, and it searches for the
-records on which a step fails. For this the loop calls the same step with one key, by `OneKey`.
+it folds keys that have their first row in a further partition in this slice, and it searches for
+the records on which a step fails. For this, the loop calls the same step with one key, through
+`OneKey`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ColumnsStep:
     def run(
         self, keys: pa.Table, held: pa.Table, rows: pa.Table, of: Numbers
     ) -> tuple[pa.Table, pa.Table]:
-        """Returns the states of the keys after their rows, and the emitted rows.
+        """Calls the step, and returns the new states of the keys and the emitted rows.
 
         `held` contains the states before, one row for each of the `keys`. `of` contains, for each
         row of `rows`, the index of its key in `keys`. Raises Broken if a result of the step does
@@ -221,9 +222,9 @@ class ColumnLoop:
         )
 
     def _ensure_small(self, states: pa.Table) -> None:
-        """Raises Broken if a state may be too large.
+        """Raises Broken if the size of a state may exceed MOST_BYTES.
 
-        The loop over keys then finds out which state is too large.
+        The loop over keys then finds the key with this state.
         """
         if not self._table.keeps_partitions or states.nbytes <= MOST_BYTES:
             return
@@ -239,7 +240,7 @@ class ColumnLoop:
 
 
 def _split_keys(key_of_state: Numbers, is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Returns a mask of the keys with states in several partitions, of which one is new."""
+    """Returns a mask of the keys with states in several partitions, at least one of them new."""
     states_of_key = np.bincount(key_of_state)
     is_left = np.zeros(len(states_of_key), np.bool_)
     is_left[key_of_state[is_new & (states_of_key[key_of_state] > 1)]] = True
@@ -298,7 +299,7 @@ def _with_ordered_records(
 
 
 def _as_table(returned: Any) -> pa.Table | None:
-    """Returns the table of any library that supports Arrow as an Arrow table.
+    """Converts a table of any library that supports Arrow into an Arrow table.
 
     Returns None for any other value.
     """

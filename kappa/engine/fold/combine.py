@@ -4,11 +4,11 @@ Each key has a single contribution (law 9). A merge folds contributions into the
 (kappa/tables/merge.py). kappa/declare/folds defines the meaning of each kind of fold.
 
 No merge can express sets, top rows and sketches. For such folds, the stored rows of the touched
-keys are read as of the slice before (engine/fold/affected_rows.py), and are joined with the slice's
-contributions. One aggregation per key, defined here in Spark's SQL, then gives the table's new
-rows, which replace the stored rows. A small slice is combined by a plan that is made once
-(engine/fold/file_scan.py), a large slice by a join. If one fold of a table needs this, all folds of
-the table are combined. Other tables are merged.
+keys are read at the version of the previous slice (engine/fold/affected_rows.py), and are joined
+with the slice's contributions. One aggregation per key, defined here in Spark's SQL, then computes
+the table's new rows, which replace the stored rows. For small slices, the plan of the aggregation
+is made once and reused (engine/fold/file_scan.py); a large slice is combined by a join. If one fold
+of a table needs this, all folds of the table are combined. Other tables are merged.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from kappa.tables.merge import contribution_columns
 
 
 class Combiner:
-    """The combination of a table's contributions with its stored rows."""
+    """The combination of a slice's contributions to a table with the table's stored rows."""
 
     def __init__(self, table: TableBirth, path: str, folder: str) -> None:
-        """Stores the table, its `path`, and a `folder` for the rows of the current slice.
+        """Creates the combination for a table at `path`.
 
-        `path` and `folder` are paths or URLs.
+        Files with the rows of the current slice are written to `folder`. `path` and `folder` are
+        paths or URLs.
         """
         self._table = table
         self._path = path
@@ -44,9 +45,9 @@ class Combiner:
         self._here: _Plan | None = None
 
     def here(self, contributions: pa.Table, version: int) -> pa.Table:
-        """Returns the new rows for the keys of a small slice.
+        """Combines a small slice's contributions with the stored rows, and returns the new rows.
 
-        `version` is the table's version after the slice before.
+        `version` is the table's version after the previous slice.
         """
         if self._here is None:
             self._here = _Plan(self._table, self._stored, self._contributed, self._folder)
@@ -56,9 +57,10 @@ class Combiner:
         )
 
     def at_spark(self, contributions: DataFrame, version: int) -> DataFrame:
-        """Returns the new rows for the keys of a large slice.
+        """Combines a large slice's contributions with the stored rows, and returns the new rows.
 
-        Spark reads the contributions twice, so the caller must store them.
+        `version` is the table's version after the previous slice. Spark reads the contributions
+        twice, so the caller must store them.
         """
         keys = contributions.select(*map(spark_quote, self._table.keys))
         return _combined(
@@ -106,7 +108,7 @@ class _Plan:
 def _combined(
     table: TableBirth, stored: DataFrame, contributed: DataFrame, *, one_partition: bool = False
 ) -> DataFrame:
-    """Returns the table's new rows.
+    """Combines stored rows and contributions, and returns a frame of the table's new rows.
 
     `stored` contains the table's rows, and `contributed` the contributions to the same keys. With
     `one_partition`, all rows are in a single partition, so the aggregation needs no exchange.
@@ -125,9 +127,9 @@ def _combined(
 
 
 def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns Spark SQL expressions that aggregate the rows of a key into a contribution.
+    """Returns Spark SQL expressions that aggregate the rows of a key into one contribution.
 
-    Laws 4 and 9 apply. `given` contains the columns of these rows, with their types.
+    The expressions obey laws 4 and 9. `given` contains the columns of these rows, with their types.
     """
     types, folds = dict(table.columns), table.folds
     # In the table's order: the order of `fold` depends on the birth certificate's JSON.

@@ -2,8 +2,9 @@
 
 Spark plans every action on a new DataFrame again. For a small slice, planning costs many times as
 much as processing the rows. A plan over leaves is made once and run for every slice; each run reads
-the current rows of the leaves' files. A plan stores the length of its files, and Parquet files are
-read from the end. So the file always has the same length, with a gap before the footer.
+the current rows of the leaves' files. A plan stores the length of its files, and the footer of a
+Parquet file is at the end of the file. So a leaf's file always has the same length, with a gap
+before the footer.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _TRAILER = 8
 def session_of_leaves(spark: SparkSession) -> SparkSession:
     """Returns a session for plans over leaves.
 
-    The session has no adaptive execution, which would reuse the results of stages that have run.
-    Only sessions that write tables have adaptive execution. A single task reads a leaf, however
-    long the gap in its file is.
+    Adaptive execution is off in the session, since it would reuse the results of stages that have
+    run. A single task reads a leaf, however long the gap in the leaf's file is. Sessions that write
+    tables keep adaptive execution.
     """
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")
@@ -41,7 +42,7 @@ def session_of_leaves(spark: SparkSession) -> SparkSession:
 
 
 class Leaf:
-    """An input of a plan, stored in a file of its own."""
+    """An input of a Spark plan: a Parquet file whose rows are replaced before each run."""
 
     def __init__(self, address: str, columns: Sequence[tuple[str, str]]) -> None:
         """Creates a leaf without rows at a path or URL.
@@ -63,7 +64,7 @@ class Leaf:
         return spark.read.schema(spark_ddl(self._columns)).parquet(spark_address(self._address))
 
     def put(self, rows: pa.Table | None) -> bool:
-        """Replaces the leaf's rows; None means no rows.
+        """Replaces the leaf's rows with `rows`, or with no rows if `rows` is None.
 
         Returns True if earlier frames can read the new rows. No action may be running during the
         call.

@@ -2,9 +2,9 @@
 
 The records are in this process or in files. A tombstone leaves a hidden row, so that an older
 record that arrives later does not replace the tombstone (law 4). A change that deletes a row also
-leaves a hidden row; the values of the deleted row are not kept. A change that truncates the
-source's table leaves a hidden row for every key that was there before. Such a change must be in a
-topic of one partition. kappa/tables/shape.py defines the table's columns, and merge.py the
+leaves a hidden row; the values of the deleted row are not stored. A change that truncates the
+source's table leaves a hidden row for every key that was in the table before. Such a change must be
+in a topic of one partition. kappa/tables/shape.py defines the table's columns, and merge.py the
 condition of the merge.
 """
 
@@ -47,7 +47,10 @@ _DELETES = frozenset({Fate.TOMBSTONE, Fate.DELETION})
 
 
 def latest_table(decoded: pa.Table, table: TableBirth) -> pa.Table:
-    """Finds the newest decoded record per key, with Arrow."""
+    """Returns the latest rows of a decoded topic: the newest record per key, computed with Arrow.
+
+    A key whose newest record deletes the row gets a hidden row.
+    """
     columns = [decoded.column(name).to_pylist() for name in (table.keys[0], *_ORDER, "_fate")]
     newest: dict[object, tuple[tuple[int, int, int], int]] = {}
     for place, (key, log_time, partition, offset, fate) in enumerate(zip(*columns, strict=True)):
@@ -122,7 +125,7 @@ def _listed(fates: Iterable[Fate]) -> str:
 
 
 def latest_input(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Returns the columns of decoded records that the query of `latest_sql` reads."""
+    """Returns the columns, with their types, that the query of `latest_sql` reads."""
     of_events = (column for column in table.columns if column[0] != DELETED)
     return *of_events, ("_fate", "tinyint")
 
@@ -130,9 +133,9 @@ def latest_input(table: TableBirth) -> tuple[tuple[str, str], ...]:
 def refuse_truncations(
     records: SliceRows, pipeline: Pipeline, end: Offsets, source: LogSource
 ) -> None:
-    """Rejects truncations that a table of latest rows cannot follow.
+    """Rejects the truncations that cannot be applied to a table of latest rows.
 
-    These are the truncations in a topic of several partitions: nobody knows which changes in the
+    These are the truncations in a topic of several partitions: it is unknown which changes in the
     other partitions were made before the truncation. `end` is the end of the slice.
     """
     latest = {t.latest.name: t.latest for t in pipeline.latest_tables if t.latest is not None}
@@ -163,12 +166,12 @@ def refuse_truncations(
 def latest_rows(
     records: SliceRows, topic: Topic, writer: TableWriter, mark: Mark, spark: SparkSession
 ) -> LatestRows | None:
-    """Returns a slice's contributions to the table with a topic's latest rows.
+    """Returns a slice's contributions to the table with a topic's latest rows, or None.
 
-    A truncation hides each key that the table has before the slice, and each key that the slice has
-    before the truncation. These keys may be many, so DuckDB reads them from files. Raises Broken if
-    the topic has several partitions, since then the order of the changes and the truncation is
-    unknown.
+    The result is None if the slice has no offsets of the topic. A truncation hides each key that
+    the table has before the slice, and each key that the slice has before the truncation. These
+    keys may be many, so DuckDB reads them from files. Raises Broken if a truncation is in a topic
+    of several partitions, since then the order of the changes and the truncation is unknown.
     """
     rows = records.latest(topic, writer.birth)
     truncated = newest_truncation(records.truncations(topic))

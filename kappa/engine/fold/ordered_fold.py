@@ -1,12 +1,12 @@
 """A fold by a step that gets the rows of each key in the order of the log.
 
 The step updates the state of each key. The job itself folds small slices, and Spark workers fold
-large slices. Both use the same loops: over single keys (step_loop.py), or over columns of many keys
-at once (column_loop.py), depending on the step's declaration. The state of a key is its row in the
-table before the slice. Emitted rows are committed before the states (engine/slice.py). So a slice
-that was interrupted between the two commits is computed again from the same states (law 1). A step
-that is woken at times is also called for keys without rows in the slice, if the slice has reached
-the time for which the step asked.
+large slices. The job and the workers use the same loops: over single keys (step_loop.py), or over
+columns of many keys at once (column_loop.py), depending on the step's declaration. The state of a
+key is its row in the table before the slice. Emitted rows are committed before the states
+(engine/slice.py). So a slice that was interrupted between the two commits is computed again from
+the same states (law 1). A step that is woken at times is also called for keys without rows in the
+slice, if the slice has reached the time for which the step asked.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _PART_ROWS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """The rows that a step makes from a slice, and the step's failures.
+    """The rows that a step computes from a slice, and the records on which the step fails.
 
     `rows` are by table. `failed` contains the failing records. `noted` contains records that are
     folded but also get a row in the rejects table. `is_unsure` means that the step failed on an
@@ -114,7 +114,7 @@ class OrderedFold:
         return (self.table,) if self.emitted is None else (self.emitted, self.table)
 
     def _loop(self, clocks: Clocks, judging: Judging) -> StepLoop:
-        """Returns a new loop over keys."""
+        """Returns a new loop that calls the step key by key."""
         step: Step | Sessions = self.step
         if self.over is Over.KEYS:
             step = OneKey(self._columns_step())
@@ -401,7 +401,7 @@ def _by_key(
 def _in_parts(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str]
 ) -> Iterator[tuple[pa.Table, bool]]:
-    """Yields the rows of the batches in parts, each with True if the part ends at the end of a key.
+    """Yields the rows of the batches in parts, each with True if the part contains only whole keys.
 
     The second value is False if further rows of the part's last key follow in the next part. Then
     the part has a single key, and it ends at the end of a record.

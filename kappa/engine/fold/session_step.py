@@ -1,9 +1,9 @@
 """Kappa's own step for sessions, over the columns of many keys at once.
 
-The stored session of a key is handled as a row before the key's rows. A session is a run of rows. A
-new run begins where the time is more than the gap after the greatest time so far. So each value of
-a session is one aggregation over its run. Sums are added in the order of the log, so sums of
-doubles do not depend on the slices either.
+A session is a run of consecutive rows of a key. A row begins a new run if its time is more than the
+gap after the greatest time so far. The stored session of a key is processed as a row before the
+key's rows. So each value of a session is one aggregation over its run. Sums are added in the order
+of the log, so sums of doubles do not depend on the slices either.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _ensure_sums_fit(name: str, values: Numbers, runs: _Runs) -> None:
 
 
 class _Runs:
-    """The runs of rows, one run per session: the order of the rows, and the begins of the runs."""
+    """The runs of rows, one per session: the order of the rows, and the bounds of the runs."""
 
     def __init__(self, keys: Numbers, times: Numbers, gap: int) -> None:
         """Finds the runs. `keys` has the index of each row's key, `times` its time in microseconds.

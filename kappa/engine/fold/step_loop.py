@@ -2,9 +2,9 @@
 
 A step gets the rows of a key singly or in batches, in the order of the log. A step over many keys
 is called here only for some keys, and gets one key at a time (column_loop.py). If a step asks to be
-woken at a time, it is called as soon as the log of the key's partition has reached that time. The
-log alone decides when the call is made: before the key's next record, or at the end of the slice.
-In both cases the state afterwards is the state with which the next record is folded.
+woken at a time, the step is called as soon as the log of the key's partition has reached that time.
+The log alone decides when the step is woken: before the key's next record, or at the end of the
+slice. In both cases the state afterwards is the state with which the next record is folded.
 
 Records of different partitions have no order between them, and slices decide which records arrive
 first. So a key with records in several partitions has a separate state for each partition. Readers
@@ -71,8 +71,9 @@ class FailedStep(NamedTuple):
     """A record on which a step fails, with the line of the user's code and the error.
 
     If the step fails when it is woken, the record is the last record of the key, and `woken_at` is
-    the time for which the step had asked, in microseconds since 1970. If readers do not see a
-    state, the record is the first record of the state, and the line is empty.
+    the time for which the step had asked, in microseconds since 1970. The class also describes a
+    state that readers do not see: then the record is the first record of the state, and `line` is
+    empty.
     """
 
     topic: str
@@ -85,12 +86,12 @@ class FailedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """The treatment of records on which a step fails.
+    """The settings that decide what happens to records on which a step fails.
 
     With `notes`, failures are collected instead of raised. With `one_by_one`, a batch has one row.
-    `without` contains the places of records that must have no effect. If it is not None, each
-    record is tried separately, and its effect is undone if the step fails on the record or if
-    `without` contains its place. If it is None, nothing is undone.
+    `without` contains the places of records that must have no effect, or is None. If `without` is
+    not None, each record is tried separately; its effect is undone if the step fails on the record,
+    or if `without` contains the place of the record. If `without` is None, nothing is undone.
     """
 
     notes: bool = False
@@ -99,7 +100,7 @@ class Judging:
 
 
 class StepLoop:
-    """The loop over keys. It stores the resulting rows until `take` is called.
+    """A loop that calls a step key by key, and stores the resulting rows until `take` is called.
 
     If failures are collected, the fold of a key ends at the first record on which the step fails:
     the slice must be folded again without that record. If the step fails on a batch of several
@@ -122,10 +123,11 @@ class StepLoop:
         clocks: Clocks,
         judging: Judging = Judging(),  # a frozen value
     ) -> None:
-        """Stores the tables, the step, and the form of the step's input.
+        """Creates a loop that calls `step` with rows in the form `over`.
 
         `emitted` is the table of emitted rows, or None. `on_time` is the column with the time at
         which the step asks to be woken. `clocks` contains the log times at the end of the slice.
+        `judging` decides what happens to records on which the step fails.
         """
         self.failed: list[FailedStep] = []
         self.noted: list[FailedStep] = []
@@ -206,9 +208,10 @@ class StepLoop:
         return written
 
     def _fold_partition(self, key: Key, held: Row | None, rows: Iterable[Row]) -> Row | None:
-        """Folds the rows of a key in one partition into the state `held`; None means no state yet.
+        """Folds the rows of a key in one partition, beginning with the state in `held`.
 
-        Returns the new row of the table, or None if the state does not change.
+        `held` is the table's row for the key and the partition, or None. Returns the new row of the
+        table, or None if the state does not change.
         """
         state = (
             dict.fromkeys(self._state)
@@ -399,11 +402,11 @@ class StepLoop:
         )
 
     def is_full(self, table: TableBirth) -> bool:
-        """Returns True if so many rows are stored that `take` should be called."""
+        """Returns True if so many rows of a table are stored that `take` should be called."""
         return len(self._rows[table.name]) >= _BATCH_ROWS
 
     def take(self, table: TableBirth) -> pa.Table:
-        """Returns the rows of a table that were made since the last call, and deletes them here.
+        """Returns a table's rows that were made since the last call, and removes these rows here.
 
         Raises Broken if a value does not fit its column. If failures are collected, an emitted row
         that does not fit is left out, and the failure of its record is collected.
@@ -446,9 +449,10 @@ class StepLoop:
             raise self._unfit(table, field, error) from error
 
     def _returned(self, field: pa.Field, value: Any) -> tuple[Any, int]:
-        """Returns a value of the state as the table would return it, and its size in bytes.
+        """Converts a value of the state as storing it in the table would, and computes its size.
 
-        Raises Broken if the value does not fit the column.
+        Returns the converted value, and its size in bytes. Raises Broken if the value does not fit
+        the column.
         """
         found = self._array(self._table, field, [value])
         try:
@@ -559,12 +563,15 @@ def _ordered_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def row_order(row: Row) -> str:
-    """Returns a text by which the rows of the same record are sorted."""
+    """Returns a sort key for the rows of the same record: the text of all columns, by name."""
     return repr(sorted(row.items()))
 
 
 def declared_at(step: Any) -> tuple[Path, int]:
-    """Returns the file and the line of a step, which is the user's function or Kappa's own."""
+    """Returns the file and the line at which a step is declared.
+
+    The step is the user's function, or an object of Kappa with the attribute `declared_at`.
+    """
     if isinstance(step, FunctionType):
         return Path(step.__code__.co_filename), step.__code__.co_firstlineno
     found: tuple[Path, int] = step.declared_at

@@ -4,12 +4,13 @@ The user's function runs on decoded rows, and its result is checked against the 
 the function raises an error, or returns other columns than at the build's birth, the job stops with
 an error that names the user's line, since the same slice would fail again.
 
-Small slices run through a plan that is made once. Spark takes some 200 ms to call the function, to
-analyse and to plan, and some 30 ms to run the plan. Freshness depends on these times. The same plan
-computes new rows in each run because its leaves read other rows (engine/fold/file_scan.py). Spark
-stores nothing between the runs: a row-by-row function needs no exchange and no cache, and the plan
-has none. A function that reads a clock or uses random numbers, and was accepted nevertheless, is
-planned again for each slice, since Spark computes such values when it plans.
+Small slices run through a plan that is made once. Spark needs some 200 ms to call the function and
+to make the plan, and some 30 ms to run the plan; these times add to the delay with which readers
+see a record. The same plan computes new rows in each run because its leaves read other rows
+(engine/fold/file_scan.py). Spark stores nothing between the runs: a row-by-row function needs no
+exchange and no cache, and the plan has none. Usually a function that reads a clock or uses random
+numbers is refused. If such a function was accepted, it is planned again for each slice, since Spark
+computes such values when it plans.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ class Function:
     def contributions(
         self, inputs: Mapping[str, DataFrame], *, one_partition: bool = False
     ) -> dict[str, DataFrame]:
-        """Returns a frame for each table of the function.
+        """Calls the function, and returns a lazy frame of contributions for each of its tables.
 
-        If rows expire, another frame, named EXPIRED, contains the expired rows (expired_rows.py).
-        Nothing is computed yet. A frame contains rows to append unchanged, one row per key to fold
-        in, or the rows that a step folds. `inputs` contains a frame per parameter. With
-        `one_partition`, each result is computed in a single partition. Raises Broken, which names
-        the user's line, if the function fails or returns other tables or columns.
+        A frame contains rows to append unchanged, one row per key to fold in, or the rows that a
+        step folds. If rows expire, another frame, named EXPIRED, contains the expired rows
+        (expired_rows.py). `inputs` contains a frame per parameter. With `one_partition`, each
+        result is computed in a single partition. Raises Broken, with the user's line, if the
+        function fails or returns other tables or columns.
         """
         returned = self._called(inputs)
         given = {
@@ -155,10 +156,10 @@ def _selected(rows: DataFrame, columns: tuple[tuple[str, str], ...]) -> DataFram
 
 
 def _for_step(rows: DataFrame, table: TableBirth) -> DataFrame:
-    """Returns the rows that a step takes.
+    """Selects the columns of the rows that a step gets.
 
-    The computation of a row fails if the row has a time outside the years 1 to 9999, which Python's
-    types do not have.
+    When Spark computes a row with a time outside the years 1 to 9999, the SQL raises an error,
+    since Python's types cannot represent the time.
     """
     return rows.select(
         *(F.expr(_pythons(name, parse_type(kind), table.name)) for name, kind in table.steps_over)
@@ -166,7 +167,10 @@ def _for_step(rows: DataFrame, table: TableBirth) -> DataFrame:
 
 
 def _pythons(column: str, kind: Type, table: str) -> str:
-    """Returns Spark SQL for a column that fails on a time that Python cannot represent."""
+    """Returns a Spark SQL expression for a column.
+
+    The expression raises an error if the value contains a time that Python cannot represent.
+    """
     sql = spark_quote(column)
     beyond = _beyond(sql, kind)
     if not beyond:
@@ -207,9 +211,9 @@ def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> Dat
 
 
 def _as_born(made: TableBirth, born: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Returns a table's columns as they were at the build's birth.
+    """Returns the columns of `made` in the form in which Kappa declared them at the build's birth.
 
-    An older version of Kappa may have given the folds fewer columns, or narrower sums.
+    The version of Kappa at that time may have given the folds fewer columns, or narrower sums.
     """
     kinds, folds = dict(born.columns), born.folds.items()
     narrow = {each for name, fold in folds for each in fold.narrow_sums(name, kinds)}
@@ -239,10 +243,7 @@ def _columns_text(table: TableBirth) -> str:
 
 
 def united(frames: Iterable[DataFrame]) -> DataFrame:
-    """Returns one frame with the rows of all topics of a parameter.
-
-    The topics have the same columns.
-    """
+    """Returns one frame with the rows of all `frames`, which have the same columns."""
     return functools.reduce(lambda one, other: one.union(other), frames)
 
 
@@ -294,8 +295,9 @@ class Prepared:
     ) -> None:
         """Makes the plan.
 
-        `folder` is a path or URL for the rows of the current slice. Raises Broken as `Function`
-        does, and if the plan keeps or moves rows between runs.
+        `folder` is a path or URL for the rows of the current slice. Raises Broken as
+        `Function.contributions` does, and if the plan caches rows or exchanges rows between
+        partitions.
         """
         self._pipeline = pipeline
         self._function = function
@@ -316,7 +318,7 @@ class Prepared:
         self._changes = bool(changing(json.loads(analyzed.toJSON())))
 
     def run(self, rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """Returns the contributions of a slice to each table.
+        """Runs the plan on the valid records of a slice, and returns the contributions by table.
 
         `rows` contains the slice's valid records per topic. If rows expire, the result also
         contains the expired rows.
@@ -329,9 +331,9 @@ class Prepared:
         }
 
     def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
-        """Computes the tables one after the other, and discards the rows.
+        """Runs the function on the rows, for one table after the other, and discards the results.
 
-        So if there are several errors, the same error is raised each time.
+        So if the rows cause several errors, each call raises the same error.
         """
         self._put(rows)
         for frame in self._frames.values():

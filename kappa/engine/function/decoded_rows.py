@@ -70,7 +70,7 @@ def topics_of(places: Iterable[Position]) -> set[str]:
 
 
 def topics_with_attempts(seen: CountsOf) -> Iterable[str]:
-    """Yields the topics with redriven records. Usually there are none."""
+    """Yields the names of the topics that have redriven records in the slice."""
     return (name for name, parts in seen.items() if any(one.redriven for one in parts.values()))
 
 
@@ -89,10 +89,10 @@ def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
 def rejects_at(
     topic: str, rows: pa.Table, places: Collection[Position]
 ) -> Iterable[tuple[Position, int | None]]:
-    """Yields the rejects of a topic at these places.
+    """Yields the places of a topic's rejects that are among `places`.
 
-    Each reject has the offset of the record that it redrives, or None if it is not a redriven
-    record.
+    Each place comes with the offset of the record that the reject redrives, or None if the reject
+    is not a redriven record.
     """
     for row in rows.filter(pc.field("_fate") == int(Fate.REJECTED)).to_pylist():
         place = Position(topic, row["_partition"], row["_offset"])
@@ -103,7 +103,7 @@ def rejects_at(
 def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
     """Returns a hidden row of the rejects table for each redriven record that is folded.
 
-    By these rows, later slices know which rejects were redriven.
+    From these rows, later slices know which rejects have been redriven.
     """
     rows = [
         {

@@ -1,10 +1,10 @@
-"""Expired rows: contributions to rows that are already gone.
+"""Expired rows: contributions to rows of a table that have already expired.
 
-A row is expired if its time plus the span of its table is before the log time of the row's record.
-The whole record is then a reject. So the log alone decides about each record, and each replay
-decides the same. A row that is not expired cannot contribute to a row that is gone
-(kappa/state/log_clock.py). If a record has several expired rows, the detail names the row of the
-first table; among the rows of that table, it names the row with the least time.
+A contributed row is expired if its time plus the span of its table is before the log time of the
+row's record. The whole record is then a reject. So the log alone decides about each record, and
+each replay decides the same. A row that is not expired cannot contribute to an expired row of the
+table (kappa/state/log_clock.py). If a record has several expired rows, the detail names the row of
+the first table; among the rows of that table, it names the row with the least time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The search for the records on which a function fails, by trying fewer and fewer records.
+"""The search for the records on which a function fails, by running it on fewer and fewer records.
 
 A function works row by row: it fails on a set of records exactly if it fails on at least one of
 them alone. For a single record, the function does the same in every slice. If a function fails
@@ -82,15 +82,16 @@ class Culprits:
     ) -> None:
         """Stores the pipeline and the slice's valid records.
 
-        `tries` returns the ways to run the function, and is called only if the function has failed.
-        Each further way is used only if the earlier ways have found no record.
+        `tries` returns the ways to run the function on a few records, and is called only if the
+        function has failed. A further way is used only if the earlier ways have found no failing
+        record.
         """
         self._pipeline = pipeline
         self._tries = tries
         self._decoded = decoded
 
     def first(self, error: Exception, read: Callable[[Slice], pa.Table]) -> KappaError:
-        """Returns the error with which the job stops.
+        """Finds the first record on which the function fails, and returns the job's error.
 
         `error` is the function's error on the slice. `read` reads raw records. If the function
         fails on a record alone, the returned error contains the key and value of the first such
@@ -111,8 +112,8 @@ class Culprits:
     def all(self, error: Exception) -> list[Culprit]:
         """Returns all records of the slice on which the function fails.
 
-        Raises TooManyFail if these are more than MOST_FAILING records. If no record alone fails,
-        raises the error with which the job stops.
+        Raises TooManyFail if the function fails on more than MOST_FAILING records. If the function
+        fails on no record alone, raises the error with which the job stops.
         """
         if failure_of(error, self._pipeline) is None:
             raise translated(error, self._pipeline) from error
@@ -189,7 +190,7 @@ class Culprits:
 
 
 def only(culprit: Culprit) -> Slice:
-    """Returns the slice that contains only this record."""
+    """Returns the slice that contains only the record of `culprit`."""
     start, end = (
         Offsets({culprit.topic: {culprit.partition: culprit.offset + step}}) for step in (0, 1)
     )
@@ -215,9 +216,10 @@ def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: Lo
 
 
 def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
-    """Returns the text of a failure for the rejects table. The text is the same in each build.
+    """Returns the text that describes a failure in the rejects table, with the line and the error.
 
-    Paths are relative to the project's folder, and the addresses of objects are removed.
+    The text is the same in each build: paths are relative to the project's folder, and the
+    addresses of objects are removed.
     """
     project = Path(pipeline.source.file).parent.parent
     file = Path(culprit.failure.line)
@@ -244,7 +246,7 @@ def _content_text(text: bytes | None) -> str:
 
 
 class Together(Exception):
-    """The error that many items fail together, and no item fails alone."""
+    """An error: many items fail together, but no item fails alone."""
 
 
 def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[tuple[int, _Error]]:

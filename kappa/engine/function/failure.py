@@ -1,4 +1,4 @@
-"""The failures of a user's function, found in exceptions of Python or Spark."""
+"""The recognition of a user function's failures in the exceptions of Python and Spark."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LONGEST = 400
 
 
 class Hoarded(KappaError):
-    """The error that a function exceeded the memory limit of a worker.
+    """An error: a function exceeded the memory limit of a Spark worker.
 
-    The job's error names the slice.
+    The job adds the name of the slice to the error.
     """
 
 
@@ -64,7 +64,7 @@ def user_line(error: BaseException, pipeline: Pipeline) -> str:
 
 
 def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
-    """Wraps an error that the user's code raised in this process.
+    """Returns Broken for an error that the user's code raised in this process.
 
     The returned error contains the user's line and the notes of the original error.
     """
@@ -120,9 +120,9 @@ def failure_in(text: str, line: str, pipeline: Pipeline) -> Failure | None:
 
 
 def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
-    """Returns an error on the user's rows in Kappa's words.
+    """Translates a Spark error that the user's function or step has caused into Broken.
 
-    Returns None if the rows did not cause the error.
+    Returns None if neither the function nor a step has caused the error.
     """
     failure = failure_of(error, pipeline)
     if failure is None:
@@ -148,7 +148,7 @@ def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
 
 
 def hoarded(error: Exception, pipeline: Pipeline) -> Hoarded | None:
-    """Returns the error that the function exceeded a worker's memory limit.
+    """Translates a Spark error into Hoarded if the function exceeded a worker's memory limit.
 
     Returns None for any other error. With fewer rows the function may need less memory: after two
     jobs have ended in the slice, the slice is folded in parts.
@@ -166,7 +166,11 @@ def hoarded(error: Exception, pipeline: Pipeline) -> Hoarded | None:
 
 
 def unfit_in(text: str) -> str | None:
-    """Returns Spark's sentence about a value that does not fit, or None if there is none."""
+    """Returns the message of Spark's error about a value, a name or a type, or None.
+
+    Such an error has an SQLSTATE of class 22 (a value does not fit its type), 42 (a name or type is
+    wrong), or P0 (SQL raised the error).
+    """
     unfit = _UNFIT.search(text)
     return None if unfit is None else unfit[1]
 

@@ -1,12 +1,13 @@
-"""The rows that a pipeline's function makes from a decoded slice.
+"""The rows that a pipeline's function computes from a decoded slice, for each of its tables.
 
-The function makes rows for each of its tables. All small slices run through a plan that is made
-once. Each large slice runs through a plan of its own.
+All small slices run through a plan that is made once. Each large slice runs through a plan of its
+own.
 
 Unless `on_error="stop"` is declared, marks and rejects count the records on which the function
-fails. So the function runs on a small slice before anything is committed. On a large slice, it does
-so only after it has failed for the first time; the slice of this first failure is folded again
-(slice.py). From then on, the function's rows are stored in files before the commits.
+fails. So these records must be known before a commit, and the function runs on each small slice
+before anything is committed. On a large slice, the function runs during the commits until it fails
+for the first time. Then this slice is folded again (slice.py). From then on, the function runs
+before the commits of large slices too, and its rows are stored in files.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from kappa.state.table import TableBirth
 
 
 class FunctionRows:
-    """The user's function of a build, which runs on one slice after the other."""
+    """The user's function of a build, with the plan and the state that successive slices share."""
 
     def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth], scratch: str) -> None:
         """Stores the pipeline and the build's tables.
@@ -64,7 +65,7 @@ class FunctionRows:
         self._has_failed = False
 
     def prepare(self, session: Callable[[], SparkSession]) -> None:
-        """Plans the function in a thread, and runs the plan without rows.
+        """Plans the function in a background thread, and runs the plan without rows.
 
         Without this first run, the first small slice would take two seconds longer.
         """
@@ -75,7 +76,7 @@ class FunctionRows:
         return dict(self._unused)
 
     def inputs(self) -> Iterator[tuple[Topic, Columns]]:
-        """Yields the function's topics, with the columns that the function takes."""
+        """Yields each input topic of the function, with the columns that the function gets."""
         for topic in self._pipeline.input_topics:
             yield topic, self._pipeline.columns_of(topic)
 
@@ -89,15 +90,21 @@ class FunctionRows:
         return rows
 
     def judges(self, records: SliceRows) -> bool:
-        """Returns True if the function must run on this slice before any commit."""
+        """Returns True if the function must run on this slice before any commit.
+
+        The function must do so if rows expire. Unless `on_error="stop"` is declared, it must also
+        do so on small slices, and on all slices after its first failure on a record.
+        """
         return self._refuses_expired or (
             self._rejects and (self._has_failed or records.is_judged_first)
         )
 
     def is_to_judge(self, error: Exception) -> bool:
-        """Returns True if the function fails on records of a slice that was not judged.
+        """Returns True if a slice that failed must be folded again and judged before any commit.
 
-        `error` is the error of the slice. After True, all slices are judged before any commit.
+        This is so if `error`, the error of the slice, is the first failure of the function on
+        records, and such records are rejected. From then on, all slices are judged before any
+        commit.
         """
         if not self._rejects or self._has_failed or failure_of(error, self._pipeline) is None:
             return False
@@ -107,11 +114,13 @@ class FunctionRows:
     def judged(
         self, records: SliceRows, spark: SparkSession, source: LogSource
     ) -> Mapping[str, ContributedRows]:
-        """Returns the function's rows, after rejecting records.
+        """Rejects records of a slice, and returns the function's rows for the other records.
 
-        Unless `on_error="stop"` is declared, records on which the function fails are rejected.
-        Records that contribute to rows that are gone are also rejected. Raises TooManyFail if so
-        many records fail that the slice must be split.
+        The rows are by table.
+
+        Records that contribute to expired rows are rejected. Unless `on_error="stop"` is declared,
+        records on which the function fails are also rejected. Raises TooManyFail if so many records
+        fail that the slice must be split.
         """
         computed = self._computed if self._has_failed else self._whole
         try:
@@ -132,7 +141,7 @@ class FunctionRows:
     def _without_culprits(
         self, records: SliceRows, spark: SparkSession, source: LogSource, error: Exception
     ) -> dict[str, ContributedRows]:
-        """Rejects the records on which the function fails, and returns the remaining rows."""
+        """Rejects the records on which the function fails, and returns the other records' rows."""
         computed = self._computed if self._has_failed else self._whole
         while True:
             # Each round rejects some record, or raises.
@@ -148,7 +157,11 @@ class FunctionRows:
         return self._pipeline.on_error is OnError.REJECT
 
     def _whole(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Returns the function's rows by table, with the expired rows if rows expire."""
+        """Runs the function on the slice, and returns its rows by table.
+
+        If rows expire, the result also contains the expired rows, under the name EXPIRED. Returns
+        an empty mapping if the slice has no input for the function.
+        """
         if not self._pipeline.function_tables:
             return {}
         seen = records.counts()
@@ -160,7 +173,7 @@ class FunctionRows:
         return records.apply(self, spark) if fed else {}
 
     def _computed(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Returns the same rows as `_whole`, after writing rows in Spark to files.
+        """Returns the same rows as `_whole`; rows that Spark computes are first written to files.
 
         So the function has run on each record, and does not run again for the commits.
         """
@@ -170,19 +183,19 @@ class FunctionRows:
         }
 
     def culprits(self, records: SliceRows, spark: SparkSession) -> Culprits:
-        """Returns the search for the records on which the function fails."""
+        """Returns an object that searches the slice for the records on which the function fails."""
         return Culprits(self._pipeline, lambda: self._tries(spark), records)
 
     @property
     def runs(self) -> int:
-        """Returns how often the function was tried on a few records.
+        """Returns how many times the function was tried on a few records.
 
-        A higher number shows that the slice makes progress.
+        An increase shows that the slice makes progress.
         """
         return 0 if self._trial is None else self._trial.runs
 
     def clear(self) -> None:
-        """Deletes the files of the slice, which is no longer folded."""
+        """Deletes the files with the function's rows, once the fold of the slice has ended."""
         delete_scratch(self._computed_folder)
 
     def frames(self, topics: Mapping[str, DataFrame], seen: CountsOf) -> dict[str, DataFrame]:

@@ -1,10 +1,10 @@
-"""The settlement of redriven records: each is folded or is a duplicate (law 7).
+"""The decision for each redriven record: the record is folded, or is a duplicate (law 7).
 
-kappa/records/redrive.py makes the decisions. The rejects table contains the results of earlier
-slices: the rejects, and a hidden row for each redriven record that was folded. Only rows with
-offsets before the slice are used. So a slice that is folded again after a crash gets the same
-result, even if the table contains later rows by then (law 1). A build that was born before redriven
-records existed cannot store which records were redriven. It handles redriven records like any other
+kappa/records/redrive.py has the rules. The rejects table contains the results of earlier slices:
+the rejects, and a hidden row for each redriven record that was folded. Only rows with offsets
+before the slice are used. So a slice that is folded again after a crash gets the same result, even
+if the table contains later rows by then (law 1). A build from before the introduction of redriven
+records cannot store which records were redriven. Such a build folds redriven records like any other
 records.
 """
 
@@ -91,7 +91,10 @@ def _rejected(
 def _followed(
     named: Collection[Position], rejected: Mapping[Position, int | None]
 ) -> set[Position]:
-    """Returns the places in `named`, and all places that rejects there name in turn."""
+    """Returns the places in `named`, and all places that are reached from there by redrives.
+
+    `rejected` maps the place of each reject to the offset of the record that the reject redrives.
+    """
     reached: set[Position] = set()
     left = list(named)
     while left:

@@ -71,7 +71,7 @@ def raw_records(places: pa.Table, source: LogSource) -> pa.Table:
 
 
 def rejected_rows(decoded: pa.Table, topic: str, refused: Refused) -> pa.Table:
-    """Returns `decoded` with the changed columns of the topic's refused records."""
+    """Returns the decoded records of a topic, with its refused records turned into rejects."""
     for (name, partition), rows in refused.items():
         if name != topic:
             continue

@@ -1,4 +1,4 @@
-"""Spark's errors in Kappa's words.
+"""The translation of Spark's errors into Kappa's errors.
 
 An error is one of four kinds: the user's mistake, lost data, an unreachable broker, or any other
 error. The first two kinds stop a job for good, since the same slice would fail again. After any
@@ -44,7 +44,7 @@ _OURS = re.compile(rf"(?m)^ *{re.escape(KappaError.__module__)}\.(\w+): (.+) \((
 
 
 def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> KappaError:
-    """Returns the error with which the job ends, for a Spark error."""
+    """Translates a Spark error into the error with which the job ends."""
     text = str(error)
     ours = _raised_by_worker(text) or explained(error, pipeline) or hoarded(error, pipeline)
     if ours is not None:
@@ -77,10 +77,7 @@ def translated(error: PySparkException | Py4JError, pipeline: Pipeline) -> Kappa
 
 
 def raised_at_spark(error: KappaError) -> str:
-    """Returns the argument for SQL's `raise_error`.
-
-    `translated` turns the text of the raised error into `error` again.
-    """
+    """Returns a text for SQL's `raise_error`, from which `translated` restores `error`."""
     return f"\n{KappaError.__module__}.{type(error).__name__}: {error}\n"
 
 

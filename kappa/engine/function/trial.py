@@ -1,7 +1,7 @@
 """A function's plan, run on a few rows at a time in the session's own JVM.
 
-The search for failing records (failing_records.py) needs at least one run for each of them, and a
-producer may send hundreds of thousands of such records. As a Spark job, a run takes tens of
+The search for failing records (failing_records.py) needs at least one run for each failing record,
+and a producer may send hundreds of thousands of such records. As a Spark job, a run takes tens of
 milliseconds. Without a job, a run takes about one millisecond (RowTrial.java). If the function uses
 Python workers, a run takes a hundred milliseconds, since a Python worker exits when it raises an
 error.
@@ -44,7 +44,10 @@ class Tries(Protocol):
 
 
 class TriesByJobs:
-    """Runs of a function as Spark jobs, for a session whose workers are on other machines."""
+    """A way to run a function on ranges of rows by Spark jobs.
+
+    This way also works in a session whose workers are on other machines.
+    """
 
     def __init__(self, prepared: Prepared, pipeline: Pipeline) -> None:
         self._prepared = prepared
@@ -56,7 +59,10 @@ class TriesByJobs:
         self._topic, self._rows = topic, rows
 
     def failure(self, start: int, end: int) -> Failure | None:
-        """Runs the plan for small slices on the range."""
+        """Runs the plan for small slices on the range, as Spark jobs.
+
+        Raises Spark's error if the function did not cause it.
+        """
         try:
             self._prepared.run_apart({self._topic: self._rows.slice(start, end - start)})
         except SPARK_ERRORS as error:
@@ -68,12 +74,12 @@ class TriesByJobs:
 
 
 class Trial:
-    """Runs of a function in the session's own JVM, without a Spark job."""
+    """A way to run a function on ranges of rows in the session's own JVM, without a Spark job."""
 
     def __init__(
         self, spark: SparkSession, pipeline: Pipeline, function: Function, folder: str
     ) -> None:
-        """Plans the function on inputs that `put` fills.
+        """Plans the function, with inputs whose rows `put` replaces.
 
         `folder` is a path or URL for the rows on which the function is tried.
         """
@@ -121,7 +127,7 @@ class Trial:
         self._topic = topic
 
     def failure(self, start: int, end: int) -> Failure | None:
-        """Runs the plans in this thread.
+        """Runs the function's plans on the range, in this thread.
 
         Raises Py4JError if the function did not cause the error.
         """

@@ -1,15 +1,16 @@
 """The process that folds the log into the tables of a build.
 
-A job holds the build's lock and has a JVM of its own. The only journal record that a job writes is
-a release of its own hold. Read in this order:
+A job holds the build's lock and has a JVM of its own. The only journal record that a job writes
+releases a hold on its own build. Read in this order:
 
 - job.py: the program, with few imports
 - legs.py: a leg, its planned slices, and the records of a build's legs
-- splits.py: the record that cuts a slice into pieces, after two jobs died in the slice
+- splits.py: the records by which a slice is folded in parts, for example after two jobs died in it
 - job_run.py: the work on a leg, from loading the build's code to the last slice
-- bounded_legs.py: the catch-up, and the alignment with a frontier of the live build
+- bounded_legs.py: the catch-up, the base of a branch, and the alignment with a frontier of the live
+  build
 - tail.py: the unbounded leg
-- slice_limit.py: the limits on the time and memory of a slice
+- slice_limit.py: the limit on the time that a slice may take without progress
 - ordered_steps.py: runs the user's ordered steps on a slice
 - next_mark.py: the mark that a slice records in the commit of each table
 - drift_watch.py: finds new fields, new reasons for rejects, and jumps in the share of rejects

@@ -86,7 +86,7 @@ def live_beside(store: Store, birth: Birth) -> str | None:
 
 
 class Aligner:
-    """An object that aligns a candidate with the live build of its pipeline."""
+    """The alignment of a candidate with the live build of its pipeline, step by step."""
 
     def __init__(
         self,
@@ -107,9 +107,10 @@ class Aligner:
         self._alignments = Alignments(store, birth.build)
 
     def live_frontier(self) -> tuple[Frontier, frozenset[str]] | None:
-        """Returns the live build's newest frontier, and the topics that can be compared.
+        """Returns the live build's newest frontier, and the topics that both builds read.
 
-        Both builds read these topics. Returns None if there is nothing to align with.
+        The candidate and the live build can be compared in these topics. Returns None if no build
+        with other tables is live, if the live build has no frontier, or if there is no such topic.
         """
         build = live_beside(self._store, self._birth)
         if build is None:
@@ -119,9 +120,9 @@ class Aligner:
         return None if frontier is None or not topics else (frontier, topics)
 
     def take_aim(self) -> Aim | None:
-        """Pins the newest frontier of the live build by a lease, and returns it as the aim.
+        """Pins the newest frontier of the live build by a lease, and returns an aim with it.
 
-        Returns None if there is nothing to align with. Raises KappaError if no frontier could be
+        Returns None if `live_frontier` returns None. Raises KappaError if no frontier could be
         pinned.
         """
         for _ in range(_LOOKS):
@@ -185,7 +186,11 @@ class Aligner:
 
 
 def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
-    """Returns the candidate's offsets in the partitions where it is past the live build. Pure."""
+    """Returns the candidate's offsets in partitions in which it is past the live build. Pure.
+
+    `done` contains the candidate's offsets, and `live` the offsets of the live build. Only
+    partitions of `topics` are compared.
+    """
     return Offsets.of_partitions(
         {
             (topic, partition): offset
@@ -196,7 +201,7 @@ def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
 
 
 class CatchUp:
-    """The bounded legs of a build's job: the catch-up, the base of a branch, and the alignment."""
+    """The planning and the folding of a build's bounded legs: catch-up, base and alignment."""
 
     def __init__(
         self,
@@ -206,11 +211,11 @@ class CatchUp:
         ensure_rejects_within_limit: Callable[[Frontier, Offsets], None],
         watch: Callable[[Slice, int], Stopwatch] = lambda _piece, _of: Stopwatch(),
     ) -> None:
-        """Takes the parts of the job, and two callbacks.
+        """Stores the job, the aligner, and two callbacks.
 
         `ensure_rejects_within_limit` raises Broken if the build has rejected too much to be a
-        candidate. Its arguments are the build's frontier and the end of the leg. `watch` gives the
-        stopwatch for a slice; its arguments are the slice and the number of slices in the leg.
+        candidate. Its arguments are the build's frontier and the end of the leg. `watch` returns
+        the stopwatch for a slice; its arguments are the slice and the number of slices in the leg.
         """
         self._job = job
         self._legs = Legs(job.store, job.birth.build)
@@ -221,14 +226,14 @@ class CatchUp:
     def run(
         self, *, at_hand: Callable[[], SparkSession] | None = None, is_warm: bool = False
     ) -> None:
-        """Folds until few offsets remain, or until the job is asked to stop.
+        """Folds the catch-up until few offsets remain, or until the job is asked to stop.
 
-        If nothing was folded here yet, at most `engine.tail_records` offsets count as few, because
-        starting a JVM is not worth it for so few offsets. Once the JVM runs, the catch-up continues
-        until even fewer offsets remain, because the JVM is warm, and more offsets arrive while the
-        tail's process starts. `at_hand` returns the session for tiny slices. `is_warm` means that
-        this session is warm and is not the leg's own session; then a small first slice costs
-        nothing.
+        Until the first slice is folded here, at most `engine.tail_records` offsets count as few,
+        because starting a JVM is not worth it for so few offsets. Once the JVM runs, the catch-up
+        continues until even fewer offsets remain, because the JVM is warm, and more offsets arrive
+        while the tail's process starts. `at_hand` returns the session for tiny slices. `is_warm`
+        means that this session is warm and is not the leg's own session; then a small first slice
+        costs almost nothing.
         """
         engine = self._job.engine
         tiny = min(engine.driver_rows // 2, engine.tail_records)
@@ -300,7 +305,7 @@ class CatchUp:
             job.maintenance.run_if_due()
 
     def _begun(self) -> Leg | None:
-        """Returns the last leg if the build has not reached the leg's end yet, otherwise None.
+        """Returns the last recorded leg if the build has not reached its end yet, otherwise None.
 
         A tail has no end, so a tail is always returned.
         """
@@ -315,8 +320,9 @@ class CatchUp:
     def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
         """Returns the offsets up to which bounded slices may go now.
 
-        These are the end of the log. In the topics `comparable`, they are not past `live`, the
-        offsets that the live build has published.
+        In the topics `comparable`, these are `live`, the offsets that the live build has published.
+        In the other topics, these are the end of the log. No offset is before the offsets that the
+        build has already folded.
         """
         done = self._job.publisher.newest.offsets
         topics = tuple(topic.name for topic in self._job.birth.topics)
@@ -332,9 +338,9 @@ class CatchUp:
     def _catch_up_leg(self, *, small: int, first: int = 0, is_warm: bool = False) -> Leg | None:
         """Records the next leg of large slices, and returns the leg.
 
-        Returns None if at most `small` offsets remain. If the leg is long, the very first slice of
-        the build has about `first` offsets. In a JVM that is not warm, this slice takes as long as
-        a million offsets, so the leg must be longer then.
+        Returns None if at most `small` offsets remain. If the leg is long, the first slice of the
+        build has about `first` offsets. If the JVM is not warm (`is_warm`), such a slice takes as
+        long as a million offsets, so only a very long leg begins with such a slice.
         """
         done = self._job.publisher.newest.offsets
         found = self._aligner.live_frontier()

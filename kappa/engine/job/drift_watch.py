@@ -1,9 +1,10 @@
-"""The watch for drift: samples from small slices, and the counts of all slices.
+"""The search for drift in samples of small slices, and in the counts of all slices.
 
 At most 20 records per topic and minute, the first records of small slices, are searched for fields
-that the topic does not declare. Nested fields are not searched. Decoding reports rejects: the first
-reject of each reason is kept, and once a minute the share of rejects is compared with the share
-before. For large slices, which Spark decodes, only the counts are used.
+that the topic does not declare. Nested fields are not searched. Rejects are found by decoding: the
+first reject of each reason is stored as an example. Once a minute, the share of rejects in the last
+minute is compared with the share in all records before. For large slices, which Spark decodes, only
+the counts are used.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _LEAST_SHARE, _TIMES, _LEAST_REJECTS, _LEAST_BEFORE = 0.01, 5.0, 10, 100
 
 @dataclass
 class _Window:
-    """The records of a topic since `began`.
+    """The counts of a topic's records since the time `began`.
 
-    `before` holds the number of records read, and the number rejected, before that time.
+    `before` contains the number of records read, and the number rejected, before that time.
     """
 
     began: float
@@ -72,7 +73,7 @@ class _Sampling:
 
 
 class DriftWatch:
-    """The watch for drift in the slices of a build's job."""
+    """The search for drift in the slices that a build's job folds."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class DriftWatch:
         only_known: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Continues with the drift that earlier jobs of the build have found.
+        """Reads the drift that earlier jobs of the build have found.
 
         `serving` is the drift of the build that serves the pipeline; such drift is not reported as
         new. With `only_known`, no other drift is reported: a candidate that replays reads old
@@ -139,10 +140,11 @@ class DriftWatch:
         examples: Callable[[], Iterable[RejectExample]],
         before: Mapping[str, Mapping[int, Tally]],
     ) -> None:
-        """Takes the counts of a slice that was folded, and records new drift.
+        """Searches the counts and rejects of a folded slice for drift, and records new drift.
 
         `examples` returns a reject for each topic and reason if rejects are in this process. It is
-        called only if the slice has rejects. `before` counts the records of all earlier slices.
+        called only if the slice has rejects. `before` contains the counts of the records of all
+        earlier slices.
         """
         at, found = self._clock(), list[Drift]()
         rejected = any(each.rejected for parts in counts.values() for each in parts.values())

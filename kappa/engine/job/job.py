@@ -3,18 +3,18 @@
     python -m kappa.engine.job.job --project DIR --root ROOT --bootstrap HOST:PORT --build BUILD
         --leg base|catch-up|alignment|tail --nice NICE
 
-The exit code is 0 if the job was asked to stop (SIGTERM), or if it reached the end of a catch-up or
-of a branch's base. The base is folded by the code of the build that the branch begins with. An
-`alignment` continues with the tail in the same process. So does a short catch-up, since it takes
-less time than starting another JVM and other Spark workers. A longer catch-up runs with the
-niceness NICE (0 to 19), so that other processes come first. Any other end is an error, which is
-printed to stderr. If a restart would not help (a law is broken, or the user made a mistake), the
-error is also written to the build's `stopped.json`. After any other error the supervisor starts the
-job again.
+The exit code is 0 if the job was asked to stop (SIGTERM), or if the job reached the end of a
+catch-up or of a branch's base. The base is folded by the code of the build that the branch begins
+with. An `alignment` continues with the tail in the same process. A short catch-up does the same,
+since it takes less time than starting another JVM and other Spark workers. A longer catch-up runs
+with the niceness NICE (0 to 19), so that other processes come first. Any other end is an error,
+which is printed to stderr. If a restart would not help (a law is broken, or the user made a
+mistake), the error is also written to the build's `stopped.json`. After any other error the
+supervisor starts the job again.
 
 This file has few imports. The program reads arguments and settings, takes the build's lock and
 estimates how many offsets it must fold. Then it starts Spark's JVM, which takes two seconds to
-boot. Meanwhile the program imports the work itself: engine/job/job_run.py.
+boot. Meanwhile the program imports the module that does the work: engine/job/job_run.py.
 """
 
 from __future__ import annotations

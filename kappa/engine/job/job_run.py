@@ -1,7 +1,7 @@
-"""The work of a job on a leg, from loading the code to the last slice.
+"""The work of a job on a leg, from loading the build's code snapshot to the last slice.
 
-The code is the code snapshot of the build. This module imports everything that takes long to
-import. job.py imports this module while Spark's JVM boots.
+This module imports everything that takes long to import. job.py imports this module while Spark's
+JVM boots.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Legwork:
         *,
         nice: int = 0,
     ) -> None:
-        """Stores the objects that the job's process has made.
+        """Stores the objects that job.py has created.
 
         `nice` is the niceness of bounded legs.
         """

@@ -1,8 +1,9 @@
-"""The legs of a build: the stretches of its job.
+"""The legs of a build: the phases of its job.
 
-A leg is written down before it begins, unless it is written down already. Catch-ups and alignments
-are bounded. The record of a bounded leg contains its planned slices, so that the slices are the
-same after a crash. The tail is unbounded, and its slices are the micro-batches of its stream.
+A leg is recorded before it begins, unless an earlier job has already recorded the leg. Catch-ups
+and alignments are bounded. The record of a bounded leg contains its planned slices, so that the
+slices are the same after a crash. The tail is unbounded, and its slices are the micro-batches of
+its stream.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Aim(Struct, frozen=True):
 
 
 class Leg(Struct, frozen=True):
-    """A leg: its start, the ends of its planned slices, and the aim if it is an alignment."""
+    """A leg: its kind and start, the ends of its planned slices, and the aim of an alignment."""
 
     number: int
     kind: LegKind
@@ -91,7 +92,7 @@ def leg_records(store: Store, build: str) -> NumberedRecords[Leg]:
 
 
 class Legs:
-    """The legs of a build."""
+    """The recorded legs of a build, and the recording of a new leg."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
@@ -124,9 +125,9 @@ class Legs:
         return last is not None and not self.has_tailed() and not done.covers(last.end)
 
     def begin(self, leg: Leg) -> Leg:
-        """Writes a leg down and returns it.
+        """Records a leg, and returns the leg.
 
-        Raises NumberTaken if a leg of that number is written down already, by another process.
+        Raises NumberTaken if another process has already recorded a leg with this number.
         """
         failpoint("leg.before_put")
         put = self._records.put(leg.number, leg)
@@ -137,16 +138,17 @@ class Legs:
 
 
 def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -> int:
-    """Returns the most offsets per slice for a catch-up of `distance` offsets.
+    """Returns the maximum number of offsets per slice for a catch-up of `distance` offsets.
 
-    A catch-up has several slices, so that people see its progress. No slice is so small that the
-    time that Spark takes for each slice matters. Pure.
+    A catch-up has several slices, so that people see its progress. But a slice has at least `small`
+    offsets, so that the time that Spark takes for each slice does not matter. No slice has more
+    than `slice_records` offsets. Pure.
     """
     return min(slice_records, max(small, -(-distance // _STEPS)))
 
 
 def short_slice_size(at_most: int, end: Offsets, engine: EngineSettings) -> int:
-    """Returns the most offsets per slice for a short catch-up up to `end`.
+    """Returns the maximum number of offsets per slice for a short catch-up up to `end`.
 
     The result is at most `at_most`, and so small that no slice has more than `driver_rows` offsets:
     Spark workers would fold a larger slice. The ends of slices are rounded, so a slice may have one

@@ -1,4 +1,4 @@
-"""The mark of the next slice, with the log times and tallies up to its end. Pure."""
+"""The computation of a slice's mark: the log times and tallies up to the slice's end. Pure."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class StepFails(Exception):
 
 
 class OrderedSteps:
-    """The user's ordered steps for the tables of a pipeline."""
+    """The ordered folds of a pipeline's tables, and the folder for their results."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class OrderedSteps:
         *,
         wakes_here: int,
     ) -> None:
-        """Reads the ordered folds of the pipeline.
+        """Finds the ordered folds of the pipeline.
 
         `scratch` is the path or URL of a folder for the results of large slices. A small slice that
         wakes more than `wakes_here` keys is folded like a large slice.
@@ -81,7 +81,7 @@ class OrderedSteps:
         noted: Sequence[FailedStep] | None = None,
         one_by_one: bool = False,
     ) -> Mapping[str, ContributedRows]:
-        """Returns the rows of all tables, with the results of steps.
+        """Applies the steps to rows of the function, and returns the resulting rows of all tables.
 
         The results of a step replace the rows that the step got. The steps begin with the states
         before the slice. `clocks` contains the log times at the slice's end. With `one_by_one`, a
@@ -139,11 +139,11 @@ class OrderedSteps:
         )
 
     def clear(self) -> None:
-        """Deletes the results of the slice, which is no longer folded."""
+        """Deletes the files with the results of steps, once the fold of the slice has ended."""
         delete_scratch(self.scratch)
 
     def note_given(self) -> None:
-        """Counts a key or a row that is passed to a step in this process."""
+        """Counts a key or a row that is passed to a step in this process, as a sign of progress."""
         self.given += 1
 
 
@@ -160,9 +160,9 @@ class TableSteps:
     judging: Judging
 
     def here(self, rows: pa.Table) -> Stepped:
-        """Folds rows in this process, or in Spark if the slice wakes very many keys.
+        """Folds rows in this process, or on Spark workers if the slice wakes very many keys.
 
-        Raises Broken, which names the user's line, if the step raises an error.
+        Raises Broken, with the user's line, if the step raises an error.
         """
         fold, columns = self.fold, self.fold.table.columns
         due: pa.Table | None = None
@@ -224,7 +224,7 @@ def noted_rejects(noted: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
 def judged_records(
     fold: Callable[[Judging], Stepped],
 ) -> tuple[Sequence[FailedStep], Sequence[FailedStep] | None]:
-    """Returns the records on which steps fail, and the noted records.
+    """Returns the records that must be rejected because steps fail on them, and the noted records.
 
     A record is rejected if a step fails on this record after all earlier records that are not
     rejected. Usually a record reaches a single key. Then the first try finds all failing records,

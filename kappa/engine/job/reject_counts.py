@@ -1,7 +1,7 @@
-"""A summary of a build's rejects, and the limit of rejects for a candidate.
+"""The counts of a build's rejects, and the check that a candidate has not too many rejects.
 
-A candidate with too many rejects is stopped. The job also reads the rejects, so they are read
-without a query engine. kappa/declare/reject_limit.py decides the limit.
+A candidate with too many rejects is stopped. The job also counts the rejects, so they are read
+without a query engine. kappa/declare/reject_limit.py decides whether the rejects are too many.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RejectCounts:
 
     @classmethod
     def of(cls, store: Store, birth: Birth, frontier: Frontier) -> RejectCounts:
-        """Reads a build's rejects table at a frontier."""
+        """Counts a build's rejects at a frontier by reason, and reads one reject as an example."""
         found = files(
             table_path(store, birth.build, REJECTS),
             frontier.versions[REJECTS],
@@ -55,7 +55,7 @@ class RejectCounts:
 
     @property
     def text(self) -> str:
-        """Returns a text with the most frequent reasons, and the example."""
+        """Returns a text with the most frequent reasons and their counts, and with the example."""
         frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
         reasons = ", ".join(
             f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]

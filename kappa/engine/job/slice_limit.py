@@ -1,6 +1,7 @@
 """The limit of the time that a slice may take without progress.
 
-The message of the limit names the function and the slice.
+If a slice reaches the limit, a line in the job's log names the function and the slice, and the
+process ends.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class SliceLimit:
         """Stores the limit of `seconds`, and the callbacks.
 
         `where` is the place of the pipeline's function in the code, for the message. A slice makes
-        progress when `signs` returns another value than before. `give_up` records that the slice
-        must be split. `end` ends this process.
+        progress if a call of `signs` returns another value than the call before. `give_up` records
+        that the slice must be split. `end` ends this process.
         """
         self._seconds = seconds
         self._where = where
@@ -54,10 +55,11 @@ class SliceLimit:
 
     @contextmanager
     def over(self, piece: Slice) -> Iterator[None]:
-        """Ends the process if the block makes no progress for too long.
+        """Ends the process if the block makes no progress for the time of the limit.
 
-        The block folds the slice `piece`. After an end, the next job folds the slice in parts.
-        Raises KappaError, which names the slice, if a function took too much memory.
+        The block folds the slice `piece`. If the process was ended, the next job folds the slice in
+        parts. Raises KappaError, with the name of the slice, if a function exceeded a worker's
+        memory limit.
         """
         try:
             with self._watched(piece):
@@ -83,7 +85,7 @@ class SliceLimit:
         """Measures the time since the last sign of progress, and ends the process at the limit.
 
         If the machine slept, or did not run this thread, the slice did not run either. So the time
-        between two looks counts as at most two pauses.
+        between two checks counts as at most two pauses.
         """
         pause = min(self._seconds / _LOOKS, _LONGEST_PAUSE_SECONDS)
         moved = threading.Event()

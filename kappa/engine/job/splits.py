@@ -1,11 +1,11 @@
 """The splits of slices that are too large for the machine (law 12).
 
 A slice that is too large may kill its jobs. So each slice is recorded as begun before it is folded.
-This record is local to the host, since the host's memory may be too small. A slice is split if two
-jobs have begun it and no job has finished it, or if a job has given it up because it made no
-progress. The record of a split contains the offsets at which the slice is cut. A part can be split
-further. Each part is folded as a separate slice with its own frontier, so the next job continues
-after the last finished part.
+This record is local to the host, since another host may have enough memory for the slice. A slice
+is split if two jobs have begun the slice and no job has finished it, or if a job has given up the
+slice because it made no progress. The record of a split contains the offsets at which the slice is
+cut. A part can be split further. Each part is folded as a separate slice with its own frontier, so
+the next job continues after the last finished part.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ _SPLIT = Documents[Split](Split, derived=True)
 
 
 class Splits:
-    """The splits of a build's slices. Only the holder of the build's lock uses this class."""
+    """The record of the last begun slice, and the record of the last split, of a build.
+
+    Only the holder of the build's lock uses this class.
+    """
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store
@@ -102,15 +105,15 @@ class Splits:
         return self._cut(piece)
 
     def begin(self, part: Slice) -> None:
-        """Records that a slice or part is begun, and how often it was begun."""
+        """Records that a part is begun, and how many consecutive jobs have begun the part."""
         before = self._begun
         times = before.times + 1 if before is not None and before.is_of(part) else 1
         self._put_begun(Begun(part.start, part.end, times))
 
     def give_up(self, part: Slice) -> None:
-        """Records that the part, which was begun, made no progress.
+        """Records that `part`, which was begun last, made no progress.
 
-        The next job splits the part.
+        Then the next job splits the part.
         """
         if self._begun is not None and self._begun.is_of(part):
             before = self._begun

@@ -64,7 +64,10 @@ _STEP_NAMES = {
 
 
 class Tail:
-    """The unbounded leg of a build, which folds micro-batches until the job is asked to stop."""
+    """The unbounded leg of a build, which folds micro-batches until the job is asked to stop.
+
+    A lock ensures that slices and maintenance do not change the tables at the same time.
+    """
 
     def __init__(self, job: Job, leg: Leg) -> None:
         self._job = job
@@ -132,9 +135,10 @@ class Tail:
             raise reason
 
     def _fold(self, frame: DataFrame, batch: int) -> tuple[Slice, float]:
-        """Folds a micro-batch.
+        """Folds the micro-batch `batch`, and returns its slice and the seconds that the fold took.
 
-        Returns the micro-batch's slice, and the seconds that the fold took.
+        Raises Stopping if the tail has ended. Any other error is stored as the reason why the
+        stream ended.
         """
         with self._turn:
             if self._ended:
@@ -216,9 +220,9 @@ class Tail:
                 self._turn.release()
 
     def _hear(self) -> None:
-        """Publishes from time to time that the build has read all deletions up to a time.
+        """Publishes a newer time up to which the build has read all deletions, if one is known.
 
-        A build that gets no new records needs this.
+        Without this, the time would not advance in a build that gets no new records.
         """
         if self._job.publisher.is_held():
             return
@@ -291,10 +295,10 @@ def _waited_seconds(
 
 
 class _Report:
-    """The report of the number of slices and offsets in log lines, and of the steps' times.
+    """A reporter that logs the number of folded slices and offsets, and the mean time of each step.
 
-    The first line covers the first slice. Every ten seconds, another line covers all slices since
-    the line before.
+    The first line covers the first slice. After at least ten seconds, the next line covers all
+    slices since the line before.
     """
 
     def __init__(self, put_times: Callable[[StepTimes], None]) -> None:
@@ -309,7 +313,7 @@ class _Report:
         self._seconds: dict[str, float] = {}
 
     def add(self, piece: Slice, watch: Stopwatch, waited: float | None) -> None:
-        """Counts a slice, and prints a line if one is due.
+        """Counts a slice, and writes a line to the job's log if a line is due.
 
         `waited` is the number of seconds that the slice's newest record waited, or None if unknown.
         """

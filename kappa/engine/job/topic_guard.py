@@ -1,10 +1,9 @@
-"""A guard that checks a build's topics.
+"""A guard that checks the topics of a build.
 
-The topics must be the same topics and must not have lost records, and the build must not have
-missed a deletion. The ids of the topics are compared with the ids at the build's birth, and the
-log's end is compared with the folded offsets (law 2). A compacted topic keeps a tombstone for a
-limited time only. So a build that was stopped for longer may have missed the deletion of a key (law
-5).
+The guard checks that the topics have the same ids as at the build's birth, that they still have the
+records that the build has folded last and reads next (law 2), and that the build has missed no
+deletion. A compacted topic keeps a tombstone for a limited time only. So a build that was stopped
+for longer may have missed the deletion of a key (law 5).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _HEARD_SECONDS = 60.0
 
 
 class TopicGuard:
-    """A guard that checks the topics of a build."""
+    """The checks of the topics of one build. See the module's docstring."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class TopicGuard:
         self._asked_at = -math.inf
 
     def check_topics(self) -> None:
-        """Raises Broken if a topic is gone, or is not the same topic as at the build's birth.
+        """Raises Broken if a topic does not exist, or has another id than at the build's birth.
 
         A topic that was created again has another id.
         """
@@ -103,17 +102,22 @@ class TopicGuard:
             raise log_cut(self._birth, last.offsets, lost)
 
     def witnessed(self, last: Frontier, found: Witnesses) -> Witnesses:
-        """Returns `found`, the witnesses in the slice after the frontier `last`.
+        """Checks the log's end if the leader has changed, and returns the witnesses `found`.
 
-        Raises LogCutError if the log has lost its end. The log is read for this check only if the
-        slice has records of another leader, since a log loses its end only when the leader changes.
+        `found` contains the witnesses in the slice after the frontier `last`. Raises LogCutError if
+        the log has lost its end. The log is read for this check only if the slice has records of
+        another leader, since a log loses its end only when the leader changes.
         """
         if leader_changed(last.witnesses, found):
             self.check_end(last)
         return found
 
     def explain(self, last: Frontier) -> None:
-        """Raises the cause of a reader's error if the log has lost its end or its beginning."""
+        """Raises the cause of a reader's error, if the cause is a loss of records.
+
+        Raises LogCutError if the log has lost its end, and Broken if records after the offsets of
+        the frontier `last` are lost.
+        """
         if last.witnesses:
             self.check_end(last)
         self.check_kept(last.offsets)
@@ -155,7 +159,7 @@ class TopicGuard:
                 )
 
     def check_still_heard(self, last: Frontier, now: datetime) -> None:
-        """Makes the check of `check_heard` before a micro-batch of a tail.
+        """Calls `check_heard` before a micro-batch of a tail, unless the last heard time is recent.
 
         The broker may have delayed the micro-batch. No request is sent to the broker if all
         deletions were read up to a recent time.

@@ -1,4 +1,4 @@
-"""Reading the records of a slice, from the log or from an archive.
+"""Readers of the records of a slice, from the log or from an archive.
 
 This package makes no decisions about records; `kappa/records/decode` decodes them. Read the modules
 in this order:

@@ -1,11 +1,12 @@
-"""The records of a slice from the archive of their topic.
+"""The records of a slice, read from the archives of the slice's topics.
 
 The archive's files are used instead of decoded files, and are linked into the slice's folder. So a
 file that the archive deletes remains until the slice is folded, and no lease is needed. An archive
 is a decoded copy of the log, so the files give the same rows as decoding the log. This is true only
-if the log time at the slice's start is the archive's own; a build with another origin reads the log
-instead. engine/archive/archiver.py writes the files. If all records of a file are valid, which is
-usual, the file's statistics give the counts of its records.
+if the build and the archive have the same log time at the slice's start. The log time may differ if
+the build has another origin; then the build reads the log instead. engine/archive/archiver.py
+writes the files. If all records of a file are valid, which is usual, the file's statistics give the
+counts of its records.
 """
 
 from __future__ import annotations
@@ -53,11 +54,10 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """The part of a partition's range that an archive has.
+    """The part of a partition's range that an archive has: the offsets up to `end`.
 
-    The archive has the whole range up to `end`. `seen` contains the counts of the records up to
-    there, or None if there are no records. `is_whole` means that the files have no record outside
-    the range.
+    `seen` contains the counts of the records in this part, or None if there are no records.
+    `is_whole` means that the files have no record outside the range.
     """
 
     end: int
@@ -90,7 +90,7 @@ def archive_fingerprint(topic: Topic) -> str:
 
 
 class Archives:
-    """The archives of a build's topics that are decoded in the same way as the build decodes.
+    """The archives that contain the records of a build's topics as the build decodes them.
 
     An archive is used only if its topic has the same id as the build's topic.
     """
@@ -102,9 +102,10 @@ class Archives:
         topic_ids: Mapping[str, str],
         log: LogEnds | None = None,
     ) -> None:
-        """Takes the topics of a build, and the topics' ids at the build's birth.
+        """Selects the archives of a build's retained topics without identities.
 
-        With a `log`, an archive is not used for a slice if its topic has lost its end.
+        `topic_ids` contains the topics' ids at the build's birth. With a `log`, an archive is not
+        used for a slice if its topic has lost its end.
         """
         self._store = store
         self._log = log
@@ -121,7 +122,10 @@ class Archives:
         self._reported: dict[str, str] = {}
 
     def marks(self) -> tuple[ArchiveMark, ...]:
-        """Returns the archives' marks, which describe the current content."""
+        """Returns the marks of the archives that can be read.
+
+        A mark describes the current content of an archive.
+        """
         return tuple(
             found
             for topic in self._paths
@@ -129,7 +133,7 @@ class Archives:
         )
 
     def end(self) -> Offsets:
-        """Returns the archives' end in each partition."""
+        """Returns the offset at which the archive of each partition ends."""
         return Offsets({mark.topic: dict(mark.end) for mark in self.marks()})
 
     def bounds(self) -> BoundsOf:
@@ -238,7 +242,10 @@ class Archives:
 
 
 def _needed(blocks: Sequence[Block], ranges: Ranges) -> Iterator[Block]:
-    """Yields the blocks of each range, and the block before it, which has the log time there."""
+    """Yields the blocks with records of the given ranges, and the last block before each range.
+
+    The block before a range contains the log time at the start of the range.
+    """
     for partition, (start, end) in ranges.items():
         own = [block for block in blocks if block.partition == partition and block.least < end]
         before = [block for block in own if block.least < start]

@@ -1,13 +1,14 @@
 """The identities that a build remembers at the beginning of a slice (law 6).
 
-The memory is the same whichever process folds the slice, and whenever. As long as each slice
-follows the last slice in this process, decoding updates the memory. In all other cases the memory
-is built again: after the start of a job, after an interrupted slice, and after a slice that Spark's
-tasks have folded. Then the log up to the slice is read and decoded again. Reading begins at the
-newest memory that was stored for an offset (decode/identity_file.py), or at the build's origin if
-no memory was stored. A memory is stored whenever the horizon has passed since the last one, by log
-time or by wall time. So about one horizon of the log is read again. In a partition without new
-records nothing is read again, since retention may have emptied the partition.
+A memory contains the identities of one partition. It does not depend on the process that folds the
+slice, or on the time at which the slice is folded. As long as each slice follows the last slice in
+this process, decoding updates the memories. In all other cases the memories are built again: after
+the start of a job, after an interrupted slice, and after a slice that Spark's tasks have folded.
+Then the log up to the slice is read and decoded again. Reading begins at the newest memory that was
+stored for an offset (decode/identity_file.py), or at the build's origin if no memory was stored. A
+memory is stored whenever the horizon has passed since the last stored memory, by log time or by
+wall time. So about one horizon of the log is read again. In a partition without new records nothing
+is read again, since retention may have emptied the partition.
 
 It would be wrong to read just the horizon before the slice: which identities are accepted there
 depends on the identities accepted before, and so on.
@@ -60,7 +61,7 @@ class Identities:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keeps the topics that declare an identity.
+        """Selects the topics that declare an identity.
 
         `folder` is a path or URL where memories are stored. `origin` is the start of the build's
         first slice. `clock` returns monotonic seconds.
@@ -104,9 +105,9 @@ class Identities:
         return folders
 
     def folded(self, mark: Mark) -> None:
-        """Records that the memories are at the end of this slice, and stores those that are due.
+        """Records that the memories are at the end of a slice, and stores the due memories.
 
-        The slice is decoded, but not committed yet.
+        `mark` is the slice's mark. The slice is decoded, but not committed yet.
         """
         if not self._topics:
             return

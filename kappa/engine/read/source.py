@@ -1,4 +1,4 @@
-"""The log as the source of slices: exact ranges, and the tail's stream.
+"""The log as the source of slices: the records of exact ranges, and the stream of the tail.
 
 librdkafka reads the records. For a large slice, it runs in the Python worker that decodes the
 records. Spark's own source would first turn each record into a row of the JVM, which costs more
@@ -43,7 +43,7 @@ _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
 
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """The address of the log, and the options of its clients, which `client_options` returns."""
+    """The address of the Kafka cluster, and the options of its clients (`client_options`)."""
 
     bootstrap_servers: str
     # Secrets are among the options.
@@ -74,7 +74,7 @@ class LogSource:
         return table
 
     def witnesses(self) -> Witnesses:
-        """Returns the last record of each partition in the slice that was read last.
+        """Returns a witness of the last record of each partition in the most recently read slice.
 
         For a large slice, these witnesses are read before the slice itself. So if the log still has
         the witnesses later, the slice was read from the same log.
@@ -162,7 +162,7 @@ def _read_range(
 def read_tail(
     spark: SparkSession, kafka: KafkaAccess, start: Offsets, topics: Iterable[str], *, at_most: int
 ) -> DataFrame:
-    """Returns the stream of the topics from `start`, which never ends.
+    """Returns an endless stream of the topics, which begins at the offsets `start`.
 
     The stream only plans the batches; `LogSource` reads their records. `start` is the start of the
     first batch of a new checkpoint, and names every partition that the topics have now. Partitions
@@ -179,7 +179,7 @@ def read_tail(
 
 
 def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets, Offsets]:
-    """Returns the bounds of a micro-batch of the tail, from the checkpoint.
+    """Returns the start and the end of a micro-batch of the tail, read from the checkpoint.
 
     Spark writes the bounds into the checkpoint before it runs the batch. The stream begins at
     `first`.
@@ -189,7 +189,7 @@ def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets,
 
 
 def _lend_secrets(kafka: KafkaAccess, spark: SparkSession) -> None:
-    """Ensures that the JVM has the secrets that the options name.
+    """Checks that the JVM has the secrets that the options name, and allows the URL of the tokens.
 
     Raises KappaError if the JVM was started with other secrets.
     """

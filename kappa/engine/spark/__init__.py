@@ -1,15 +1,15 @@
-"""Spark sessions: the start of a JVM, and the checks of a function by Spark's plans.
+"""Spark sessions, their JVMs and workers, and the checks of a function in Spark's plans.
 
 This package does not depend on slices and tables. Read in this order:
 
 - `session.py`: the session of this process and its JVM. No other module creates a SparkSession.
-- `session_control.py`: calls to a running session from outside its own work.
-- `leg_session.py`: the session of a leg of a job, which starts while the job does other things.
+- `session_control.py`: activates a running session, silences its streams, observes its progress.
+- `leg_session.py`: the session of a leg of a job, which starts in the background.
 - `jvm.py`, `spark_settings.py`: the JVM's command line, and Spark's settings.
 - `workers.py`: the start of Spark's Python workers, and the modules that workers import.
 - `cds.py`: the class archives for a quick start; `class_list_run.py` lists the archived classes.
-- `function_plan.py`: finds the parts of a plan that look beyond a row, or change from run to run,
-  and the fields from which a plan computes each column.
+- `function_plan.py`: finds the parts of a plan that compute a row from other rows, or whose values
+  change from run to run, and the fields from which a plan computes each column.
 - `java_compiler.py`: Kappa's own Java sources, compiled in the JVM of a session.
 - `s3a.py`: Spark's names of files in a bucket, settings for buckets, and the store of Delta's
   logs.

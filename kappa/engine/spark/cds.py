@@ -1,7 +1,7 @@
-"""The class archives of an installation: finds and makes missing archives.
+"""A program and functions that find and make the missing class archives of an installation.
 
-When run as a program, this module makes the missing archives one after the other. `kappa up` runs
-it in the background.
+The program makes the missing archives one after the other. `kappa up` runs the program in the
+background.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from kappa.base.settings import load_settings
 def spark_archive(jars: Jars, java: str) -> ClassArchive:
     """Returns the class archive for a session's JVM.
 
-    The jars are on the class path of the session. If `spark.jars` named them instead, another class
-    loader would load them, which no class archive covers.
+    The jars are on the class path of the session. If the setting `spark.jars` named the jars
+    instead, another class loader would load them, and a class archive cannot contain the classes of
+    that loader.
     """
     files = [*_large_first(jars.spark), *_large_first((spark_home() / "jars").glob("*.jar"))]
     return ClassArchive("spark", os.pathsep.join(map(str, files)), files, java)
@@ -41,7 +42,7 @@ def _large_first(files: Iterable[Path]) -> list[Path]:
 
 
 def missing_archives(jars: Jars) -> list[ClassArchive]:
-    """Returns the archives that do not exist."""
+    """Returns the class archives, of Spark and of the broker, that do not exist."""
     # A session's JVM starts before this import.
     from kappa.kafka.broker.broker import broker_archive  # noqa: PLC0415
 

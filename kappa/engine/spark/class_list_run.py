@@ -1,4 +1,4 @@
-"""The run that records the class lists: a small job that loads the same classes as a real job.
+"""A run that records class lists: it loads the same classes as a real job, with few records.
 
 `make classes` starts this run after a change of the jars or of a job's work:
 
@@ -143,7 +143,10 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _end(machine: Machine) -> None:
-    """Closes the JVM's input and waits until the JVM exits, since it lists lambdas at its end."""
+    """Closes the JVM's input, and waits until the JVM exits.
+
+    The JVM adds the lambdas to the class list when it exits.
+    """
     stdin = machine.process.stdin
     assert stdin is not None, "it is tied to this process by it"
     stdin.close()

@@ -50,7 +50,10 @@ _JARS, _ARCHIVE = "spark.yarn.jars", "spark.yarn.archive"
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """A cluster with the URL of its master. Workers connect to this machine at `driver_host`."""
+    """A cluster, with the URL of its master and Spark's settings for its sessions.
+
+    Workers connect to this machine at `driver_host`.
+    """
 
     master: str
     driver_host: str
@@ -63,7 +66,7 @@ class SparkCluster:
     def python(self) -> str:
         """Returns the path of the workers' Python.
 
-        Unless the project sets another path, it is the path of this process's Python.
+        This is the path of this process's Python, unless the project sets another path.
         """
         return self.conf.get("spark.pyspark.python", sys.executable)
 
@@ -81,7 +84,7 @@ class SparkCluster:
         return int(self.conf.get(CORES_MAX, executors * self._executor_cores))
 
     def settings(self, worker_memory: str, jars: Sequence[Path]) -> Mapping[str, str]:
-        """Returns Spark's settings that differ from a session on this machine.
+        """Returns the Spark settings in which a session on the cluster differs from a local one.
 
         Executors get the `jars` from the driver, so workers need no folder of jars. `worker_memory`
         is the memory per Python worker (`4g`).
@@ -193,7 +196,10 @@ def ensure_executor(
 
 
 def not_begun(error: Py4JJavaError) -> KappaError:
-    """Returns the error for a session that Spark refuses to start, while its JVM still runs."""
+    """Translates Spark's refusal to start a session into a KappaError with a hint.
+
+    The session's JVM still runs.
+    """
     cause = error.java_exception
     reason = str(cause.getMessage() or cause.toString()).removeprefix("requirement failed: ")
     # Spark names the setting if the address belongs to another machine, and names nothing if the

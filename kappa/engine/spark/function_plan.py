@@ -1,12 +1,12 @@
-"""Checks of Spark's plan of a pipeline's function, and the sources of the function's columns. Pure.
+"""Checks of the Spark plan of a pipeline's function, and the sources of its columns. Pure.
 
-This module reads the analysed plan as JSON (TreeNode.toJSON). The plan has its nodes in order, each
-node before its children; the expressions of a node have the same order.
+This module reads the analysed plan as JSON (TreeNode.toJSON). The plan contains its nodes in order,
+each node before its children; the nodes of an expression have the same order.
 
 A function must compute the contribution of each row from that row alone. Otherwise a replay in
-large slices would give other rows than the tail in small slices (the law of slices). The plan shows
-the operations of a function, however the function is written. For each operation that a function
-may not use, this module has a hint with Kappa's own way. Operators that are unknown here are
+large slices would compute other rows than the tail in small slices (the law of slices). The plan
+shows the operations of a function, however the function is written. For each operation that a
+function may not use, this module has a hint that describes an alternative. Unknown operators are
 refused, too.
 
 In plans without such operations, the module also finds the fields of the function's inputs from
@@ -25,7 +25,7 @@ Field = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class NotRowLocal:
-    """A part of a plan that looks beyond a single row.
+    """A part of a plan that computes a row from more than a single row.
 
     `what` describes what the part does, `hint` describes an alternative, and `calls` names the
     DataFrame methods that create such a part.
@@ -174,7 +174,7 @@ _CHANGING = frozenset(
 
 
 def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
-    """Returns the first part of a plan that looks beyond a single row, or None.
+    """Returns the first part of a plan that computes a row from more than a single row, or None.
 
     `plan` is an analysed plan (TreeNode.toJSON). `given` has a value for each leaf of the plan, in
     order: True if the leaf is a frame that was passed to the function.

@@ -36,7 +36,7 @@ FOREIGN = (
 
 
 class Profile(StrEnum):
-    """The purpose of a session: a catch-up or a tail.
+    """The purpose of a session: a long catch-up, a catch-up, or a tail.
 
     A catch-up needs throughput. A tail needs a fast start and fast answers.
     """
@@ -150,7 +150,10 @@ def command(
 
 
 def secrets_of(settings: Settings) -> Mapping[str, str]:
-    """Returns the environment variables with the Kafka cluster's secrets, for a JVM."""
+    """Returns environment variables with the secrets of the Kafka cluster, for a session's JVM.
+
+    Returns no variables if a secret is missing: the code that reads the log reports the error.
+    """
     # A session need not read the log: a missing secret is reported by the code that reads the log.
     with suppress(SettingsError):
         return secret_variables(client_options(settings))

@@ -27,7 +27,7 @@ class LegSession:
     """The JVM of a leg and its Spark session, from their start to the end of the leg."""
 
     def __init__(self, settings: Settings, build: str, profile: Profile, local_dir: Path) -> None:
-        """Stores the settings.
+        """Stores the settings, the build and the profile.
 
         `local_dir` is a folder of this job only; it may contain leftovers of a killed job.
         """
@@ -67,9 +67,9 @@ class LegSession:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Returns True if the tasks run on machines that cannot read files of this machine.
+        """Returns True if the tasks run on a cluster, and the root is in a bucket.
 
-        These machines can only read the root, which is in a bucket.
+        Then the workers can read files in the bucket, but no files of this machine.
         """
         cluster = cluster_for(self._settings, self._profile)
         return cluster is not None and storage_of(self._settings) is not None
@@ -92,8 +92,9 @@ class LegSession:
     def at_hand(self) -> SparkSession:
         """Returns a session for a few rows, and makes it active in this thread.
 
-        It is a session of the spare's warm JVM, if there is one, until the leg's own session is
-        requested. After that request, frames of the earlier session can no longer be used.
+        If a spare's warm JVM is available, this is a session in that JVM, until the leg's own
+        session is requested. After that request, frames of the earlier session can no longer be
+        used. If no warm JVM is available, returns the leg's own session.
         """
         self.begin()
         if self._warm is None:
@@ -121,7 +122,7 @@ class LegSession:
             begin_executors(spark, cluster, self._folder, is_asked_to_stop)
 
     def __enter__(self) -> Self:
-        """Returns this object, after emptying the folder."""
+        """Empties the folder, and returns this object."""
         shutil.rmtree(self._folder, ignore_errors=True)
         return self
 

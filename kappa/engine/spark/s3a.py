@@ -41,7 +41,7 @@ def storage_of(settings: Settings) -> StorageSettings | None:
 
 
 def spark_address(address: str) -> str:
-    """Returns a path or URL in the form that Spark uses."""
+    """Returns a path unchanged, and the URL of a file in a bucket with Spark's scheme `s3a`."""
     return f"s3a{address.removeprefix('s3')}" if is_bucket(address) else address
 
 
@@ -67,7 +67,10 @@ def bucket_settings(storage: StorageSettings) -> Mapping[str, str]:
 
 
 def classes_in(local_dir: Path) -> Path:
-    """Returns the folder for classes compiled in a JVM. It is on the JVM's class path."""
+    """Returns the folder for classes that are compiled in a JVM.
+
+    The folder is on the JVM's class path.
+    """
     return local_dir / "tmp" / "classes"
 
 

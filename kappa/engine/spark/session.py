@@ -1,9 +1,9 @@
-"""The only module that creates SparkSession objects: one session per process, for Kappa's jobs.
+"""The session of a process and its JVM. No other module creates a SparkSession.
 
-A job owns its process, so this module sets environment variables of the process. It writes no files
-outside `local_dir`. The session's JVM boots while the process does other work (`boot`). The boot
-takes two seconds, during which a job imports modules and opens files. docs/design.md has the
-measurements behind the settings.
+A process has one session at a time. A job owns its process, so this module sets environment
+variables of the process. It writes no files outside `local_dir`. The session's JVM boots while the
+process does other work (`boot`). The boot takes two seconds, during which a job imports modules and
+opens files. docs/design.md has the measurements behind the settings.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Machine:
     def session(self) -> SparkSession:
         """Waits for the JVM, and returns a session in it. Raises KappaError if the JVM has exited.
 
-        If the JVM was booted ahead, each task gets a new session, without traces of the session
-        before.
+        If the JVM was booted ahead, each task gets a new session, without state of earlier
+        sessions.
         """
         # The import runs while the JVM boots, and the boot takes as long as the rest of a process's
         # start.
@@ -136,9 +136,10 @@ class Machine:
         return spark
 
     def _gateway(self) -> tuple[int, str]:
-        """Waits for the JVM's gateway file, and returns its port and secret.
+        """Waits for the JVM's gateway file, and returns the port and the secret in the file.
 
-        The file appears with its whole content. Raises KappaError if the JVM exits before.
+        The JVM creates the file with its whole content at once. Raises KappaError if the JVM exits
+        before that.
         """
         while not self.gateway.exists():
             if self.process.poll() is not None:
@@ -296,8 +297,8 @@ def boot_for(
 def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Machine:
     """Starts a JVM for a task that this process gets later. The next `boot` returns this JVM.
 
-    The JVM's output goes to the standard error of this process, as it is when the output is
-    written.
+    The JVM's output goes to the file that is this process's standard error at the time of the
+    output.
     """
     says, output = os.pipe()
     try:
@@ -336,7 +337,10 @@ def _relay(says: int) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """Exits this process and its JVM, even if threads of Spark and Kappa still run."""
+    """Ends this process immediately, even if threads of Spark and Kappa still run.
+
+    The process's JVM exits too, since its input is closed.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

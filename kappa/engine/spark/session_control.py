@@ -1,4 +1,4 @@
-"""Calls to a running session from outside its own work."""
+"""Functions that activate a running Spark session, silence its streams, or observe its progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def activate(spark: SparkSession) -> None:
 
 
 def hush_streams(spark: SparkSession) -> None:
-    """Keeps Spark's reports of a failed stream out of the log.
+    """Switches off Spark's log messages about a failed stream.
 
     This is for streams that fail because of one of Kappa's own errors, which is reported anyway.
     """

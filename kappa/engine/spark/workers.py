@@ -89,7 +89,7 @@ def begin_workers(spark: SparkSession) -> None:
     """Starts the workers' daemon of a session, in a thread.
 
     The daemon imports its modules while Spark makes its first plan. `tell_workers` must be called
-    before: the daemon keeps the environment that it has at its start.
+    before: the environment of the daemon does not change after its start.
     """
     threading.Thread(target=_begin, args=(spark,), name="workers", daemon=True).start()
 
@@ -105,7 +105,7 @@ def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Runs a task like PySpark's worker. If its socket is closed, ends the worker silently."""
+    """Runs a worker like PySpark, but ends silently if the JVM has closed the worker's socket."""
     if os.environ.get(_CHANGING):
         open_sources(Sources(Path(os.environ[FOLDER_VARIABLE])))
     try:

@@ -1,4 +1,4 @@
-"""The keys of a view that a slice touches: the keys of old and new rows of the sources.
+"""The keys of a view that a slice touches: the keys of the sources' old and new rows.
 
 The slice's contributions to a source are in memory. Their keys show which rows of the source have
 changed. If the source is append-only, the contributions are the new rows themselves.
@@ -70,12 +70,12 @@ class ViewSource:
 
     @property
     def is_known(self) -> bool:
-        """Returns True if the slice's contributions are in memory, or if there are none."""
+        """Returns True if all contributions of the slice to this table are in memory."""
         return not self.has_changed or self._writer.new_rows is not None
 
     @property
     def new_rows(self) -> pa.Table | None:
-        """Returns the slice's contributions, or None if there are none in memory."""
+        """Returns the slice's contributions to the table, or None if there are none in memory."""
         return self._writer.new_rows if self.has_changed else None
 
     def passed_sql(self) -> str | None:
@@ -127,7 +127,7 @@ def changes_of_slice(
     *,
     since: int,
 ) -> SliceChanges | None:
-    """Returns the differences from a view's stored rows, for the rows that the slice touched.
+    """Computes the differences between a view's stored rows and its new rows, for the touched keys.
 
     `sources` contains the view's own table and the tables that the view reads. `changed` names the
     tables that have changed. `since` is as in `changes_sql`. Returns None if the whole view must be
@@ -174,7 +174,10 @@ def changes_of_slice(
 
 
 def _few_rows(reader: pa.RecordBatchReader) -> pa.Table | None:
-    """Returns the rows of a result, or None if they have too many bytes for the memory."""
+    """Reads all rows of a query's result, or returns None if they have more than 128 MiB.
+
+    Raises DuckError if the query fails.
+    """
     batches, size = [], 0
     try:
         for batch in reader:
@@ -197,7 +200,7 @@ def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
 def touched_sql(
     view: TableBirth, way: Way, sources: Mapping[str, ViewSource], changed: Collection[str]
 ) -> str:
-    """Returns the query for the keys of a view that changes in its sources touch.
+    """Returns a query for the keys of the view that the changed rows of its sources touch.
 
     `sources` contains all tables that the view reads. The contributions to the tables `changed`
     must be registered (`register_changes`).

@@ -54,7 +54,7 @@ _REST = 10
 
 
 class MaintainedViews:
-    """The maintained views of a build, which are computed and committed here."""
+    """The maintained views of a build: their computation and their commits."""
 
     def __init__(
         self,
@@ -64,11 +64,12 @@ class MaintainedViews:
         are_current: bool,
         slice_seconds: float = math.inf,
     ) -> None:
-        """Takes the writers of all tables of the build; a view comes after its sources.
+        """Opens the views.
 
-        `are_current` is False if earlier slices have postponed the views to the end of a leg. A
-        view that was computed before may take half of `slice_seconds`. (If a slice makes no
-        progress for `slice_seconds`, the job ends.)
+        `writers` contains the writers of all tables of the build; a view comes after the tables
+        that it reads. `are_current` is False if earlier slices have postponed the views to the end
+        of a leg. A view that was computed before may take half of `slice_seconds`. (If a slice
+        makes no progress for `slice_seconds`, the job ends.)
         """
         self._birth = birth
         lists = FileLists()
@@ -100,12 +101,12 @@ class MaintainedViews:
     ) -> Mapping[str, str]:
         """Commits a slice to all views, after the slice's tables.
 
-        With `are_due` False, the views keep their rows, and are computed later. Returns the views
-        that fail at the slice's end because of the rows in their sources, with the reasons.
-        `failing` contains the views that failed at the slice's start. A failing view keeps its
-        rows, and is computed again with every slice, or less often if computing it takes long.
-        Raises Broken if a view cannot be computed for another reason, or if a view fails that was
-        never computed before.
+        With `are_due` False, the rows of the views stay unchanged, and the views are computed
+        later. Returns the views that fail at the slice's end because of the rows in their sources,
+        with the reasons. `failing` contains the views that failed at the slice's start. The rows of
+        a failing view stay unchanged, and the view is computed again with every slice, or less
+        often if computing it takes long. Raises Broken if a view cannot be computed for another
+        reason, or if a view fails that was never computed before.
         """
         self.costs = costs = dict[str, ViewCost]()
         if not self._views:
@@ -163,7 +164,7 @@ class MaintainedViews:
             self._duck = None
 
     def _rest_after(self, name: str, seconds: float) -> None:
-        """Postpones the next try of a view that took long to fail: other tables must continue."""
+        """Delays the next try of a view that took long to fail: other tables must continue."""
         if seconds > _LONG_SECONDS:
             self._next_tries[name] = time.monotonic() + _REST * seconds
 
@@ -216,7 +217,7 @@ class MaintainedViews:
     def _of_slice(
         self, writer: TableWriter, mark: Mark, changed: set[str], seconds: float
     ) -> SliceChanges | None:
-        """Returns the differences in the rows that the slice touched.
+        """Returns the differences of the view's rows for the keys that the slice touched.
 
         Returns None if the whole view must be computed. Raises TookTooLong after `seconds` seconds.
         """
@@ -273,7 +274,10 @@ def open_tables(
 
 
 def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
-    """Returns the rows of a file in the form of the table. Raises the errors of `read_seed`."""
+    """Reads the rows of a seed file, with the table's columns and types.
+
+    Raises the errors of `read_seed`.
+    """
     schema = arrow_schema(table.columns)
     _, values = read_seed(file)
     return pa.table(

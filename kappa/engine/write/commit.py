@@ -94,9 +94,10 @@ class Merging:
     """The settings for merging contributions by key into their table.
 
     Contributions in Spark are merged in this process if they have at most `at_most_bytes` bytes.
-    Small contributions to a table of at least `large_rows` rows wait next to the table; with None,
-    no contributions wait. If Spark workers do not see this machine's files, `elsewhere` is the name
-    of the job's own folder. Computing a view may spill `most_spilled` bytes to the disk.
+    Small contributions to a table of at least `large_rows` rows wait next to the table; if
+    `large_rows` is None, no contributions wait. If Spark workers cannot read this machine's files,
+    `elsewhere` is the name of the job's own folder, otherwise it is "". The computation of a view
+    may spill `most_spilled` bytes to the disk.
     """
 
     at_most_bytes: int = 0
@@ -128,7 +129,7 @@ class TableWriter:
         merging: Merging = AT_ONCE,
         first: Callable[[], pa.Table] | None = None,
     ) -> None:
-        """Opens the table, or creates it.
+        """Opens the table, or creates it if it does not exist.
 
         A new table contains the rows that `first` returns, and has the mark of the build's origin.
         delta-rs commits at most `driver_rows` rows that are in Spark, or more rows if `merging`
@@ -212,11 +213,14 @@ class TableWriter:
         return parquet_sql(wanted, files(self.path, self.version, None))
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
-        """Yields the names and tables to which no other thread is committing between slices."""
+        """Yields the tables that no drain is reading or writing, by name.
+
+        These are the table itself and its recent tables, except the two tables of a running drain.
+        """
         return self._all_stored() if self.recent is None else self.recent.at_rest()
 
     def close(self) -> None:
-        """Waits for the thread that drains recent rows."""
+        """Waits until a running drain of recent rows has ended."""
         if self.recent is not None:
             self.recent.close()
 
@@ -387,7 +391,7 @@ def spark_append(rows: DataFrame, path: str, mark: Mark, guard: Guard) -> None:
 def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard: Guard) -> None:
     """Merges rows into the table at `path` with delta-spark.
 
-    Raises Broken if a value does not fit.
+    Raises Broken if a folded value does not fit its column.
     """
     session: SparkSession = rows.sparkSession
     how = merge_for(table, spark_quote)
@@ -414,9 +418,10 @@ def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard
 
 @contextmanager
 def folding(table: TableBirth) -> Iterator[None]:
-    """Raises Broken, as an error of the fold, if Spark reports a value that does not fit.
+    """Runs the block, and raises Broken if Spark reports a value that does not fit its column.
 
-    Otherwise a record would be blamed for the value.
+    The error is an error of the fold. Without it, the job would search for a record that causes the
+    error.
     """
     try:
         yield
@@ -464,7 +469,7 @@ class Rewriting:
 
     @property
     def bounds(self) -> dict[str, Setting]:
-        """Returns DuckDB's settings that limit its memory, and what it spills beyond its memory."""
+        """Returns DuckDB's settings that limit its memory and the size of its spilled files."""
         bounds: dict[str, Setting] = {
             "memory_limit": f"{self._memory}B",
             "temp_directory": str(self._folder / "spilled"),
@@ -501,11 +506,11 @@ class Rewriting:
         pq.write_table(rows, self._found, compression="lz4")
 
     def found(self) -> pa.Table:
-        """Returns the rows that `find` has written, as an Arrow table."""
+        """Returns the rows that `write_query_rows` has written, as an Arrow table."""
         return pq.ParquetFile(self._found).read().cast(self._contributions)
 
     def found_at(self, spark: SparkSession) -> DataFrame:
-        """Returns the rows that `find` has written, as a Spark frame."""
+        """Returns the rows in the folder `contributed`, as a Spark frame."""
         ddl = spark_ddl(contribution_columns(self._birth))
         return spark.read.schema(ddl).parquet(str(self.contributed))
 

@@ -1,20 +1,21 @@
 """The maintenance of a build's tables between slices (laws 3, 11).
 
 A table has one writer, so the job itself maintains the tables. While slices run, the job
-checkpoints logs at the versions of published frontiers, which never change, and lists the files of
-versions that are kept. Between slices, the job deletes rows that are gone, joins small files, and
-publishes the frontier again with the new versions. Then the job puts the floor. Only after that, it
-lists the leases and deletes files that nobody needs. It decides by file lists, never by the age of
-a file. The files of three kinds of versions are kept: the newest version of each table, versions
-that a lease pins, and versions of kept frontiers. A kept frontier whose time has ended is deleted
-before the leases are listed. kappa/state/lease.py has the part of the readers.
+checkpoints the tables' Delta logs at the versions of published frontiers, which never change, and
+lists the files of the versions that must be kept. Between slices, the job deletes expired rows,
+joins small files, and publishes the frontier again with the new versions. Then the job stores the
+floor. Only after that, it lists the leases and deletes the files that are no longer needed. The job
+decides by file lists, never by the age of a file. The files of three kinds of versions are kept:
+the newest version of each table, versions that a lease pins, and versions of kept frontiers. A kept
+frontier whose time has ended is deleted before the leases are listed. kappa/state/lease.py explains
+what readers do.
 
-Readers leave out the rows that are gone by the log's clock, so no reader sees that gone rows are
-deleted. Frontiers that are still needed name older versions, which still contain the deleted rows.
-No accepted contribution reaches a gone row (kappa/state/log_clock.py), so a folded row never comes
-back. In a latest table, the newest row of a key protects the table from older records. So this row
-is kept until no older record can follow: no contribution waits next to the table, and each
-partition of its topic is past the row. The hidden rows of a view protect the table only from
+Readers leave out the rows that have expired by the log's clock, so no reader sees that these rows
+are deleted. Frontiers that are still needed name older versions, which still contain the deleted
+rows. No accepted contribution reaches an expired row (kappa/state/log_clock.py), so a folded row
+never comes back. In a latest table, the newest row of a key protects the table from older records.
+So this row is kept until no older record can follow: no contribution waits next to the table, and
+each partition of its topic is past the row. The hidden rows of a view protect the table only from
 waiting contributions.
 """
 
@@ -63,7 +64,7 @@ _SHARE = 10
 
 
 class Maintenance:
-    """The maintenance of the tables of a build."""
+    """The maintenance of a build's tables, run by the build's job between slices."""
 
     def __init__(
         self,
@@ -76,10 +77,10 @@ class Maintenance:
         keep_seconds: float = 3600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Sets the times. Two runs are at least `seconds` seconds apart.
+        """Stores the tables and the limits of time.
 
-        kappa/state/kept_frontiers.py explains `keep_seconds`. `clock` returns seconds since 1970,
-        as leases do.
+        Two runs are at least `seconds` seconds apart. kappa/state/kept_frontiers.py explains
+        `keep_seconds`. `clock` returns seconds since 1970, as leases do.
         """
         self._store = store
         self._birth = birth
@@ -140,7 +141,10 @@ class Maintenance:
         return True
 
     def prepare(self) -> None:
-        """Does the part of a run that can be done while slices run, unless it is done already."""
+        """Does the part of a maintenance run that can be done while slices are processed.
+
+        Does nothing if this part has already been done for the next run.
+        """
         if self._prepared:
             return
         kept = kept_frontiers_of(self._store, self._build)
@@ -255,7 +259,7 @@ class Maintenance:
 
 
 def wants_joining(sizes: Iterable[int]) -> bool:
-    """Returns True if so many files are below the target size that they should be joined. Pure."""
+    """Returns True if enough files are smaller than the target size to join them. Pure."""
     return sum(size < _TARGET_BYTES for size in sizes) >= _MANY
 
 
@@ -281,10 +285,11 @@ def kept_versions(kept: Iterable[KeptFrontierRecord], table: str) -> Mapping[int
 
 
 def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -> None:
-    """Deletes a table's rows that are gone at the newest frontier.
+    """Deletes the rows of a table that have expired at the newest frontier.
 
-    Rows are deleted only if at least a tenth of the rows is gone. No commit to the table may be
-    running, and the table must be at that frontier.
+    In a view, the hidden rows are deleted. Rows are deleted only if at least a tenth of the table's
+    rows can be deleted. No commit to the table may be running, and the table must be at that
+    frontier.
     """
     table, stored = writer.birth, writer.stored
     is_mergeable = table.latest is not None or table.view is not None

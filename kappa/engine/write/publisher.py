@@ -51,7 +51,7 @@ _LOOK_SECONDS = 0.05
 
 
 class Stopping(Exception):
-    """A request to stop that came while the job waited, or before the job began."""
+    """A request to stop the job that arrived while the job waited, or before the job began."""
 
 
 class Keeper:
@@ -73,7 +73,7 @@ class Keeper:
         every_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Sets the interval.
+        """Stores the build and the interval.
 
         At most one frontier per `every_seconds` seconds is kept, except at switches.
         """
@@ -90,7 +90,7 @@ class Keeper:
         self._due = clock()
 
     def read_record(self, record: JournalRecord, shown: Frontier | None) -> None:
-        """Takes the next record of the journal, and keeps the frontier if the record is a switch.
+        """Processes the next journal record, and keeps the frontier if the record is a switch.
 
         `shown` is the frontier that readers see, or None if readers see no frontier yet.
         """
@@ -108,7 +108,10 @@ class Keeper:
         self._keep(shown, record.event.generation, stays=before != self._serving)
 
     def look(self, shown: Frontier) -> None:
-        """Keeps the frontier that readers see, if one is due and this frontier is not kept yet."""
+        """Keeps the frontier that readers see, if the build serves and the interval has passed.
+
+        A frontier that is already kept is not kept again.
+        """
         self._begun = True
         serves = self._serving in self._shown_by
         if serves and shown.number != self._newest_kept and self._clock() >= self._due:
@@ -135,7 +138,7 @@ class Keeper:
 
 
 class Publisher:
-    """The publisher of a build's frontiers, which also acknowledges and releases holds."""
+    """The publisher of a build's frontiers. It also acknowledges holds and releases them."""
 
     def __init__(
         self,
@@ -147,9 +150,10 @@ class Publisher:
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Sets the longest duration of a hold, `hold_seconds`.
+        """Creates a publisher for the build `birth`.
 
-        Keeper explains `keep_every_seconds`. If `stop` is set, a wait for the end of a hold ends.
+        `hold_seconds` is the maximum duration of a hold. Keeper explains `keep_every_seconds`. If
+        `stop` is set, a wait for the end of a hold ends.
         """
         self._store = store
         self._birth = birth
@@ -182,8 +186,9 @@ class Publisher:
         return self._newest
 
     def take_over(self) -> Frontier | None:
-        """Begins this process's epoch by repeating the newest frontier, and returns it.
+        """Begins this process's epoch by repeating the newest frontier, and returns the copy.
 
+        If the frontier records are lost, publishes a frontier that is made from the tables' marks.
         Returns None if the build has published no frontier. After this call, a dead process can
         publish no frontier, so tables can be taken back to the returned frontier.
         """
@@ -281,7 +286,7 @@ class Publisher:
                 self._release(self._hold)
 
     def is_held(self) -> bool:
-        """Returns True while a hold is open, as far as the journal was read."""
+        """Returns True if the journal records that were read so far contain an open hold."""
         return self._hold is not None
 
     def _when_free(self, change: Callable[[Frontier], Frontier]) -> Frontier:
@@ -326,9 +331,9 @@ class Publisher:
         self._newest = frontier
 
     def _synced(self, frontier: Frontier) -> Frontier:
-        """Prepares a frontier for publishing, and returns it.
+        """Syncs the files that a frontier names to the disk, and adds checksums to the frontier.
 
-        Syncs the files that the frontier names to the disk, and adds the checksums of these files.
+        Returns the frontier with the checksums of these files and of the tables' file lists.
         """
         last, versions = self._newest, frontier.versions
         before = {} if last is None else last.versions
@@ -365,11 +370,11 @@ _FOLLOWS = ("floor", "kept", "legs")
 
 
 def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
-    """Makes a frontier for a build whose frontier records are lost.
+    """Makes a frontier from the tables' marks for a build whose frontier records are lost.
 
     Returns None if the build has published no frontier. The caller must hold the build's lock.
     Raises Damaged if the tables have no slice in common. Also raises Damaged if contributions wait
-    next to a table, since then nobody knows which contributions were drained.
+    next to a table, since then it is unknown which contributions were drained.
     """
     if not any(store.names(f"{folder_of_build(birth.build)}/{each}") for each in _FOLLOWS):
         return None

@@ -46,9 +46,9 @@ _COPIES = 4
 
 
 class RecentRows:
-    """The recent rows of one table of a build, used by the thread that folds.
+    """The recent rows of one table of a build, for use by the thread that folds slices.
 
-    A separate thread drains. The first drain starts that thread.
+    A second thread drains recent rows into the table; it is started by the first drain.
     """
 
     def __init__(
@@ -140,7 +140,10 @@ class RecentRows:
         )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
-        """Folds a slice's contributions into the recent rows. `rows` is None if there are none."""
+        """Folds a slice's contributions into the recent rows.
+
+        If there are no contributions, `rows` is None.
+        """
         self._note_drained()
         self._active.ensure(self._table.mark())
         self._active.merge(rows, mark, guard)
@@ -169,12 +172,18 @@ class RecentRows:
             self._drains = 0
 
     def close(self) -> None:
-        """Waits for the thread that drains, which may commit only under the build's lock."""
+        """Waits until a running drain has ended.
+
+        A drain may commit only under the build's lock.
+        """
         if self._thread is not None:
             self._thread.shutdown()
 
     def _note_drained(self) -> None:
-        """Empties the recent table of a drain that has ended. Raises the error of the drain."""
+        """If a drain has ended, removes the drained rows from the recent table.
+
+        Raises the error of the drain.
+        """
         if self._draining is not None and self._draining[1].done():
             part, ended = self._draining
             ended.result()
@@ -250,14 +259,17 @@ class RecentPart:
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place
 
     def ensure(self, mark: Mark) -> None:
-        """Creates the table if it is missing, without rows and with this mark."""
+        """Creates an empty table with the given mark, if this recent table does not exist."""
         if self.stored is None:
             self.stored = ensure_table(
                 self._path, self._birth.columns, mark, keys=self._birth.row_keys
             )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
-        """Folds a slice's contributions into the table. `rows` is None if there are none."""
+        """Folds a slice's contributions into the table.
+
+        If there are no contributions, `rows` is None, and only the mark is committed.
+        """
         assert self.stored is not None
         if rows is None:
             self.stored.commit_nothing(mark, guard)
@@ -297,7 +309,7 @@ class RecentPart:
 
 
 def sum_limits(birth: TableBirth) -> dict[str, Any]:
-    """Returns the greatest allowed amount for each sum that may overflow its column.
+    """Returns the maximum absolute value for each sum that may overflow its column.
 
     Only builds from before the introduction of wide totals have such sums
     (kappa/declare/folds/sums.py).
@@ -329,9 +341,10 @@ _UNKNOWN = Number("Infinity")
 
 
 def greatest(facts: pa.Table, column: str) -> Any:
-    """Returns the greatest absolute value in a column of a table, by the statistics of its files.
+    """Returns the greatest absolute value in a column of a table, from the statistics of its files.
 
-    `facts` describes the files. Returns infinity if a file has no statistics for the column.
+    `facts` contains the statistics of the files. Returns infinity if a file has no statistics for
+    the column.
     """
 
     def of_files(what: str) -> list[Any]:

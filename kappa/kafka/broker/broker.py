@@ -1,12 +1,12 @@
 """The embedded broker: a real Apache Kafka on 127.0.0.1, as a child process.
 
-The process runs in KRaft mode, as broker and controller together. The broker keeps its data below
-`<root>/broker/` between runs, and ends when its parent process ends. Do not keep the only copy of
-any data in this broker; use a cluster for that, with `kafka.bootstrap_servers`.
+The process runs in KRaft mode, as broker and controller together. The broker's data remain in
+`<root>/broker/` between runs. The broker exits when its parent process exits. Do not store the only
+copy of any data in this broker; use a cluster for that, with `kafka.bootstrap_servers`.
 
-`broker.json` contains the process and the ports of the last run. The next run uses the same ports,
-so that clients find the broker again. If a process is left over after a crash, it is killed, unless
-it works in another folder: the file may be a copy.
+`broker.json` describes the process and the ports of the last run. The next run uses the same ports,
+so that clients find the broker again. If the process of the last run still runs after a crash, it
+is killed, unless it works in another folder: `broker.json` may be a copy.
 
 Kafka's settings: https://kafka.apache.org/documentation/#configuration
 """
@@ -48,7 +48,10 @@ class Broker:
     """A running broker process."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
-        """Stores the process, port and log file of a broker that `Broker.start` has started."""
+        """Stores the process, the port and the log file of a broker.
+
+        Only `Broker.start` calls this.
+        """
         self._process = process
         self._port = port
         self.log_file = log_file
@@ -66,10 +69,10 @@ class Broker:
     ) -> Self:
         """Starts the broker of a root folder, and returns when the broker answers.
 
-        Call this from the main thread (`start_tied`). If a broker on the same data is left over
-        after a crash, it is killed first. `syncs` is explained at `server_properties`.
-        `list_classes` is a path for the list of the broker's classes. Raises KappaError, with the
-        reason from the log, if the broker exits before it answers.
+        Call this from the main thread (`start_tied`). If a broker of an earlier run still uses the
+        same data, it is killed first. `syncs` is explained at `server_properties`. `list_classes`
+        is the path of a file to which the JVM writes the list of the broker's classes. Raises
+        KappaError, with the reason from the broker's log, if the broker exits before it answers.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,9 +126,9 @@ class Broker:
         return self._process.poll() is None
 
     def stop(self, patience_seconds: float = _STOP_SECONDS) -> None:
-        """Terminates the broker by a signal, and kills it if it does not exit in time.
+        """Stops the broker with SIGTERM, and kills it if it does not exit in time.
 
-        A second call does nothing.
+        The time is `patience_seconds`. A second call does nothing.
         """
         if self.alive():
             self._process.send_signal(signal.SIGTERM)
@@ -164,14 +167,15 @@ class Broker:
 
 
 def broker_archive(jars: Jars, java: str) -> ClassArchive:
-    """Returns the broker's class archive."""
+    """Returns the broker's archive of loaded classes, with which its JVM starts faster."""
     return ClassArchive("broker", _class_path(jars.broker), jars.broker, java)
 
 
 def last_words(log: str) -> str:
-    """Returns the line of a broker's log that explains why the broker exited.
+    """Returns the line of a broker's log file that explains why the broker exited.
 
-    It is the last cause that the log names, or the last line of the log if it names none.
+    This is the last exception or error that the log file contains. If there is none, it is the last
+    line that is not part of a stack trace.
     """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     # Frames of a stack trace show places, not reasons.
@@ -197,10 +201,10 @@ def _accepts_connections(port: int) -> bool:
 def _ensure_formatted(
     folder: Path, jars: Jars, java: Java, settings: Callable[[Path], str]
 ) -> None:
-    """Creates the data folder with a cluster id if it is missing, as `kafka-storage format` does.
+    """Creates the data folder with a cluster id, as `kafka-storage format` does, if it is missing.
 
-    Kafka does not sync the folder to the disk, and no broker starts from an incomplete folder. So
-    the folder is created under another name, synced and renamed.
+    Kafka does not sync the folder to the disk, and a broker does not start with an incomplete
+    folder. So the folder is created under another name, synced and renamed.
     """
     data, unfinished = folder / "data", folder / "data.new"
     if (data / "meta.properties").exists():
@@ -251,7 +255,7 @@ def _ensure_formatted(
 
 
 def _new_cluster_id() -> str:
-    """Returns a new Kafka Uuid: 16 bytes in URL-safe base 64 without padding.
+    """Returns a new id in the form of a Kafka Uuid: 16 bytes in URL-safe base 64 without padding.
 
     The id does not begin with a dash, since Kafka would parse such an id as an option.
     """
@@ -299,9 +303,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The content of `broker.json`: the process that was started last, and its ports.
+    """The content of `broker.json`: the process of the last run, and its ports.
 
-    `device` and `inode` identify the broker's folder. Earlier versions of Kappa did not write them.
+    `device` and `inode` identify the broker's folder. They are 0 in a file that an earlier version
+    of Kappa has written.
     """
 
     format: int
@@ -313,13 +318,13 @@ class LastRun:
 
     @classmethod
     def of(cls, folder: Path, port: int, controller_port: int, process: ProcessId | None) -> Self:
-        """Describes a process that was just started and works in a folder."""
+        """Describes a process that was just started with this folder."""
         place = folder.stat()
         return cls(FORMAT, port, controller_port, process, place.st_dev, place.st_ino)
 
 
 def end_leftover(folder: Path, last: LastRun | None) -> None:
-    """Kills the broker of the last run if it still works in this folder.
+    """Kills the broker of the last run if it still runs and works in this folder.
 
     Raises Conflict if the broker cannot be killed.
     """
@@ -338,7 +343,7 @@ def end_leftover(folder: Path, last: LastRun | None) -> None:
 
 
 def read_last_run(folder: Path) -> LastRun | None:
-    """Returns the last run, or None if the file is missing or damaged."""
+    """Reads `broker.json`. Returns None if the file is missing or damaged."""
     try:
         found, _ = unsealed((folder / "broker.json").read_bytes())
         process = (
@@ -359,14 +364,14 @@ def read_last_run(folder: Path) -> LastRun | None:
 
 
 def write_last_run(folder: Path, run: LastRun) -> None:
-    """Writes the last run, and replaces the record of the run before."""
+    """Writes `broker.json`, and overwrites the description of an earlier run."""
     put_file(folder / "broker.json", sealed(asdict(run))[0], synced=False)
 
 
 def free_ports(last: LastRun | None) -> tuple[int, int]:
-    """Returns the ports of the last run if they are free, otherwise other free ports.
+    """Returns two free ports for the broker and the controller.
 
-    With the same ports, clients find the broker again.
+    A port of the last run is used again if it is free, so that clients find the broker again.
     """
     with socket.socket() as one, socket.socket() as other:
         ports = []
@@ -430,7 +435,7 @@ def server_properties(data: Path, port: int, controller_port: int, *, syncs: boo
 
 
 def java_text(text: str) -> bytes:
-    """Returns a properties file in the encoding that java.util.Properties reads.
+    """Encodes the text of a properties file as java.util.Properties reads it.
 
     Java reads the file as Latin-1. All characters beyond ASCII are written as UTF-16 escapes.
     """
@@ -440,7 +445,7 @@ def java_text(text: str) -> bytes:
 
 
 def log4j2_properties(log_file: Path) -> str:
-    """Returns log4j's settings: up to four files of 20 MB, of which the newest is `log_file`."""
+    """Returns log4j's settings for up to four log files of 20 MB; `log_file` is the newest."""
     return f"""\
 status = error
 appender.file.type = RollingFile
@@ -460,7 +465,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 def partition_bytes(root: Path, topics: Iterable[str]) -> Mapping[str, Mapping[int, int]]:
-    """Returns the size of each partition's segments in a root folder, in bytes.
+    """Returns the size of each partition's log segments in a root's broker, in bytes.
 
     A topic without any folder is left out.
     """

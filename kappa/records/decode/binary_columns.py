@@ -1,8 +1,8 @@
-"""Columns made from values that compiled loops have found in binary records.
+"""Creates Arrow columns from the values that compiled loops have found in binary records.
 
 A value is an integer, a boolean, the bits of a double or float, a time or date in the unit of its
-type, or the place where a text begins. The length of a text is its number of bytes. The length of
-null is -1.
+type, or the position where a text begins. The length of a text is its number of bytes. The length
+-1 means null.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DAY_MICROS = 86_400_000_000
 def keep_fitting(
     column: Column, data: Bytes, values: Numbers, lengths: Numbers, sure: Marks, *, scale: int = 1
 ) -> None:
-    """Sets `sure` to False for records whose value does not fit the column.
+    """Sets `sure` to False for records whose value is not valid for the column.
 
     `scale` is the number of microseconds in one unit of a timestamp.
     """
@@ -55,7 +55,7 @@ def keep_fitting(
 def column_of(
     column: Column, data: Bytes, values: Numbers, lengths: Numbers, *, scale: int = 1
 ) -> pa.Array:
-    """Returns an Arrow array of the values, which must fit the column.
+    """Returns an Arrow array of the values, which must be valid for the column.
 
     `scale` is the number of microseconds in one unit of a timestamp.
     """
@@ -86,9 +86,9 @@ def column_of(
 def keyed_rows(
     topic: Topic, columns: Mapping[str, pa.Array], keys: pa.Array, schema: pa.Schema
 ) -> tuple[pa.RecordBatch, Marks]:
-    """Returns the rows of a topic, and a mask of the rows that match the record's key.
+    """Returns the rows of a topic's records, and a mask of the rows that match their keys.
 
-    Columns that are missing in `columns` are null. `keys` contains the keys of the records.
+    Columns that are missing in `columns` are null. `keys` contains the Kafka keys of the records.
     """
     arrays = [
         columns[each.name] if each.name in columns else pa.nulls(len(keys), each.type)

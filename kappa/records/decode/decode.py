@@ -1,4 +1,4 @@
-"""The decoding of raw records in this process: a small slice, ranges in threads, or batches."""
+"""Decodes raw records in this process: the records of a slice, ranges in threads, or batches."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ class TooManyBytesError(Exception):
 
 
 class ByteBudget:
-    """The number of bytes of raw records that all threads together may still decode in memory."""
+    """The number of bytes of raw records that all threads together may still decode."""
 
     def __init__(self, left: int) -> None:
         self._left = left
 
     def take(self, count: int) -> None:
-        """Takes `count` bytes from the budget. Raises TooManyBytesError if the budget has fewer."""
+        """Subtracts `count` from the budget. Raises TooManyBytesError if it is too small."""
         self._left -= count
         if self._left < 0:
             raise TooManyBytesError
 
 
 def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) -> pa.Table:
-    """Decodes the raw records of a topic in this process. Updates the memories."""
+    """Decodes the raw records of a topic in this process, and updates the memories.
+
+    The memories contain the identities that each partition has accepted.
+    """
     decoder = Decoder(topic, clock, memories, lambda _partition: Memory(topic.identity_horizon_ms))
     batches = [decoder.decode(batch) for batch in raw.to_batches() if batch.num_rows]
     return pa.Table.from_batches(batches, schema=arrow_schema(decoded_columns(topic)))
@@ -49,10 +52,10 @@ def decode_ranges(
     threads: Executor,
     budget: ByteBudget,
 ) -> pa.Table:
-    """Reads and decodes ranges of a topic's partitions in threads of this process.
+    """Reads and decodes ranges of a topic in threads of this process, and updates the memories.
 
-    Each range belongs to a different partition. The memories are updated. Raises TooManyBytesError
-    if the raw records have more bytes than the `budget`.
+    Each range must belong to a different partition. Raises TooManyBytesError if the raw records
+    exceed the `budget`.
     """
 
     def decode(one: RawRange) -> tuple[list[pa.RecordBatch], Memories]:
@@ -88,8 +91,8 @@ def decoded_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decodes the batches of a topic without an identity, in this process.
 
-    For records in the ranges of `raw`, the raw key, value and headers are kept. Otherwise only
-    rejects keep them.
+    The raw key, value and headers of rejects are included in the result. `raw` contains ranges of
+    offsets; for the records in these ranges, they are included too.
     """
     ranges = tuple(raw)
     decoder = Decoder(topic, clock, {}, lambda _partition: Memory(topic.identity_horizon_ms))
@@ -115,5 +118,5 @@ def _with_raw(
 
 
 def of_topic(raw: pa.Table, name: str) -> pa.Table:
-    """Returns the raw records of one topic."""
+    """Returns those raw records that belong to the topic `name`."""
     return raw.filter(pc.equal(raw.column("topic"), name))

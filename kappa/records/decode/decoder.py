@@ -1,11 +1,11 @@
-"""The decoder of a topic's raw records, batch by batch.
+"""Decodes a topic's raw records, batch by batch.
 
-kappa/records/record.py defines which records are valid. Large slices are decoded on Spark workers,
-and small slices in the job itself, by the same decoder. The decoder computes the log time, which is
-the running maximum of the broker's timestamp within a partition (law 4). It also finds late records
-and duplicates (law 6). For a right result, a batch must contain the records of a partition's range
-in the order of offsets. If a range is divided among tasks, parquet_decoder.py adds the facts that
-the later tasks cannot know.
+kappa/records/record.py defines which records are valid. The same decoder decodes large slices on
+Spark workers, and small slices in the job itself. The decoder computes the log time, which is the
+running maximum of the broker's timestamps within a partition (law 4). It also finds late records
+and duplicates (law 6). For a correct result, a batch must contain the records of a partition's
+range in the order of offsets. If a range is divided among tasks, parquet_decoder.py adds the log
+times that the later tasks cannot know.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Memories = dict[int, Memory]
 
 
 class Decoder:
-    """A decoder of one topic, which keeps log times and identities from batch to batch."""
+    """A decoder of one topic. It stores the log times and identities between batches."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Decoder:
         *,
         left_out: frozenset[str] = frozenset(),
     ) -> None:
-        """Stores the state before the first record.
+        """Creates the decoder with the state before the first record.
 
-        `clock` contains the log times and `memories` the identities per partition. `memory_of`
-        returns the memory of a partition that is not in `memories`. Columns in `left_out` may be
-        null.
+        `clock` contains the log times and `memories` the accepted identities, per partition.
+        `memory_of` returns the memory of a partition that is not in `memories`. The decoder may
+        return null for the columns in `left_out`.
         """
         self._topic = topic
         self._read = RecordReader(topic).read
@@ -84,7 +84,7 @@ class Decoder:
         )
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Decodes a batch of raw records into as many rows, in the same order."""
+        """Decodes a batch of raw records. Returns a row for each record, in the same order."""
         count = len(batch)
         redriven = originals_in(batch, self._topic)
         partitions, times = (
@@ -153,10 +153,10 @@ class Decoder:
         times: npt.NDArray[np.int64],
         log_times: npt.NDArray[np.int64],
     ) -> tuple[list[tuple[Any, ...]], npt.NDArray[np.int8], dict[int, Rejected]]:
-        """Reads the records at some places of a batch one by one.
+        """Decodes the records at some places of a batch one by one.
 
-        Returns the rows of these records, an array of fates for the whole batch with the fates of
-        these records filled in, and the rejected records by place.
+        Returns the rows of these records, an array of fates for the whole batch, and the rejects by
+        their place. The array contains the fates of these records; all other fates are DECODED.
         """
         rows: list[tuple[Any, ...]] = []
         fates = np.full(len(times), int(Fate.DECODED), np.int8)
@@ -199,9 +199,9 @@ class Decoder:
         return rows, fates, rejected
 
     def _readin_order(self, batch: pa.RecordBatch) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads those records of a batch that compiled code can read together.
+        """Decodes those records of a batch that compiled code can decode together.
 
-        Returns the rows in parts, each with the places of its records.
+        Returns the rows in parts, each with the places of its records in the batch.
         """
         if len(batch) < _MANY or not self._may_read_together:
             return []
@@ -218,7 +218,7 @@ class Decoder:
         )
 
     def _key_texts(self, keys: pa.Array, columns: list[Any]) -> pa.Array:
-        """Returns the keys as texts. If keys have a format, the text is the decoded key."""
+        """Returns the Kafka keys as texts. If keys have a format, the text is the decoded key."""
         if self._topic.key_format is None or self._key_place is None:
             return key_texts(keys)
         return columns[self._key_place].cast(pa.string())
@@ -251,10 +251,10 @@ class Decoder:
 
 @cache
 def loading_plain_readers() -> Future[Any]:
-    """Loads the module that reads many records together, in a thread.
+    """Loads the module that decodes many records together, in a thread.
 
     The module imports a compiler, which takes a second. A job with small slices does not need the
-    module; a large slice waits for the import.
+    module; a large slice waits until it is loaded.
     """
     return ThreadPoolExecutor(1, thread_name_prefix="plain-readers").submit(
         import_module, "kappa.records.decode.readers"
@@ -262,7 +262,7 @@ def loading_plain_readers() -> Future[Any]:
 
 
 def in_order(parts: Sequence[tuple[Places, pa.RecordBatch]], schema: pa.Schema) -> list[pa.Array]:
-    """Returns the columns of all parts together, in the order of the places."""
+    """Combines parts of a batch. Returns the columns of all rows, in the order of the places."""
     if not parts:
         return [pa.array([], field.type) for field in schema]
     if len(parts) == 1:
@@ -275,7 +275,7 @@ def in_order(parts: Sequence[tuple[Places, pa.RecordBatch]], schema: pa.Schema) 
 
 
 def key_texts(keys: pa.Array) -> pa.Array:
-    """Returns keys as texts. Bytes that are not UTF-8 are replaced by the replacement character."""
+    """Returns keys as texts. Invalid bytes are decoded to the Unicode replacement character."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
@@ -287,7 +287,11 @@ def key_texts(keys: pa.Array) -> pa.Array:
 
 
 def rejected_columns(batch: pa.RecordBatch, rejected: Mapping[int, Rejected]) -> list[pa.Array]:
-    """Returns the reason, detail, key, value and headers of rejects; null for other records."""
+    """Returns columns with the reason, detail, key, value and headers of each reject.
+
+    `rejected` contains the rejects by their place in the batch. The columns are null for all other
+    records.
+    """
     count = len(batch)
     if not rejected:
         return [
@@ -326,7 +330,8 @@ Originals = Mapping[int, Original | Rejected]
 def originals_in(batch: pa.RecordBatch, topic: Topic) -> dict[int, Original | Rejected]:
     """Returns the originals that the redriven records of a batch name, by place in the batch.
 
-    If a record names an original that it cannot replace, its value is the Rejected error instead.
+    If a record names an original that it cannot replace, the result contains the Rejected exception
+    instead of the original.
     """
     headers = batch.column("headers")
     # Nearly always no record has headers, or none of ours.

@@ -1,7 +1,7 @@
-"""Loops over the bytes of JSON objects and texts, compiled by Numba.
+"""Compiled loops (Numba) that search the bytes of JSON objects for values.
 
-This file contains the compiled loops and all constants that they use. The cache of compiled code is
-identified only by the digest of this file (kappa/base/loops.py).
+This file contains the compiled loops and all constants that they use, because the cache of compiled
+code is identified only by the digest of this file (kappa/base/loops.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kappa.declare.values.arrow import Bytes, Ends, Numbers
 
 
 class Spelling(IntEnum):
-    """The form of a value in a record. The value may also be `null`."""
+    """The expected form of a value in a record. Instead, the value may be `null`."""
 
     # Without escapes or control characters.
     TEXT = 0
@@ -43,7 +43,10 @@ _TENTH = -((1 << 63) // 10)
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int32[::1], types.uint8[::1]))
 def gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
-    """Copies pieces of the data into `into`, one directly after the other."""
+    """Copies the piece of `data` that begins at each of `starts` into `into`, without gaps.
+
+    `ends` contains the end of each piece in `into`, after a leading 0.
+    """
     for place in range(len(starts)):
         into[ends[place] : ends[place + 1]] = data[
             starts[place] : starts[place] + ends[place + 1] - ends[place]
@@ -79,9 +82,9 @@ def _is_utf8(data: Bytes, at: int, end: int) -> bool:
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int64[::1], types.boolean[::1]))
 def mark_texts(data: Bytes, starts: Numbers, lengths: Numbers, sure: npt.NDArray[np.bool_]) -> None:
-    """Sets `sure` to False for records whose piece of the data is not UTF-8.
+    """Sets `sure` to False for each record whose piece of the data is not valid UTF-8.
 
-    A length of -1 means null, which is accepted.
+    A piece is given by its start and length. A length of -1 means null, which is valid.
     """
     for place in range(len(starts)):
         if sure[place] and lengths[place] > 0:
@@ -90,9 +93,9 @@ def mark_texts(data: Bytes, starts: Numbers, lengths: Numbers, sure: npt.NDArray
 
 @compiled(types.boolean(_TEXTS[1], types.int64, types.int64, _TEXTS[1], types.int64, types.int64))
 def _same(data: Bytes, at: int, end: int, text: Bytes, begins: int, ends: int) -> bool:
-    """Returns True if the data contains a text at the place `at`, before `end`.
+    """Returns True if the data contains, at `at` and before `end`, a piece of `text`.
 
-    The text is the bytes from `begins` to `ends` in `text`.
+    The piece consists of the bytes of `text` from `begins` to `ends`.
     """
     if ends - begins > end - at:
         return False
@@ -111,7 +114,10 @@ def _behind_digits(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64))
 def _behind_text(data: Bytes, at: int, end: int) -> int:
-    """Returns the place after a text in quotes, or -1 if there is none or it has escapes."""
+    """Returns the position after a text in quotes that begins at `at`.
+
+    Returns -1 if no text begins there, or if the text has escapes or control characters.
+    """
     if at >= end or data[_index(at)] != _QUOTE:
         return -1
     at += 1
@@ -126,10 +132,10 @@ def _behind_text(data: Bytes, at: int, end: int) -> int:
 
 @compiled(types.int64(_TEXTS[1], types.int64, types.int64, types.int64, types.int64, types.int64))
 def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, exponent: int) -> int:
-    """Returns the place after a number (RFC 8259, section 6), or -1 if there is none.
+    """Returns the position after a number (RFC 8259, section 6) that begins at `at`.
 
-    The number may have at most `whole` digits before the point, `fraction` digits after the point,
-    and `exponent` digits in the exponent.
+    Returns -1 if no number begins there, or if the number has more than `whole` digits before the
+    point, `fraction` digits after the point, or `exponent` digits in the exponent.
     """
     if at < end and data[_index(at)] == _MINUS:
         at += 1
@@ -162,9 +168,9 @@ def _behind_number(data: Bytes, at: int, end: int, whole: int, fraction: int, ex
     types.UniTuple(types.int64, 2)(_TEXTS[1], types.int64, types.int64, types.int64, types.int64)
 )
 def _integer(data: Bytes, at: int, end: int, low: int, high: int) -> tuple[np.int64, int]:
-    """Reads an integer in canonical form, and returns it with the place after it.
+    """Returns the integer in canonical form that begins at `at`, and the position after it.
 
-    The place is -1 if there is no such integer, or if it is not between `low` and `high`.
+    The position is -1 if no such integer begins there, or if it is not between `low` and `high`.
     """
     negative = at < end and data[_index(at)] == _MINUS
     begins = at + 1 if negative else at
@@ -221,11 +227,11 @@ def find_all(
     values: Numbers,
     lengths: Numbers,
 ) -> None:
-    """Finds the values of a layout in the records at these places.
+    """Finds the values of a layout in the records at the given places of a batch.
 
-    `literals` contains the texts around the values, and `spec` the expected form of each value.
-    `sure` becomes True for a record that has the layout and, if `key` is not -1, the key as the
-    value with this number.
+    `literals` contains the texts around the values, and `spec` the expected form of each value. The
+    function fills `values` and `lengths`. It sets `sure` to True for each record that has the
+    layout. If `key` is not -1, the value with this number must also equal the record's Kafka key.
     """
     for number in range(len(places)):
         record = places[number]

@@ -1,7 +1,8 @@
-"""The values of flat JSON objects that have a known layout.
+"""Finds the values of flat JSON objects that have a known layout.
 
-A layout is the texts around the values, and the form of each value. A record matches only if it
-consists, from the first byte to the last, of these texts and of values in these forms.
+A layout consists of the texts around the values, and the expected form of each value. A record has
+the layout only if it consists, from the first byte to the last, of these texts and of values in
+these forms.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Expected(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """A binary or string array in the form that compiled code reads."""
+    """The buffers of a binary or string array, in the form that compiled code reads."""
 
     ends: Ends
     data: Bytes
@@ -41,11 +42,11 @@ class Texts(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The values that were found: a row per value of the layout, a column per record.
+    """The values that were found, as arrays with a row per value and a column per record.
 
-    `values` contains an integer or a boolean, or the place in the data where a text or number
-    begins. `lengths` contains the number of bytes, or -1 for null. `sure` is True for the records
-    that have the layout.
+    `values` contains an integer or a boolean, or the position in the data where a text or number
+    begins. `lengths` contains the number of bytes, or -1 for null. `sure` has an element per
+    record, which is True if the record has the layout.
     """
 
     sure: npt.NDArray[np.bool_]
@@ -54,7 +55,7 @@ class Found(NamedTuple):
 
 
 def texts_of(array: pa.Array) -> Texts:
-    """Returns a view of an array of binaries or strings, without a copy."""
+    """Returns the buffers of an array of binaries or strings, without copying them."""
     _, ends, data = array.buffers()
     found = Texts(
         np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
@@ -76,10 +77,10 @@ def find(
     keys: Texts,
     key: int,
 ) -> Found:
-    """Finds the values in the records at these places.
+    """Finds the values of a layout in the records at the given places of a batch.
 
     `between` contains the texts before, between and after the values. The value with the number
-    `key` must equal the bytes of the record's key; with -1, no value must equal the key.
+    `key` must equal the record's Kafka key; if `key` is -1, no value is compared with it.
     """
     literals = np.frombuffer(b"".join(between), np.uint8)
     ends = np.cumsum([len(text) for text in between], dtype=np.int64)
@@ -94,9 +95,9 @@ def find(
 
 
 def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
-    """Copies pieces of the records into a string array. The pieces must be UTF-8.
+    """Copies pieces of the records into a string array. The pieces must be valid UTF-8.
 
-    A length of -1 gives null.
+    A piece is given by its start and length. A length of -1 becomes null.
     """
     ends = ends_of(lengths)
     data = np.empty(ends[-1], np.uint8)

@@ -1,4 +1,4 @@
-"""The frames that a schema registry's serializers put before messages, for whole batches."""
+"""Reads the frames that a schema registry's serializers put before messages, in whole batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kappa.records.decode.find_values import Texts, texts_of
 
 
 def by_schema(records: Texts) -> Mapping[int, Places]:
-    """Returns the places of the framed records, by the id of the schema in the frame."""
+    """Returns the places of the framed records in a batch, by the schema id in the frame."""
     framed = np.flatnonzero(_framed_records(records))
     starts = records.ends[framed].astype(np.int64)
     heads = records.data[starts[:, None] + np.arange(FRAME_BYTES)].astype(np.int64)
@@ -24,7 +24,7 @@ def by_schema(records: Texts) -> Mapping[int, Places]:
 
 
 def messages_of(values: pa.Array) -> pa.Array:
-    """Returns the bytes after each frame, or null for a value without a frame."""
+    """Returns the messages in framed values. A value without a frame becomes null."""
     records = texts_of(values)
     lengths = np.where(_framed_records(records), np.diff(records.ends) - FRAME_BYTES, -1).astype(
         np.int64

@@ -1,10 +1,10 @@
-"""A file with a partition's memory of identities, as of an offset.
+"""Files with the memory of the identities that a partition has accepted up to an offset.
 
-`FOLDER/<partition>/<offset>.parquet` contains the memory of all records before the offset, and the
-log time there. The SHA-256 digest follows the Parquet bytes, except in a file of an earlier Kappa.
-The memory can be computed from the log again, so the file may be overwritten or lost. Spark's tasks
-read and write the file for large slices, and a job for small slices; engine/read/identities.py
-decides when. FOLDER is a path or URL.
+`FOLDER/<partition>/<offset>.parquet` contains the memory after all records before the offset, and
+the log time at the offset. A SHA-256 digest follows the Parquet bytes, except in a file of an
+earlier Kappa. The memory can be computed again from the topic's log, so the file may be overwritten
+or lost. Spark's tasks read and write the file for large slices, and a job for small slices;
+engine/read/identities.py decides when. FOLDER is a path or URL.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int6
 def put_memory(
     folder: str, partition: int, offset: int, memory: Memory, log_time: int | None
 ) -> None:
-    """Stores a memory as of `offset`, and replaces an existing file.
+    """Stores a memory for `offset`, and overwrites an existing file.
 
-    `log_time` is the log time of the last record before the offset, or None if there is no record.
+    `log_time` is the log time of the last record before the offset, or None if there is no such
+    record.
     """
     accepted = {} if log_time is None else memory.within(log_time)
     schema = _SCHEMA.with_metadata({_LOG_TIME: b"" if log_time is None else str(log_time).encode()})
@@ -49,10 +50,10 @@ def put_memory(
 def get_memory(
     folder: str, partition: int, offset: int, horizon_ms: int
 ) -> tuple[Memory, int | None]:
-    """Returns the memory that was stored for this offset, and the log time there.
+    """Returns the memory that was stored for this offset, and the log time before the offset.
 
-    The log time is None if there was no record before. Raises Damaged if the file cannot be read.
-    Raises KappaError if the file is missing, or is not visible on this machine yet.
+    The log time is None if there was no record before the offset. Raises Damaged if the file cannot
+    be read. Raises KappaError if the file is missing, or is not visible on this machine yet.
     """
     path = _memory_path(folder, partition, offset)
     try:
@@ -83,7 +84,10 @@ def get_memory(
 
 
 def _unsealed_memory(content: bytes) -> bytes:
-    """Returns the Parquet bytes of a memory. Raises ValueError if the digest does not match."""
+    """Returns the Parquet bytes of a file, without the digest after them.
+
+    Raises ValueError if the digest does not match the bytes.
+    """
     if content.endswith(_PARQUET):
         return content
     parquet, seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
@@ -95,10 +99,10 @@ def _unsealed_memory(content: bytes) -> bytes:
 def newest_memory(
     folder: str, partition: int, at_most: int, horizon_ms: int
 ) -> tuple[int, Memory, int | None] | None:
-    """Returns the newest memory up to the offset `at_most`: its offset, the memory, the log time.
+    """Returns the newest memory that is stored for an offset of at most `at_most`.
 
-    Returns None if there is no such memory. A memory that cannot be read is deleted, with a warning
-    in the log.
+    The result is the offset, the memory and the log time, or None if there is no such memory. A
+    file that cannot be read is deleted, and a warning is logged.
     """
     for offset in reversed(memory_offsets(folder, partition)):
         if offset <= at_most:

@@ -17,7 +17,7 @@ from kappa.declare.values.reason import Reason
 
 
 class Fate(IntEnum):
-    """The result of decoding and judging a record."""
+    """The result of decoding a record and checking it for lateness and duplicates."""
 
     DECODED = 0
     TOMBSTONE = 1
@@ -49,12 +49,11 @@ HIDDEN_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of one partition in a slice: records by fate, and the last log time.
+    """The counts of one partition's records in a slice, by fate, and its last log time.
 
     `late` is the number of rejects that are too late. `redriven` is the number of records that name
-    an earlier record, whatever their fate; the settlement of the slice
-    (function/redriven_records.py) decides which of these records are duplicates. `truncations` is
-    the number of decoded records that truncate a table.
+    an original, whatever their fate; function/redriven_records.py decides later which of these
+    records are duplicates. `truncations` is the number of decoded records that truncate a table.
     """
 
     decoded: int
@@ -67,7 +66,7 @@ class Counts:
     truncations: int = 0
 
     def then(self, more: Counts) -> Counts:
-        """Returns the sum of these counts and the counts of the records that follow."""
+        """Returns the combined counts of these records and of the later records `more`."""
         return Counts(
             self.decoded + more.decoded,
             self.tombstone + more.tombstone,
@@ -82,7 +81,7 @@ class Counts:
 
 
 def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
-    """Returns the columns of decoded records: the event, the record's place, and its fate."""
+    """Returns the columns of decoded records: the event, the place in the log, and the fate."""
     return (
         *((column.name, str(column.type)) for column in topic.columns),
         *ORIGIN_COLUMNS,
@@ -91,7 +90,10 @@ def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
 
 
 def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
-    """Counts decoded records per partition. The records must be in the order of offsets."""
+    """Counts decoded records per partition and fate.
+
+    Within a partition, the records must be in the order of offsets.
+    """
     fates = _rows_per_value(decoded, "_partition", "_fate")
     late = _rows_per_value(
         decoded.filter(pc.equal(decoded.column("_reason"), str(Reason.LATE))), "_partition"
@@ -119,7 +121,7 @@ def counts_in(decoded: pa.Table | pa.RecordBatch) -> dict[int, Counts]:
 
 
 def joined(before: Mapping[int, Counts], more: Mapping[int, Counts]) -> dict[int, Counts]:
-    """Returns the sums of these counts and the counts of the records that follow, per partition."""
+    """Returns the combined counts of earlier records and of later records, per partition."""
     return {
         **before,
         **{p: before[p].then(one) if p in before else one for p, one in more.items()},
@@ -127,7 +129,7 @@ def joined(before: Mapping[int, Counts], more: Mapping[int, Counts]) -> dict[int
 
 
 def _rows_per_value(decoded: pa.Table | pa.RecordBatch, *by: str) -> Counter[tuple[int, ...]]:
-    """Counts the rows for each combination of values in the columns `by`."""
+    """Returns the number of rows for each combination of values in the columns `by`."""
     if len(decoded) == 0:
         return Counter()
     found = (

@@ -1,11 +1,12 @@
-"""The decoding of a topic's large slice into Parquet files, on Spark workers.
+"""Decodes a topic's large slice into Parquet files, on Spark workers.
 
-A range is decoded as one share. If cores would be idle and the range has enough offsets, it is
-divided into several shares. A record's own content decides its fate and its columns, with two
-exceptions: its log time, and whether it is a duplicate. Because of duplicates, a topic with an
-identity is not divided. The log time before a share is known only after the earlier shares are
-decoded. Until then, each share is decoded with the log time before the slice, which is the least
-possible log time. The log times are corrected when the rows are read (`CarriedTimes`).
+A task decodes one share. Normally, a share is the whole range of a partition. If cores would be
+idle and the range has enough offsets, the range is divided into several shares. A record's own
+content decides its fate and its columns, with two exceptions: its log time, and whether it is a
+duplicate. Because of duplicates, a topic with an identity is not divided. The log time before a
+share is known only after the earlier shares are decoded. So each share is decoded with the log time
+before the slice, which may be too low. When the rows are read, `CarriedTimes` replaces the log
+times that are too low.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """The folder of a topic's memories for a large slice, and the slice's bounds.
+    """The folder of a topic's memories of identities, and the bounds of a large slice.
 
     Tasks read the memories at the slice's start, and store the memories at its end. Offsets are per
     partition; `origin` contains the build's first offsets. `folder` is None if the topic declares
@@ -80,7 +81,7 @@ class Remembering:
 class DecodedShares:
     """A topic's decoded files in the order of its partitions, with the counts per partition.
 
-    `carried` contains the log times with which the files' rows are corrected.
+    `carried` contains the log times that replace those of the files' rows where they are too low.
     """
 
     files: tuple[str, ...]
@@ -100,10 +101,10 @@ def decode_to_files(
 ) -> DecodedShares:
     """Decodes a topic's raw records on Spark workers, with a task and a Parquet file per share.
 
-    `folder` is the path or URL of the files. Each attempt of a task has its own file, since an
+    `folder` is the path or URL for the files. Each attempt of a task has its own file, since an
     attempt that is lost with its worker may still write. Only the files of successful attempts are
-    returned. Event columns in `left_out` decide validity like all columns, but are not in the
-    files. Returning the rows to Spark and storing them there would cost more than decoding.
+    returned. Event columns in `left_out` are checked like all columns, but are not written. The
+    tasks do not return the rows to Spark: storing the rows there would cost more than decoding.
     """
     cores = spark.sparkContext.defaultParallelism
     shares = shares_of(topic, ranges, cores)
@@ -168,9 +169,10 @@ def _decode_shares(
 
 
 def linked_for_workers(folder: Path, place: str) -> Iterator[str]:
-    """Yields the files that were linked from an archive into `folder`, in order.
+    """Yields the paths of the files that were linked from an archive into `folder`, in order.
 
-    The files are copied to `place`, the folder that workers see, if it is another folder.
+    `place` is the folder that the workers can read. If it is another folder, the files are copied
+    into it.
     """
     linked = (path for path in folder.glob("*.parquet") if path.stem.isdecimal())
     for path in sorted(linked, key=lambda path: int(path.stem)):
@@ -189,7 +191,10 @@ def decode_to_file(
     *,
     left_out: frozenset[str] = frozenset(),
 ) -> dict[int, Counts]:
-    """Decodes raw records into a Parquet file, as a Spark task does. Returns the counts."""
+    """Decodes raw records into a Parquet file, as a Spark task does. Returns the counts.
+
+    The counts are per partition. If the topic has an identity, the memories are stored too.
+    """
     seen: dict[int, Counts] = {}
     schema = arrow_schema(
         [column for column in decoded_columns(topic) if column[0] not in left_out]
@@ -229,10 +234,10 @@ def decode_to_file(
 
 
 def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Opens a Parquet file for decoded records.
+    """Opens a Parquet file for writing decoded records.
 
-    The file is read only once or twice. So making it smaller, or faster to search, would cost more
-    than it saves.
+    The file is read only once or twice. So compressing it more, or writing statistics, would cost
+    more than it saves.
     """
     return pq.ParquetWriter(
         path, schema, compression="lz4", use_dictionary=_REPEATED, write_statistics=False
@@ -240,10 +245,11 @@ def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _remembered_memory(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
-    """Returns a partition's memory at the slice's start.
+    """Returns a partition's memory of identities at the slice's start.
 
-    At the build's origin the memory is empty. At any other start, the job has stored a memory. The
-    file is opened by name, since a machine may list a folder without its newest files.
+    At the build's origin the memory is empty. For any other start, the job has stored a memory. The
+    file is opened by its name, since the newest files may be missing when a machine lists the
+    folder.
     """
     folder, start = remembering.folder, remembering.start.get(partition, 0)
     if folder is None or start <= remembering.origin.get(partition, 0):
@@ -259,7 +265,7 @@ _LOG_TIME = "_log_time"
 
 
 class Undivided(StrEnum):
-    """The reason why no range is divided although cores are idle."""
+    """The reason why no range is divided although some cores are idle."""
 
     FEW_OFFSETS = "a task of its own costs more than so few records"
     IDENTITY = "whether a record is a duplicate depends on those before it in its partition"
@@ -267,9 +273,9 @@ class Undivided(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The shares in the order of the log.
+    """The shares of a slice, in the order of the partitions and of the log.
 
-    If no range is divided although cores are idle, `undivided` is the reason.
+    If no range is divided although some cores are idle, `undivided` is the reason.
     """
 
     ranges: tuple[RawRange, ...]
@@ -277,7 +283,7 @@ class Shares:
 
 
 def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
-    """Divides a topic's ranges among cores, if that saves time and gives the same rows."""
+    """Divides a topic's ranges into shares, if this uses more cores and gives the same rows."""
     whole = tuple(ranges)
     if not 0 < len(whole) < cores:
         return Shares(whole)
@@ -298,7 +304,7 @@ def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
 def _share_counts(offsets: Sequence[int], cores: int) -> list[int]:
     """Returns the number of shares for each range.
 
-    Each step adds a share to the range whose shares are the largest.
+    Shares are added one by one, each to the range whose shares are the largest.
     """
     counts = [1] * len(offsets)
     while sum(counts) < cores:
@@ -311,16 +317,19 @@ def _share_counts(offsets: Sequence[int], cores: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTimes:
-    """The log times at which shares begin, except the first share of each partition.
+    """The log time before each share, except before the first share of a partition.
 
     Each item contains a partition, an offset and a log time: from that offset on, no record of the
-    partition has a lower log time. The items are in the order of the log.
+    partition has a lower log time. Within a partition, the items are in ascending order.
     """
 
     times: tuple[tuple[int, int, int], ...] = ()
 
     def in_frame(self, rows: DataFrame) -> DataFrame:
-        """Returns a Spark frame with corrected log times, if the frame has that column."""
+        """Returns a Spark frame in which log times that are too low are replaced.
+
+        A frame without the column of log times is returned unchanged.
+        """
         if not self.times or _LOG_TIME not in rows.columns:
             return rows
         return rows.selectExpr(
@@ -331,16 +340,19 @@ class CarriedTimes:
         )
 
     def in_sql(self, rows: str) -> str:
-        """Returns a DuckDB query for the rows with corrected log times.
+        """Returns a DuckDB query for the rows of the query `rows`, with corrected log times.
 
-        The query `rows` must have the column of log times.
+        Log times that are too low are replaced. The query `rows` must have the column of log times.
         """
         if not self.times:
             return rows
         return f"select * replace ({self._sql()} as {_LOG_TIME}) from ({rows})"
 
     def in_rows(self, rows: pa.Table) -> pa.Table:
-        """Returns an Arrow table with corrected log times, if the table has that column."""
+        """Returns an Arrow table in which log times that are too low are replaced.
+
+        A table without the column of log times is returned unchanged.
+        """
         place = rows.schema.get_field_index(_LOG_TIME)
         if not self.times or place < 0:
             return rows
@@ -361,7 +373,7 @@ class CarriedTimes:
 
 
 def carried_times(ranges: Iterable[RawRange], seen: Iterable[Mapping[int, Counts]]) -> CarriedTimes:
-    """Returns the log times at which shares begin, computed from the counts of each share."""
+    """Returns the log time before each share, computed from the counts of the earlier shares."""
     times: list[tuple[int, int, int]] = []
     reached: dict[int, int] = {}
     for share, counts in zip(ranges, seen, strict=True):

@@ -1,9 +1,8 @@
-"""Plain Avro records, many of which compiled code decodes at once.
+"""Decodes many plain Avro records at once, with compiled code.
 
 A plain record is written with a flat schema. Its fields are exactly the fields of the declared
 schema, with the same types. The reader of single records decodes every other record, valid or not.
-
-This single file contains the compiled code for Avro and all constants in that code: the cached
+This file contains all compiled code for Avro and all constants in that code, because the cached
 machine code is identified only by the digest of this file (kappa/base/loops.py).
 """
 
@@ -50,9 +49,9 @@ _READ_ONLY = tuple(
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
 def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns a number of variable length, and the place after it.
+    """Returns the variable-length number that begins at `at`, and the position after it.
 
-    The place is -1 if the number does not end before `end`, or is too long.
+    The position is -1 if the number does not end before `end`, or is too long.
     """
     found = np.uint64(0)
     shift = np.uint64(0)
@@ -90,12 +89,12 @@ def read_all(
     lengths: Numbers,
     sure: npt.NDArray[np.bool_],
 ) -> None:
-    """Reads the records at these places, without their first `skipped` bytes, exactly to their end.
+    """Decodes the records at the given places of a batch, without their first `skipped` bytes.
 
     `spec` contains, for each field, its coding and the union branch for null, or -1 if the field
-    has no null. A value is a number, a boolean, the bits of a double or float, or the place where a
-    text begins. The length of null is -1. `sure` becomes True for a record that was read exactly to
-    its end.
+    has no null. The function fills `values` and `lengths`. A value is a number, a boolean, the bits
+    of a double or float, or the position where a text begins. The length -1 means null. `sure` is
+    set to True for each record that was decoded exactly to its end.
     """
     for number in range(len(places)):
         at = int(ends[places[number]]) + skipped
@@ -152,7 +151,7 @@ _CODINGS = {
 
 
 class _Field(NamedTuple):
-    """A field of a writer's schema: its name and type, and the union branch for null, or -1."""
+    """A field of a writer's schema. `null` is the number of the union branch for null, or -1."""
 
     name: str
     kind: str
@@ -160,10 +159,10 @@ class _Field(NamedTuple):
 
 
 class PlainAvro(PlainReader):
-    """A reader of a topic's plain Avro records, for a single thread."""
+    """A reader of a topic's plain Avro records. Only one thread may use it."""
 
     def __init__(self, topic: Topic, form: Avro, left_out: frozenset[str]) -> None:
-        """Prepares the reader of a topic that `of` has accepted."""
+        """Prepares the reader. The topic must meet the conditions that `of` checks."""
         self._topic = topic
         self._left_out = left_out - {topic.key}
         self._framed = form.framed
@@ -184,9 +183,9 @@ class PlainAvro(PlainReader):
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
-        """Returns a reader of a topic's records. Columns in `left_out` may be null.
+        """Returns a reader of a topic's plain records, or None if the topic is not supported.
 
-        Returns None if the topic's declaration needs something that this reader does not support.
+        The reader may return null for the columns in `left_out`.
         """
         form = topic.format
         if not isinstance(form, Avro) or topic.lateness_ms is not None or topic.identity:
@@ -198,7 +197,7 @@ class PlainAvro(PlainReader):
         return made if plain and names == made._declared.keys() else None
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch of values (bytes or null), like `PlainEvents.read`."""
+        """Decodes the plain records of a batch. See `PlainReader.read`."""
         records = texts_of(values)
         parts = []
         # Records that are not framed are of the declared schema: -1.
@@ -213,9 +212,10 @@ class PlainAvro(PlainReader):
         return parts
 
     def _program(self, schema_id: int) -> list[_Field] | None:
-        """Returns the fields of a writer's schema.
+        """Returns the fields of a writer's schema, in the order in which they are written.
 
-        Returns None if the fields differ from the declared fields.
+        Returns None if the fields differ from the declared fields. -1 is the id of the declared
+        schema.
         """
         writer = self._reader.declared_schema
         if schema_id >= 0:
@@ -257,7 +257,7 @@ class PlainAvro(PlainReader):
 
 
 def _flat_fields(schema: Any) -> list[_Field] | None:
-    """Returns the fields of a flat record schema, or None if a field has another type."""
+    """Returns the fields of a record schema, or None if a field's type is not a plain scalar."""
     found = []
     for field in schema["fields"]:
         kind, null = _plain_kind(field["type"]), -1

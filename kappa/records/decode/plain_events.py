@@ -1,12 +1,12 @@
-"""The decoder of whole batches of plain JSON events, much faster than decoding one by one.
+"""Decodes whole batches of plain JSON events, much faster than one by one.
 
-The decoder is compiled code. Only kappa/records/record.py defines validity; this decoder takes only
-records that it proves to be valid. It takes a record only if the bytes around the values are
-exactly the text of a layout, and if the values have exactly the types of their columns. So the
-record is a flat JSON object with each field once. A layout is the order of the fields and the
-spaces between them. Layouts are learned from the records themselves; a topic has few layouts.
-DuckDB converts the texts of values other than integers, booleans and strings. The reader of single
-records decodes every other record, valid or not.
+The decoder is compiled code. kappa/records/record.py is the only definition of validity; this
+decoder decodes only records that it proves to be valid. A record is decoded here only if the bytes
+around the values are exactly the texts of a layout, and if the values have exactly the types of
+their columns. So the record is a flat JSON object that contains each field once. A layout is the
+order of the fields and the spaces between them. Layouts are learned from the records themselves; a
+topic has few layouts. DuckDB converts the texts of values other than integers, booleans and
+strings. The reader of single records decodes every other record, valid or not.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _LOOKS = 50
 
 
 class PlainEvents(PlainReader):
-    """A reader of a topic's plain events, for a single thread."""
+    """A reader of a topic's plain JSON events. Only one thread may use it."""
 
     def __init__(self, topic: Topic, left_out: frozenset[str]) -> None:
-        """Prepares the reader of a topic that `of` has accepted."""
+        """Prepares the reader. The topic must meet the conditions that `of` checks."""
         self._topic = topic
         self._framed = is_framed(topic.format)
         self._left_out = left_out
@@ -58,9 +58,9 @@ class PlainEvents(PlainReader):
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
-        """Returns a reader of a topic's events. Columns in `left_out` may be null.
+        """Returns a reader of a topic's plain events, or None if the topic is not supported.
 
-        Returns None if the topic's declaration needs something that this reader does not support.
+        The reader may return null for the columns in `left_out`.
         """
         simple = all(
             isinstance(column.type, Scalar | Decimal) and column.default is None and not column.was
@@ -78,9 +78,10 @@ class PlainEvents(PlainReader):
         return cls(topic, left_out) if simple and keyed and alone else None
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch of values (bytes, or null).
+        """Decodes the plain records of a batch, from their keys and values (bytes or null).
 
-        Returns parts. A part has the places of its records in ascending order, and their rows.
+        Returns parts. A part consists of the places of its records in ascending order, and their
+        rows. Records that are not plain are in no part.
         """
         texts = _cast_texts(messages_of(values) if self._framed else values)
         records, by_key = texts_of(texts), texts_of(keys)
@@ -102,7 +103,7 @@ class PlainEvents(PlainReader):
         left: Places,
         parts: list[tuple[Places, pa.RecordBatch]],
     ) -> Places:
-        """Adds a part with the records that have the given layout, among the places in `left`.
+        """Decodes the records in `left` that have the given layout, and adds them to `parts`.
 
         Returns the places of the other records.
         """
@@ -130,9 +131,10 @@ class PlainEvents(PlainReader):
     def _rows(
         self, layout: Layout, records: Texts, found: Found, sure: Places
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Returns the rows of records that have a layout, and a mask of the valid rows.
+        """Returns the rows of the records that have a layout, and a mask of the valid rows.
 
-        The layout alone does not prove that all values are valid.
+        A row is valid if all of its values are valid for their columns; the layout does not prove
+        this.
         """
         place_of = {field.name: number for number, field in enumerate(layout.fields)}
         columns: dict[str, pa.Array] = {}
@@ -164,7 +166,7 @@ class PlainEvents(PlainReader):
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), fit
 
     def _unknown(self, texts: pa.Array, left: Places) -> Layout | None:
-        """Returns a layout that is not known yet, from the records at these places, or None."""
+        """Learns a new layout from the records at the places in `left`, or returns None."""
         if len(left) < _STRANGE or len(self._layouts) == _LAYOUTS or self._looks == _LOOKS:
             return None
         samples = [texts[int(place)].as_py() for place in (left[0], left[len(left) // 2], left[-1])]
@@ -191,7 +193,7 @@ def _plain_column(
 
 
 def _cast_texts(values: pa.Array) -> pa.Array:
-    """Casts bytes to strings. If bytes are not UTF-8, they and some values nearby become null."""
+    """Casts bytes to strings. Bytes that are not UTF-8 become null, and so do nearby values."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -212,7 +214,8 @@ def typed_columns(
 ) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
     """Converts texts to columns with DuckDB. Returns the columns, and a mask of the valid rows.
 
-    A row is valid if all of its values fit their types.
+    `texts` contains the type and the texts of each column, by name. A row is valid if all of its
+    texts are valid for their types.
     """
     if not texts:
         return {}, np.ones(count, np.bool_)
@@ -246,7 +249,7 @@ def _connection() -> Connection:
 
 
 def _fitting_conditions(kind: Type, found: str) -> Iterator[str]:
-    """Yields the SQL conditions that a value must meet in addition to its form."""
+    """Yields the SQL conditions under which a text is a valid value of a type."""
     value = _value_sql(kind, found)
     match kind:
         case Scalar("double" | "float"):
@@ -262,7 +265,7 @@ def _fitting_conditions(kind: Type, found: str) -> Iterator[str]:
 
 
 def _value_sql(kind: Type, found: str) -> str:
-    """Returns SQL that converts a text to a value, or to null if the text does not fit."""
+    """Returns SQL that converts a text to a value of a type, or to null if that is impossible."""
     match kind:
         case Scalar("float"):
             return f"try_cast(try_cast({found} as double) as float)"
@@ -288,7 +291,10 @@ _OPENING = re.compile(rf"{_SPACE}\{{")
 
 @dataclass(frozen=True, slots=True)
 class LayoutField:
-    """A field of a layout: the text before it, its name, its form, and its column if declared."""
+    """A field of a layout: the text before its value, its name, and the form of its value.
+
+    `column` is the column of that name, or None if the event does not declare one.
+    """
 
     before: str
     name: str
@@ -298,7 +304,7 @@ class LayoutField:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of one kind of event."""
+    """The layout of some events: their fields in order, and the text after the last value."""
 
     fields: tuple[LayoutField, ...]
     after: str
@@ -310,9 +316,10 @@ class Layout:
 
 
 def layout_of(text: str, topic: Topic) -> Layout | None:
-    """Returns the layout of an event.
+    """Returns the layout of an event, given as JSON text.
 
-    Returns None if the event is not flat, or lacks a required field.
+    Returns None if the event is not a flat object, lacks a required field, or has a field that the
+    topic's schema does not allow in this form.
     """
     opening = _OPENING.match(text)
     if opening is None:
@@ -344,7 +351,7 @@ def layout_of(text: str, topic: Topic) -> Layout | None:
 
 
 def is_plain_schema(place: SchemaPlace) -> bool:
-    """Returns True if layout and columns check everything that a schema demands of an event."""
+    """Returns True if a schema has no conditions beyond those that layouts and columns check."""
     return not place.limits and all(
         not (each.place.limits or each.place.fields or each.place.element or each.place.closed)
         and (each.place.json_type != "integer" or str(each.place.column) in INTEGERS)
@@ -353,9 +360,10 @@ def is_plain_schema(place: SchemaPlace) -> bool:
 
 
 def _demanded_columns(topic: Topic) -> tuple[dict[str, Column], set[str]]:
-    """Returns the columns, each nullable if null is allowed, and the names of required fields.
+    """Returns the columns by name, and the names of the fields that each event must contain.
 
-    A record without its key field is never valid.
+    A column is nullable in the result if the event's field may be null. The key field is always
+    required.
     """
     columns = {column.name: column for column in topic.columns}
     needed = {name for name, column in columns.items() if not column.nullable or name == topic.key}
@@ -369,7 +377,7 @@ def _demanded_columns(topic: Topic) -> tuple[dict[str, Column], set[str]]:
 
 
 def _fits_schema(schema: SchemaPlace, fields: Sequence[LayoutField]) -> bool:
-    """Returns True if the schema allows each of the fields, with its form in this layout."""
+    """Returns True if the schema allows all fields of a layout, and the forms of their values."""
     return all(
         not schema.closed
         if each.column is None
@@ -401,7 +409,7 @@ def _value_spelling(column: Column | None, value: str) -> Spelling:
 
 
 def expected_value(field: LayoutField) -> Expected:
-    """Returns the expected form of a field's value, with the bounds of its column."""
+    """Returns the expected form of a field's value, within the bounds of its column's type."""
     column = field.column
     nullable = column is None or column.nullable
     match None if column is None else column.type:

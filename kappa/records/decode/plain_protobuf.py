@@ -1,10 +1,10 @@
-"""Plain Protobuf messages, many of which compiled code decodes at once.
+"""Decodes many plain Protobuf messages at once, with compiled code.
 
 A plain message has each field at most once, in the field's own wire type. It has no repeated field
-and no field with a message type of the user. The reader of single records decodes every other
-record, valid or not.
+and no field whose type is a message that the user defines. The reader of single records decodes
+every other record, valid or not.
 
-This single file contains the compiled code for Protobuf and all constants in that code: the cached
+This file contains all compiled code for Protobuf and all constants in that code, because the cached
 machine code is identified only by the digest of this file (kappa/base/loops.py).
 """
 
@@ -31,7 +31,7 @@ from kappa.records.decode.plain_reader import PlainReader
 
 
 class Shape(IntEnum):
-    """The binary form of a field's value: a wire type, or a known message type."""
+    """The binary form of a field's value: a wire type, or a Timestamp message."""
 
     VARINT = 0
     # Eight bytes.
@@ -60,9 +60,9 @@ _SECONDS_TAG, _NANOS_TAG = 8, 16
     types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _read_varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
-    """Returns a number of variable length, and the place after it.
+    """Returns the variable-length number that begins at `at`, and the position after it.
 
-    The place is -1 if the number does not end within `most` bytes, or is longer than necessary.
+    The position is -1 if the number does not end within `most` bytes, or is longer than necessary.
     """
     found = np.uint64(0)
     for place in range(most):
@@ -82,9 +82,10 @@ def _read_varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _read_value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
-    """Returns a value, its length if it is bytes, and the place after it.
+    """Returns the value that begins at `at`, its length in bytes, and the position after it.
 
-    The place is -1 if there is no such value.
+    For bytes, the value is the position where they begin; for other shapes, the length is 0. The
+    position after the value is -1 if there is no such value.
     """
     if shape == Shape.VARINT:
         found, at = _read_varint(data, at, end, _NUMBER_BYTES)
@@ -107,9 +108,9 @@ def _read_value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, i
 
 @compiled(types.UniTuple(types.int64, 2)(_READ_ONLY[1], types.int64, types.int64))
 def _read_timestamp(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns the microseconds since 1970 of a Timestamp, and its end.
+    """Returns the time in a Timestamp message, in microseconds since 1970, and the message's end.
 
-    The end is -1 if the bytes are not a plain Timestamp of the years 1 to 9999.
+    The end is -1 if the bytes are not a plain Timestamp in the years 1 to 9999.
     """
     seconds, nanos = np.int64(0), np.int64(0)
     last = 0
@@ -136,7 +137,7 @@ def _read_timestamp(data: Bytes, at: int, end: int) -> tuple[int, int]:
 def _read_wrapped(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
     """Returns the value in a wrapper message, in the form of `_read_value`.
 
-    The value of an empty wrapper is zero, or the empty text.
+    If the wrapper is empty, the value is zero or the empty text.
     """
     if at == end:
         return at if shape == Shape.BYTES else 0, 0, end
@@ -168,12 +169,13 @@ def read_messages(
     lengths: Numbers,
     sure: npt.NDArray[np.bool_],
 ) -> None:
-    """Reads the messages of the records at these places, each from its `skipped` byte on.
+    """Decodes the messages at the given places of a batch, without their first `skipped` bytes.
 
-    `spec` contains, for each field, its number, its shape, and whether its value is in a wrapper. A
-    value is a number, bits, or the place where bytes begin. `lengths` must contain -1 before the
-    call, and keeps -1 for absent fields. Unknown fields are skipped. A record with a field twice is
-    not plain. `sure` becomes True for each plain record that was read to its end.
+    `spec` contains, for each field, its number, its shape, and whether its value is in a wrapper.
+    The function fills `values` and `lengths`. A value is a number, bits, or the position where
+    bytes begin. `lengths` must contain -1 before the call, and still contains -1 for absent fields
+    afterwards. Unknown fields are skipped. A message that contains a field twice is not plain.
+    `sure` is set to True for each plain message that was decoded to its end.
     """
     count = len(spec)
     for number in range(len(places)):
@@ -230,7 +232,7 @@ _SIGNED_32, _UNSIGNED_32, _ZIGZAG_32, _ZIGZAG_64, _BOOLEAN = {5, 15, _ENUM}, 13,
 
 
 class _Part(NamedTuple):
-    """A field of a message: its number, its form, and whether it may be absent."""
+    """The description of a message's field for the compiled loop and the checks after it."""
 
     name: str
     number: int
@@ -248,10 +250,10 @@ class _Part(NamedTuple):
 
 
 class PlainProtobuf(PlainReader):
-    """A reader of a topic's plain Protobuf messages, for a single thread."""
+    """A reader of a topic's plain Protobuf messages. Only one thread may use it."""
 
     def __init__(self, topic: Topic, form: Protobuf, left_out: frozenset[str]) -> None:
-        """Prepares the reader of a topic that `of` has accepted."""
+        """Prepares the reader. The topic must meet the conditions that `of` checks."""
         self._topic = topic
         self._left_out = left_out - {topic.key}
         self._reader = ProtobufReader(form, topic.columns)
@@ -267,9 +269,9 @@ class PlainProtobuf(PlainReader):
 
     @classmethod
     def of(cls, topic: Topic, left_out: frozenset[str] = frozenset()) -> Self | None:
-        """Returns a reader of a topic's records. Columns in `left_out` may be null.
+        """Returns a reader of a topic's plain records, or None if the topic is not supported.
 
-        Returns None if the topic's declaration needs something that this reader does not support.
+        The reader may return null for the columns in `left_out`.
         """
         form = topic.format
         if not isinstance(form, Protobuf) or topic.lateness_ms is not None or topic.identity:
@@ -278,7 +280,7 @@ class PlainProtobuf(PlainReader):
         return cls(topic, form, left_out) if plain else None
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch of values (bytes or null), like `PlainEvents.read`."""
+        """Decodes the plain records of a batch. See `PlainReader.read`."""
         records = texts_of(values)
         parts = [
             part
@@ -289,7 +291,10 @@ class PlainProtobuf(PlainReader):
         return parts
 
     def _by_frame(self, records: Texts) -> list[tuple[int, Places]]:
-        """Returns, for each frame, its length and the places of the records that begin with it."""
+        """Returns, for each frame, its length and the places of the records that begin with it.
+
+        New frames are learned from the records, as far as they contain the declared message.
+        """
         found = []
         left = np.flatnonzero(records.valid)
         for frame in self._frames:
@@ -342,7 +347,10 @@ class PlainProtobuf(PlainReader):
         return [(places[kept], rows)] if len(kept) else []
 
     def _keep_sure(self, data: Bytes, values: Numbers, lengths: Numbers, sure: Marks) -> None:
-        """Converts the values to their fields' types. Sets `sure` to False for invalid messages."""
+        """Converts the values to their fields' types.
+
+        Sets `sure` to False for messages that are not valid, or that the other reader must decode.
+        """
         known: dict[str, npt.NDArray[np.int64]] = {}
         for part, numbers, sizes in zip(self._parts, values, lengths, strict=True):
             absent = sizes < 0
@@ -363,7 +371,7 @@ class PlainProtobuf(PlainReader):
 
 
 def _field_part(field: Any) -> _Part:
-    """Returns the description of a field that the compiled loop uses."""
+    """Describes a field for the compiled loop and the checks after it."""
     kind, message = field.type, field.message_type
     wrapped = kind == _MESSAGE and message.full_name in WRAPPERS
     if wrapped:
@@ -390,7 +398,7 @@ def _field_part(field: Any) -> _Part:
 
 
 def _typed_numbers(kind: int, bits: Numbers) -> Numbers:
-    """Converts the bits of a message to numbers of the field type `kind`."""
+    """Converts the bits that the compiled loop has read to numbers of the field type `kind`."""
     if kind in _SIGNED_32:
         return bits.astype(np.int32).astype(np.int64)
     if kind == _BOOLEAN:
@@ -406,7 +414,7 @@ def _typed_numbers(kind: int, bits: Numbers) -> Numbers:
 
 
 def _enum_names(part: _Part, numbers: Numbers, lengths: Numbers) -> pa.Array:
-    """Returns the column with the names of an enum's values."""
+    """Returns an Arrow array with the names of an enum field's values."""
     known = np.array(sorted(part.names), np.int64)
     names = pa.array([part.names[each] for each in known.tolist()], pa.string())
     return names.take(pa.array(np.searchsorted(known, numbers), mask=lengths < 0))

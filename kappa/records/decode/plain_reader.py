@@ -1,4 +1,4 @@
-"""The base class of the readers of plain records in whole batches, for any format."""
+"""The base class of the readers that decode whole batches of plain records, for any format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRIES = 2_000
 
 
 class PlainReader(ABC):
-    """A reader of the plain records of a topic, for a single thread."""
+    """A reader of a topic's plain records. Only one thread may use it."""
 
     # The records tried so far, and those of them that were plain.
     _tried = 0
@@ -20,14 +20,18 @@ class PlainReader(ABC):
 
     @property
     def pays(self) -> bool:
-        """Returns False if so few records are plain that the reader is not worth its cost."""
+        """Returns False if so few records are plain that the reader is not worth its cost.
+
+        This is the case if, after 2,000 records, at most half of them were plain.
+        """
         return self._tried < _TRIES or 2 * self._read > self._tried
 
     @abstractmethod
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch of values (bytes, or null).
+        """Decodes the plain records of a batch, from their keys and values (bytes or null).
 
-        Returns parts. A part has the places of its records in ascending order, and their rows.
+        Returns parts. A part consists of the places of its records in ascending order, and their
+        rows. Records that are not plain are in no part.
         """
 
     def _count_records(self, tried: int, read: int) -> None:

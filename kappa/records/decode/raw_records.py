@@ -1,4 +1,4 @@
-"""Raw records: the records of a slice before decoding."""
+"""Raw records: the records of a slice as they are stored in the log, before they are decoded."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ RawRecord = tuple[
 class RawRange:
     """The raw records `[start, end)` of one partition, in the order of offsets.
 
-    `read` is called with the partition, the start and the end. It is pickled, and called in a
-    worker.
+    `read` reads them; its arguments are the partition, the start and the end. A Spark worker
+    receives a pickled copy of `read`.
     """
 
     partition: int
@@ -48,7 +48,7 @@ class RawRange:
         return self.end - self.start
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Reads and yields the records, batch by batch."""
+        """Reads the records of the range, and yields them in batches."""
         return self.read(self.partition, self.start, self.end)
 
     def divided(self, count: int) -> tuple[RawRange, ...]:
@@ -58,7 +58,7 @@ class RawRange:
 
 
 def raw_table(records: Iterable[RawRecord]) -> pa.Table:
-    """Returns an Arrow table of raw records."""
+    """Returns an Arrow table with the columns RAW_COLUMNS for raw records."""
     *others, headers = list(zip(*records, strict=True)) or [()] * len(RAW_COLUMNS)
     # Null for records without headers.
     columns: list[Sequence[Any]] = [

@@ -1,4 +1,4 @@
-"""The choice of the reader of plain records for a topic, and keys with a format of their own."""
+"""Chooses the reader of plain records for a topic, and reads keys that have their own format."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kappa.records.decode.plain_reader import PlainReader
 
 
 def plain_reader(topic: Topic, left_out: frozenset[str] = frozenset()) -> PlainReader | None:
-    """Returns the reader that reads many records of a topic at once.
+    """Returns the reader of a topic's plain records, or None if no reader supports the topic.
 
-    Returns None if no reader supports the topic. Columns in `left_out` may be null.
+    The reader may return null for the columns in `left_out`.
     """
     if topic.key_format is None:
         return _reader_of(topic, left_out)
@@ -49,10 +49,13 @@ def topic_of_keys(topic: Topic) -> Topic:
 
 
 class FormattedKeys(PlainReader):
-    """A reader of plain records whose keys are plain events in another format."""
+    """A reader of plain records whose keys have their own format and are plain too."""
 
     def __init__(self, records: PlainReader, keys: PlainReader) -> None:
-        """Stores two readers: `records` gets the keys as texts, and `keys` reads the keys."""
+        """Stores the reader of the records and the reader of the keys.
+
+        `keys` converts the keys to texts, which are then given to `records`.
+        """
         self._records, self._keys = records, keys
 
     @property
@@ -61,11 +64,11 @@ class FormattedKeys(PlainReader):
         return self._records.pays and self._keys.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Reads the plain records of a batch, like `PlainEvents.read`."""
+        """Decodes the plain records of a batch. See `PlainReader.read`."""
         return self._records.read(self._texts(keys), values)
 
     def _texts(self, keys: pa.Array) -> pa.Array:
-        """Returns the keys as texts, and null for keys that are not plain."""
+        """Returns the decoded keys as texts. Keys that are not plain become null."""
         parts = self._keys.read(pa.nulls(len(keys), pa.binary()), keys)
         if not parts:
             return pa.nulls(len(keys), pa.binary())

@@ -2,11 +2,12 @@
 
 An envelope is `{"key": "N1", "value": {...}, "timestamp": 1356998400000, "headers": {"trace": "x"},
 "partition": 0}`; only `value` is required. If the value is an object, array, number or boolean, its
-JSON text in the line is sent. A string is sent as its raw text, and null as a tombstone. Bytes that
-are not UTF-8 are written as a base 64 string, and `"base64": ["value"]` names the fields with such
-strings: `key`, `value`, `headers.NAME`. If two headers have the same name, the headers are an array
-of pairs: `[["trace", "x"], ["trace", null]]`. A `note` is for people and is ignored. The fields
-`offset`, `event` and `reject` of an exported record are also ignored.
+JSON text is sent exactly as it is in the line. For a string, its text is sent, without quotes and
+escapes. For null, a tombstone is sent. Bytes that are not UTF-8 are written as a base 64 string,
+and `"base64": ["value"]` lists the fields with such strings: `key`, `value`, `headers.NAME`. If two
+headers have the same name, the headers are an array of pairs: `[["trace", "x"], ["trace", null]]`.
+A `note` is for people and is ignored. The fields `offset`, `event` and `reject` of an exported
+record are also ignored.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _PARTITIONS, _MILLISECONDS = 2**31, 2**63
 
 
 def envelope_record(line: bytes) -> ProducedRecord:
-    """Returns the record of a line. Raises UsageError if the line is not an envelope.
+    """Parses an envelope, and returns its record. Raises UsageError if the line is not an envelope.
 
-    The error's text continues a sentence that begins with a place like `line 7`.
+    The error's message continues a sentence that begins with a place like `line 7`.
     """
     fields = _envelope_fields(line)
     if "value" not in fields:
@@ -89,9 +90,9 @@ def _field_bytes(found: Any, of: str) -> bytes | None:
 
 
 def _envelope_fields(line: bytes) -> dict[str, tuple[Any, str]]:
-    """Returns an envelope's fields, each as parsed and as text.
+    """Returns the fields of an envelope by name: the parsed value, and its JSON text in the line.
 
-    The text keeps all digits of numbers.
+    The text has all digits of numbers. Raises UsageError if the line is not an envelope.
     """
     try:
         text = line.decode()
@@ -221,7 +222,7 @@ def _encoded_text(text: str, of: str) -> bytes:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Raises ValueError for NaN and the infinities, which are not JSON."""
+    """Raises ValueError for the constants NaN, Infinity and -Infinity, which are not JSON."""
     raise ValueError(f"{name} is not one of its values")
 
 
@@ -232,7 +233,7 @@ def _line_error(what: str, hint: str = "") -> UsageError:
 def envelope_line(
     record: ProducedRecord, *, note: str = "", beside: Mapping[str, Any] | None = None
 ) -> str:
-    """Returns a line that `envelope_record` reads as exactly this record.
+    """Returns the envelope of a record, as a line that `envelope_record` parses to an equal record.
 
     A value that is a JSON object is written as an object. `beside` contains further fields, which
     `envelope_record` ignores.

@@ -1,7 +1,7 @@
-"""Events in their topic's format, made from JSON, from texts or from the values of a row.
+"""Creates events in their topic's format from JSON, from texts or from the values of a row.
 
-Each event is read again by the reader that decodes slices, so no event will be rejected because of
-the topic's declaration.
+Each created event is checked with the reader that decodes slices. So no created event will be
+rejected by the topic's declaration.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
 class EventWriter:
-    """A writer that makes a topic's events, each with the Kafka key that the topic requires.
+    """A writer that creates a topic's events, each with the Kafka key that the topic requires.
 
-    Errors of the methods continue a sentence that begins with a place like `line 7`.
+    Messages of its errors continue a sentence that begins with a place like `line 7`.
     """
 
     def __init__(self, topic: Topic) -> None:
-        """Prepares the writer. Raises UsageError if it cannot write the topic's format."""
+        """Prepares the writer. Raises UsageError if it cannot create events in the format."""
         form = topic.format
         if isinstance(form, Text):
             raise UsageError(
@@ -67,9 +67,10 @@ class EventWriter:
         self._fields = JsonFormat(exact=any(map(holds_decimal, self._types.values()))).fields
 
     def of_json(self, line: bytes) -> ProducedRecord:
-        """Makes an event from a JSON object.
+        """Creates an event from a line that is a JSON object.
 
-        If the topic's format is JSON, the bytes stay unchanged.
+        If the topic's format is JSON, the bytes of the object stay unchanged. Raises UsageError if
+        the result is not a valid event.
         """
         form = self._topic.format
         if isinstance(form, Json):
@@ -82,9 +83,9 @@ class EventWriter:
         return self._made({name: self._exact(name, value) for name, value in fields.items()})
 
     def of_texts(self, names: Iterable[str]) -> Callable[[Iterable[str | None]], ProducedRecord]:
-        """Returns a function that makes an event from a row of texts, in the order of `names`.
+        """Returns a function that creates an event from a row of texts, in the order of `names`.
 
-        None means null. Raises UsageError if a name is not a field of the topic.
+        A text that is None means null. Raises UsageError if a name is not a field of the topic.
         """
         named = tuple(names)
         self.ensure_known(named)
@@ -104,11 +105,17 @@ class EventWriter:
         return made
 
     def of_row(self, row: Mapping[str, Any]) -> ProducedRecord:
-        """Makes an event from the values of a row, in the Python types that Arrow returns."""
+        """Creates an event from the values of a row, in the Python types that Arrow returns.
+
+        Raises UsageError if the result is not a valid event.
+        """
         return self._made({name: _of_value(value, name) for name, value in row.items()})
 
     def ensure_known(self, names: Iterable[str]) -> None:
-        """Raises UsageError if a name is not a field of the topic: its value would be lost."""
+        """Raises UsageError if a name is not a field of the topic.
+
+        Otherwise the value of that field would be lost without notice.
+        """
         if not self._is_whole:
             return
         for name in names:
@@ -143,7 +150,7 @@ class EventWriter:
 
 
 def _all_columns(topic: Topic) -> tuple[tuple[Column, ...], bool]:
-    """Returns the columns for all known fields, and False if there may be further fields."""
+    """Returns the columns for all known fields, and True if an event has no other fields."""
     try:
         found = topic.format.declared_event()
     except DeclarationError:
@@ -159,12 +166,12 @@ def _framed_as(form: Json, text: bytes) -> bytes:
 
 
 def _continued_sentence(message: str) -> str:
-    """Returns an error of the format in a form that can follow a place like `line 7`."""
+    """Returns the message of a format's error in a form that can follow a place like `line 7`."""
     return f"cannot be written: {message}"
 
 
 def _by_type(kind: Type | None, value: Any) -> Any:
-    """Returns a JSON value with exact numbers for decimals, and with floats for other types."""
+    """Returns a JSON value in which exact numbers are converted to floats, except in decimals."""
     match kind, value:
         case Decimal(), _:
             return value
@@ -188,7 +195,10 @@ def _by_type(kind: Type | None, value: Any) -> Any:
 
 
 def _of_text(kind: Type) -> Callable[[str, str], Any]:
-    """Returns a function that converts a text to a JSON value, or raises Rejected."""
+    """Returns the function that converts a text to a JSON value for a field of type `kind`.
+
+    The function raises Rejected or UsageError if the text is not valid.
+    """
     match kind:
         case Scalar("string" | "date" | "timestamp"):
             return lambda text, name: text  # noqa: ARG005  # others name it in their errors

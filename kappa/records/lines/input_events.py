@@ -1,4 +1,4 @@
-"""The events in a file: unchanged lines, lines of JSON, or rows of CSV or Parquet."""
+"""Reads the events in a file: unchanged lines, lines of JSON, or rows of CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ _Made = TypeVar("_Made")
 
 
 def given_as(file: str, topic: Topic | None) -> Given:
-    """Returns the form of a file, depending on its suffix and its topic's format.
+    """Returns the form of a file, by the suffix of its name and its topic's format.
 
-    If the topic's format is JSON, CSV or text, lines are sent unchanged as records.
+    - A `.parquet` file has the form PARQUET.
+    - For a topic in CSV or text, or without a declaration, any other file has the form LINES.
+    - For other topics, a `.csv` file has the form CSV. Any other file has the form LINES if an
+      unchanged line can be a record of the topic, and otherwise JSONL.
     """
     if file.endswith(".parquet"):
         return Given.PARQUET
@@ -48,9 +51,9 @@ def is_plain(topic: Topic) -> bool:
 def placed_lines(
     lines: Iterable[bytes], record_of: Callable[[bytes], ProducedRecord], file: str = ""
 ) -> Iterator[Placed]:
-    """Yields a record for every line that is not blank.
+    """Yields a record for every line that is not blank, with the line's place in the file.
 
-    Raises UsageError, which names the line, if a line cannot become a record.
+    Raises UsageError, which names the line, if `record_of` cannot create a record from the line.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -59,7 +62,10 @@ def placed_lines(
 
 
 def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator[Placed]:
-    """Yields an event for every row of a CSV file. The first line must name the columns."""
+    """Yields an event for every row of a CSV file, whose first line must name the columns.
+
+    Raises UsageError, which names the line, if the file or an event is not valid.
+    """
     writer = EventWriter(topic)
     rows = _rows(lines, file)
     for place, header in rows:
@@ -81,7 +87,10 @@ def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator
 
 
 def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
-    """Yields an event for every row of a Parquet file."""
+    """Yields an event for every row of a Parquet file.
+
+    Raises UsageError, which names the row, if an event is not valid.
+    """
     from kappa.records.lines.parquet import rows_of  # noqa: PLC0415  # it takes Arrow
 
     writer = EventWriter(topic)
@@ -92,7 +101,7 @@ def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
 
 
 def placed_rows(topic: Topic, rows: Iterable[Mapping[str, Any]]) -> Iterator[Placed]:
-    """Yields an event for every row. A row maps column names to Python values.
+    """Yields an event for every row of `rows`, which are mappings from column names to values.
 
     Raises UsageError, which names the row by its number from 1, if a row cannot become an event.
     """
@@ -108,7 +117,10 @@ def placed_rows(topic: Topic, rows: Iterable[Mapping[str, Any]]) -> Iterator[Pla
 
 
 def placed(file: str, what: str, number: int) -> str:
-    """Returns a text for the place of a line or row. An empty `file` means standard input."""
+    """Returns the text for the place of a line or row in errors: `orders.csv line 7`.
+
+    An empty `file` means standard input.
+    """
     return f"{file} {what} {number:d}".lstrip()
 
 
@@ -120,7 +132,7 @@ def _make_value(place: str, make: Callable[[_Each], _Made], given: _Each) -> _Ma
 
 
 def _rows(lines: Iterable[bytes], file: str) -> Iterator[tuple[str, Sequence[str | None]]]:
-    """Yields the rows of CSV with their places, with few rows in memory.
+    """Yields the rows of CSV with their places. Only one row at a time is in memory.
 
     A row ends at the end of a line, unless that end is within quotes.
     """

@@ -1,6 +1,7 @@
-"""Kafka records in a Parquet file: one row per record, with place, time, bytes and headers.
+"""Writes Kafka records to a Parquet file and reads them: one row per record.
 
-The file is written and read in groups of rows, so that topics of any size need little memory.
+A row contains the record's place, time, bytes and headers. The file is written and read in groups
+of rows, so that topics of any size need little memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records that `kappa produce` sends: lines, envelopes, or events that Kappa makes.
+"""Creates and sends the records of `kappa produce`: lines, envelopes, or events.
 
 A line in the topic's format is sent unchanged, whether or not it is valid: the job decides
 validity, and shows the rejects. Blank lines are skipped.
@@ -33,7 +33,7 @@ def produce_lines(
     *,
     on_progress: Callable[[int], None] | None = None,
 ) -> Acknowledged:
-    """Produces a record for every line. See `produce_placed`."""
+    """Produces a record for every line that is not blank, with `produce_placed`."""
     return produce_placed(log, topic, placed_lines(lines, record_of), on_progress=on_progress)
 
 
@@ -46,9 +46,9 @@ def produce_placed(
 ) -> Acknowledged:
     """Produces records in order, and waits until all are acknowledged.
 
-    Stops at the first record that is too large, or that `records` refuses by a UsageError. The
+    Stops at the first record that is too large, or at which `records` raises a UsageError. The
     records before it are sent and acknowledged, and no record after it is sent. Then raises
-    UsageError, which names the place of the record and the number of acknowledged records.
+    UsageError, which names the place of that record and the number of acknowledged records.
     """
     refused: list[UsageError] = []
 
@@ -84,7 +84,7 @@ def _refuse_too_large(place: str, record: ProducedRecord, most: int) -> None:
 def placed_events(
     form: Given, topic: Topic, lines: Iterable[bytes], file: str = ""
 ) -> Iterator[Placed]:
-    """Yields the records of a file with lines in the form `form`, for the topic's declaration."""
+    """Yields the records of a file whose lines have the form `form`, in the topic's format."""
     match form:
         case Given.LINES:
             return placed_lines(lines, line_records(topic), file)
@@ -95,9 +95,9 @@ def placed_events(
 
 
 def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
-    """Returns a function from line to record, like `event_records`.
+    """Returns the function that makes a record from a line, as `event_records` does.
 
-    The function raises UsageError if the first line is a CSV header.
+    For a topic in CSV, the function also raises UsageError if the first line is a header.
     """
     record_of = event_records(topic)
     if topic is None or not isinstance(topic.format, Csv):
@@ -119,10 +119,11 @@ def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
 
 
 def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
-    """Returns a function that makes a record from the unchanged line of an event.
+    """Returns the function that makes a record from the unchanged line of an event.
 
-    The record's Kafka key is the topic's key field, if the topic declares one. The function raises
-    UsageError if an event of a compacted topic has no key.
+    The record's Kafka key is the value of the topic's key column, if the topic declares one. The
+    function raises UsageError if an event of a compacted topic has no key. `event_records` itself
+    raises UsageError if the topic's records are changes of a database.
     """
     if topic is None or topic.key is None:
         return ProducedRecord

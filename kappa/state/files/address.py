@@ -1,7 +1,6 @@
 """The files of a root by path or URL, as Delta names files, for modules without a store.
 
-A URL belongs to a bucket that this process has opened. A path belongs to the local disk, and its
-file is used by calls of the operating system.
+A URL must be in a bucket that this process has opened. A path is on the local disk.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ _BESIDE = 8
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file, or a folder of a disk.
+    """A file, or a folder on a disk (a bucket has no folders).
 
-    A bucket has no folders of its own. `size` is in bytes, and `changed_at` in seconds since 1970.
+    `size` is in bytes, and `changed_at` in seconds since 1970.
     """
 
     address: str
@@ -62,9 +61,9 @@ class FileEntry:
 
 
 def open_bucket(url: str, storage: StorageSettings) -> Bucket:
-    """Opens the root at a URL.
+    """Opens the root at a URL of a bucket.
 
-    From then on, this process can use the root's files by their URLs.
+    After that, the functions of this module accept the URLs of the root's files.
     """
     bucket = Bucket(url, storage)
     _OPENED[bucket.url] = bucket
@@ -91,8 +90,9 @@ def open_buckets(ways: Iterable[tuple[str, StorageSettings]]) -> None:
 def delta_options(address: str) -> dict[str, str] | None:
     """Returns a table's storage options for delta-rs, or None if the table is on the disk.
 
-    The options contain no credentials: delta-rs takes them from the environment, or searches the
-    usual places itself. So a table that stays open for a long time can use renewed credentials.
+    The options contain no credentials: delta-rs itself reads them from the environment, or from
+    Amazon's credential chain. So a table that stays open for a long time can use renewed
+    credentials.
     """
     if not is_bucket(address):
         return None
@@ -117,9 +117,9 @@ def delta_options(address: str) -> dict[str, str] | None:
 
 
 def hint_of_server(error: Exception) -> str | None:
-    """Returns a hint for an error of delta-rs if a request to the server has failed.
+    """Returns a hint for an error of delta-rs if the error is due to a failed request to a server.
 
-    Returns None for any other error, which is then about a file.
+    Returns None for any other error.
     """
     told = str(error)
     if is_full(told):
@@ -145,9 +145,9 @@ def read_file(address: str) -> bytes:
 
 
 def write_file(address: str, content: bytes) -> None:
-    """Writes a file that is either whole or absent. It survives a power loss after the return.
+    """Writes a file that is either whole or absent, and replaces an existing file.
 
-    An existing file is replaced.
+    After the function returns, the file survives a power loss.
     """
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
@@ -159,9 +159,9 @@ def write_file(address: str, content: bytes) -> None:
 def put_new_file(address: str, content: bytes) -> bool:
     """Writes a file that is either whole or absent. Returns False if the file already exists.
 
-    If False is returned, nothing has changed. As for files that delta-rs writes, no claim is
-    checked, and on a disk the file is not synced. Raises OSError for a disk, and KappaError for a
-    bucket, if the file cannot be written.
+    If False is returned, nothing has changed. The claim is not checked, and on a disk the file is
+    not synced; the same is true for files that delta-rs writes. If the file cannot be written,
+    raises OSError for a disk, and KappaError for a bucket.
     """
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
@@ -203,10 +203,7 @@ def arrow_source(address: str) -> str | RangedFile:
 
 
 def files_in(folder: str) -> list[str]:
-    """Lists the names of the files directly in a folder.
-
-    Returns [] if the folder does not exist.
-    """
+    """Returns the names of the files directly in a folder, or [] if the folder does not exist."""
     if is_bucket(folder):
         bucket, name = bucket_and_name(folder)
         return bucket.names_in(name)
@@ -218,7 +215,7 @@ def files_in(folder: str) -> list[str]:
 
 
 def folders_in(folder: str) -> list[str]:
-    """Lists the names of the folders directly in a folder; [] if the folder does not exist."""
+    """Returns the names of a folder's direct subfolders, or [] if the folder does not exist."""
     if is_bucket(folder):
         bucket, name = bucket_and_name(folder)
         return bucket.folders_in(name)
@@ -230,9 +227,10 @@ def folders_in(folder: str) -> list[str]:
 
 
 def entries_at(folder: str) -> Iterator[FileEntry]:
-    """Yields a folder and everything below it, at any depth; nothing if the folder is missing.
+    """Yields a folder and all files and folders below it, at any depth.
 
-    For a bucket, only files are yielded. An entry that is deleted in the meantime may be left out.
+    Yields nothing if the folder does not exist. For a bucket, only files are yielded. A file that
+    is deleted in the meantime may be left out.
     """
     if is_bucket(folder):
         bucket, name = bucket_and_name(folder)
@@ -285,10 +283,7 @@ def ask_together(root: str, *asks: Callable[[], Any]) -> list[Any]:
 
 
 def delete_file(address: str) -> None:
-    """Deletes a file.
-
-    Does nothing if the file is missing; raises KappaError if the deletion fails.
-    """
+    """Deletes a file. A missing file is ignored. Raises KappaError if the deletion fails."""
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
         bucket.delete([name])
@@ -297,10 +292,10 @@ def delete_file(address: str) -> None:
 
 
 def deletion_parts(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Groups files into parts for `delete_files`. The process may die between two parts.
+    """Groups files into parts; a caller passes each part to `delete_files`.
 
-    A part contains the files of one request to a bucket, or one file of the disk. Files of the disk
-    come first.
+    A part contains the files that one request to a bucket deletes, or one file on the disk. Files
+    on the disk come first.
     """
     every = list(addresses)
     yield from ((each,) for each in every if not is_bucket(each))
@@ -322,18 +317,19 @@ def delete_files(addresses: Sequence[str]) -> None:
 
 
 def delete_scratch(address: str) -> None:
-    """Tries to delete a folder of temporary files.
+    """Deletes a folder of temporary files, if possible.
 
-    An error is ignored, since the next process that uses the folder tries again.
+    Errors are ignored, since the next process that uses the folder tries again.
     """
     with suppress(KappaError):
         delete_folder(address)
 
 
 def delete_folder(address: str) -> None:
-    """Deletes a folder with its content.
+    """Deletes a folder and everything in it.
 
-    On a disk, files that cannot be deleted are left. Raises KappaError if a bucket refuses.
+    On a disk, files that cannot be deleted are left. In a bucket, KappaError is raised if a file
+    cannot be deleted.
     """
     if is_bucket(address):
         for part in deletion_parts(each.address for each in entries_at(address)):
@@ -348,7 +344,7 @@ def missing_file_error(address: str) -> FileNotFoundError:
 
 
 def bucket_and_name(address: str) -> tuple[Bucket, str]:
-    """Returns the opened bucket that contains a URL, and the name of the object in that bucket.
+    """Returns the opened bucket that contains the URL `address`, and the object's name in it.
 
     The name is "" for the URL of the root itself.
     """
@@ -358,9 +354,9 @@ def bucket_and_name(address: str) -> tuple[Bucket, str]:
 
 @contextmanager
 def writing_file(address: str) -> Iterator[Path]:
-    """Yields a local path to write to. After the block, the file is at `address`.
+    """Yields a local path to write to. After the block, the written file is at `address`.
 
-    The file is there as a whole, or not at all if the block fails.
+    The file appears at `address` as a whole. If the block fails, no file appears.
     """
     path = Path(address)
     if not is_bucket(address):
@@ -386,10 +382,7 @@ def copy_file(address: str, to: str) -> None:
 
 
 def place_file(path: Path, address: str) -> None:
-    """Moves a file that this host has written to `address`, which may be in a bucket.
-
-    `address` may also be the file's own path.
-    """
+    """Moves a local file to `address`, a path on the same disk or a URL in a bucket."""
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
         bucket.put_file(name, path)
@@ -408,11 +401,12 @@ def put_data_file(path: Path, url: str) -> None:
 
 
 def share_file(address: str, to: str) -> None:
-    """Gives a file that never changes a second name. Each name is deleted separately.
+    """Creates the file `to` with the content of `address`, a file that never changes.
 
-    On a disk the second name is a link, or a copy if the disk has no links. In a bucket the server
-    copies the file. From a bucket to the disk, the file is downloaded. Raises FileNotFoundError if
-    the file does not exist, and OSError if the disk has no space.
+    Each of the two files can be deleted without the other. On a disk, `to` is a hard link, or a
+    copy if a link is not possible. In a bucket the server copies the file. From a bucket to the
+    disk, the file is downloaded. Raises FileNotFoundError if `address` does not exist, and OSError
+    if the disk has no space.
     """
     if not is_bucket(to):
         Path(to).parent.mkdir(parents=True, exist_ok=True)
@@ -429,11 +423,11 @@ def share_file(address: str, to: str) -> None:
 
 
 def _any_room(_: int) -> None:
-    """Accepts a file of any size."""
+    """Does nothing: the default of `take_room`, which accepts a file of any size."""
 
 
 def _is_wanted() -> None:
-    """Does nothing, so that the download goes on."""
+    """Does nothing: the default of `go_on`, so that the download continues."""
 
 
 def fetch_file(
@@ -442,11 +436,12 @@ def fetch_file(
     take_room: Callable[[int], None] = _any_room,
     go_on: Callable[[], None] = _is_wanted,
 ) -> None:
-    """Downloads a file of a bucket to the disk.
+    """Downloads a file from a bucket to the disk.
 
-    Before the download, `take_room` is called with the size in bytes. Before each piece, `go_on` is
-    called. An error that either raises ends the download. Raises FileNotFoundError if the file does
-    not exist, OSError if the copy cannot be written, and KappaError if the file cannot be read.
+    Calls `take_room` with the size in bytes before the download, and `go_on` before each piece is
+    written. If either function raises an error, the download ends with this error. Raises
+    FileNotFoundError if the file does not exist, OSError if the local file cannot be written, and
+    KappaError if the file in the bucket cannot be read.
     """
     bucket, name = bucket_and_name(url)
     found = bucket.read_pieces(name)

@@ -1,14 +1,13 @@
 """Objects below a prefix of a bucket, by the S3 protocol.
 
 If the answer to a request is lost, the request is sent again. If a server is unavailable or
-overloaded, the request is repeated for half a minute, or for the time in `with_patience`. After a
-server has been unavailable for this long, each further request first checks whether the server
-answers again. A server acknowledges an upload when the object is on several disks, so no sync is
-needed.
+overloaded, the request is repeated for half a minute, or for the time in `with_patience`. If the
+server was still unavailable after that, each later request first checks whether the server answers
+again. A server acknowledges an upload when the object is on several disks, so no sync is needed.
 
-Credentials come from the environment, or from the other usual places (credentials.py). No object
-here contains credentials, so no error can show them. The errors of obstore are pages long; each is
-turned into a sentence here.
+Credentials come from the environment, or from Amazon's credential chain (credentials.py). No object
+in this module contains credentials, so no error can show them. The errors of obstore are pages
+long; this module replaces each by one sentence.
 """
 
 from __future__ import annotations
@@ -91,10 +90,10 @@ NOT_LET_IN = (
 
 
 class Patience(NamedTuple):
-    """Time limits in seconds: for retries, for one answer, and for a connection.
+    """Time limits in seconds: for all attempts, for one answer, and for a connection.
 
-    The last attempt begins before the time for retries is over. So a caller may wait for as long as
-    the sum of `again` and `answer`.
+    The last attempt begins before the time `again` is over. So a caller may wait for as long as the
+    sum of `again` and `answer`.
     """
 
     again: int
@@ -129,7 +128,7 @@ def patience_here() -> Patience:
 
 
 class Bucket:
-    """The objects below one prefix of a bucket."""
+    """The objects below one prefix of a bucket. An operation that fails raises KappaError."""
 
     def __init__(self, url: str, storage: StorageSettings) -> None:
         """Opens the root `s3://BUCKET/PREFIX`, without a request to the server.
@@ -199,19 +198,19 @@ class Bucket:
     def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:  # noqa: ARG002  # it always is
         """Writes a whole object. With `new`, returns False if the object already exists.
 
-        If False is returned, nothing has changed. If an existing object has equal bytes, it counts
-        as written by this call: the answer to an earlier attempt of this call may have been lost,
-        and that must not look like a lost race. So if only one of several writers may win, the
-        content must contain something that is unique to the writer.
+        If False is returned, nothing has changed. If the existing object has equal bytes, True is
+        returned: an earlier attempt of this call may have written the object, and its answer may
+        have been lost. So if only one of several writers may succeed, the content must contain
+        something that is unique to the writer.
         """
         self.before_change(name)
         return self._put_object(name, content, "create" if new else "overwrite")
 
     def put_if_tag(self, name: str, content: bytes, tag: str | None) -> bool:
-        """Replaces the object that has the tag `tag`. If `tag` is None, creates the object.
+        """Replaces the object if it has the tag `tag`. If `tag` is None, creates the object.
 
-        Returns False, and changes nothing, if the present object has another tag, or exists
-        already.
+        Returns False, and changes nothing, if the present object has another tag and other content,
+        or if `tag` is None and an object with other content exists.
         """
         return self._put_object(name, content, "create" if tag is None else {"e_tag": tag})
 
@@ -269,9 +268,10 @@ class Bucket:
         return size, (self.part(name, at, min(_PIECE, size - at)) for at in starts)
 
     def part(self, name: str, start: int, length: int) -> bytes:
-        """Returns `length` bytes of an object, from the byte `start` on.
+        """Returns `length` bytes of an object, beginning with the byte number `start`.
 
-        The object must exist and have these bytes. Raises KappaError if they cannot be read.
+        The object must exist, and must have at least `start + length` bytes. Raises KappaError if
+        the bytes cannot be read.
         """
         self._ensure_back("read", name)
         try:
@@ -296,14 +296,14 @@ class Bucket:
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
         """Returns the sorted names of all objects below a folder.
 
-        With `after`, only later names.
+        With `after`, only names that sort after `after` are returned.
         """
         return tuple(sorted(str(each["path"]) for each in self.list_metas(prefix, after=after)))
 
     def list_metas(self, prefix: str, *, after: str | None = None) -> list[ObjectMeta]:
         """Returns the name, size and time of each object below a folder.
 
-        With `after`, only objects with later names are returned.
+        With `after`, only objects whose names sort after `after` are returned.
         """
 
         def ask() -> list[ObjectMeta]:
@@ -314,12 +314,12 @@ class Bucket:
         return self._ask_server("list", prefix, ask) or []
 
     def names_in(self, folder: str) -> list[str]:
-        """Returns the names of the objects directly in a folder, without the folder's name."""
+        """Returns the names of the objects directly in a folder, relative to that folder."""
         found = self._directly_in(folder)
         return [] if found is None else _last_parts(each["path"] for each in found["objects"])
 
     def folders_in(self, folder: str) -> list[str]:
-        """Returns the names of the folders directly in a folder, without that folder's name."""
+        """Returns the names of a folder's direct subfolders, relative to that folder."""
         found = self._directly_in(folder)
         return [] if found is None else _last_parts(found["common_prefixes"])
 
@@ -339,7 +339,7 @@ class Bucket:
             self._ask_server("delete", part[0], partial(self._obstore_client.delete, part))
 
     def copy(self, name: str, to: str) -> bool:
-        """Copies an object within the server. Returns False if the object does not exist."""
+        """Copies an object within the server. Returns False if the object `name` does not exist."""
         self.before_change(to)
 
         def ask() -> bool:
@@ -349,9 +349,10 @@ class Bucket:
         return self._ask_server("copy", name, ask) is not None
 
     def move(self, name: str, to: str) -> bool:
-        """Gives an object another name. Returns False if the object does not exist.
+        """Renames an object. Returns False if the object does not exist.
 
-        For a moment, the object has both names. If the process dies then, it keeps both.
+        The object is copied to the new name, and then the old name is deleted. If the process dies
+        between these steps, both names remain.
         """
         if not self.copy(name, to):
             return False
@@ -380,9 +381,9 @@ class Bucket:
             raise self._request_error(what, name, error) from error
 
     def _send_request(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Sends a request, and repeats it until a complete answer arrives.
+        """Sends a request, and repeats it until a complete answer arrives or time is up.
 
-        obstore does not retry if an answer ends early, or if the answer to a conditional put is
+        obstore does not retry if an answer is incomplete, or if the answer to a conditional put is
         late. So a request may be sent twice: see `put`.
         """
         until = time.monotonic() + _patience.again
@@ -395,10 +396,10 @@ class Bucket:
                 time.sleep(_PAUSE_SECONDS)
 
     def _ensure_back(self, what: str, name: str) -> None:
-        """Checks that the server answers again, if it did not answer the last request.
+        """Checks that the server answers, if the server did not answer the last request.
 
-        Raises KappaError if it does not. So a caller that asks for many objects waits for an
-        unavailable server only once, and not for each object.
+        Raises KappaError if the server does not answer. So a caller that requests many objects
+        waits the full time only once for an unavailable server, instead of once per object.
         """
         if not self._is_away:
             return
@@ -460,10 +461,10 @@ def _no_root(root: str) -> SettingsError:
 
 
 def _endpoint_of(storage: StorageSettings, bucket: str) -> str | None:
-    """Returns the URL of a bucket's server for obstore and delta-rs, or None for Amazon's.
+    """Returns the URL of a bucket's server for obstore and delta-rs, or None for Amazon's server.
 
-    Without path style, the name of the bucket becomes a part of the host's name. These libraries do
-    not do so themselves if the URL of the server is given.
+    Without path style, the bucket's name is part of the host name. These libraries do not add the
+    name themselves if the server's URL is given.
     """
     if storage.endpoint is None or storage.path_style:
         return storage.endpoint
@@ -472,7 +473,7 @@ def _endpoint_of(storage: StorageSettings, bucket: str) -> str | None:
 
 
 class RangedFile(io.RawIOBase):
-    """An object of a bucket as a file. It can be read at any position; each read is a request.
+    """A read-only file over an object in a bucket. Each read sends a request for a range of bytes.
 
     The object must exist and never change.
     """
@@ -521,16 +522,16 @@ def has_no_answer(error: Exception) -> bool:
 def is_no_object(error: Exception) -> bool:
     """Returns True if an error with status 404 means that an object does not exist.
 
-    Servers answer 404 also if a bucket does not exist, and some do so if the credentials are
+    Servers also return 404 if the bucket does not exist, and some servers if the credentials are
     unknown.
     """
     return _code_of(str(error)) in {None, _NO_OBJECT}
 
 
 def why_refused(error: Exception, at: str, bucket: str) -> tuple[str, str]:
-    """Returns the reason why a request about a bucket failed, and a hint.
+    """Returns the reason why a request to a bucket failed, and a hint for the user.
 
-    `at` is the name of the server.
+    `at` is the name of the server in the reason.
     """
     told = str(error)
     code = _code_of(told)

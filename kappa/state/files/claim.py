@@ -1,15 +1,15 @@
-"""The claim on a root in a bucket. Only the machine with the claim writes there: the control host.
+"""The claim on a root in a bucket: only one machine, the control host, changes the root.
 
 A folder on a disk is protected by the machine's own locks, but a bucket can be reached from any
 machine. So an object in the bucket, the claim, names the control host. A host reads this object
-before each of its requests that change something. Two kinds of request are not preceded by this
-check: commits of tables, and files that delta-rs and Spark write. A commit is written only if its
-name does not exist yet.
+before each of its requests that change the root. Two kinds of request are sent without this check:
+commits of tables, and uploads of files by delta-rs and Spark. A commit is written only if no object
+with the commit's name exists.
 
-A host that seems dead may continue: it may have been stopped between the check and the request. So
-if a record may have only one winner, its number is chosen before the check, and it is written only
-if its number is free. Then a late request either came before all records of the new host, or is
-refused (docs/design.md, law 18).
+A host that seems dead may continue: it may have been suspended between the check and the request.
+So if only one host may store a record, the record's number is chosen before the check, and the
+record is written only if its number is free. Then a late request either came before all records of
+the new host, or is refused (docs/design.md, law 18).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _ANYBODYS = ("leases/",)
 class Claim(Struct, frozen=True):
     """The claim of a host. It is valid until another host takes the root over.
 
-    `id` is unique to the host. `pid` and `boot` belong to the supervisor that claimed last. If the
-    claim is `released`, no host has the root.
+    `id` is unique to the host. `pid` and `boot` identify the supervisor that claimed the root last.
+    If the claim is `released`, no host has the root.
     """
 
     host: str
@@ -57,10 +57,10 @@ class Claim(Struct, frozen=True):
 
 
 class Control(Protocol):
-    """The control of a root: decides which host may change the root."""
+    """The protocol of a root's control, which decides which host may change the root."""
 
     def take(self, *, over: bool) -> None:
-        """Claims the root for this host. With `over`, also takes it from another host.
+        """Claims the root for this host. With `over`, claims it even if another host has the claim.
 
         Raises Superseded if another host has the claim and `over` is False.
         """
@@ -75,14 +75,17 @@ class Control(Protocol):
         """
 
     def holder(self) -> tuple[str, bool] | None:
-        """Returns the name of the host with the claim, and True if it is this host.
+        """Returns the name of the host with the claim, and True if this host has the claim.
 
         Returns None if no host has the claim.
         """
 
 
 class DiskControl:
-    """The control of a root on a disk. Only one host can take the locks, even on a shared disk."""
+    """The control of a root on a disk: locks, of which only one host can be the holder.
+
+    This holds even on a disk that several hosts share.
+    """
 
     def take(self, *, over: bool) -> None:
         """Does nothing: the process with the supervisor's lock controls the root."""
@@ -108,10 +111,11 @@ class BucketControl:
         bucket.before_change = self._ensure_may_change
 
     def take(self, *, over: bool) -> None:
-        """Claims the root for this host. With `over`, also takes it from another host.
+        """Claims the root for this host. With `over`, claims it even if another host has the claim.
 
         The caller must hold the supervisor's lock. Raises Superseded if another host has the claim
-        and `over` is False, and SettingsError if the server lacks a feature that a root needs.
+        and `over` is False. Raises Superseded or Conflict if another host changes the claim at the
+        same time. Raises SettingsError if the server lacks a feature that a root needs.
         """
         found, tag = self._read_claim()
         own = self._own_id()
@@ -152,7 +156,7 @@ class BucketControl:
             failpoint("claim.after_release")
 
     def holder(self) -> tuple[str, bool] | None:
-        """Returns the name of the host with the claim, and True if it is this host.
+        """Returns the name of the host with the claim, and True if this host has the claim.
 
         Returns None if no host has the claim.
         """
@@ -219,7 +223,7 @@ class BucketControl:
             self.ensure_mine()
 
     def _read_claim(self) -> tuple[Claim | None, str | None]:
-        """Returns the claim and the tag of its object, or None for both if no claim exists.
+        """Returns the claim and the tag of the claim's object, or None for both if no claim exists.
 
         Raises Damaged if the claim cannot be read.
         """
@@ -235,9 +239,9 @@ class BucketControl:
             ) from error
 
     def _own_id(self) -> str | None:
-        """Returns the id of this host's claim, or None if it has none.
+        """Returns the id of this host's claim, or None if this host has no claim.
 
-        A copy of another host's folder does not count.
+        The id in a folder that was copied from another host does not count.
         """
         try:
             own, _, place = self._own_file.read_text(encoding="utf-8", errors="replace").partition(

@@ -1,9 +1,9 @@
-"""Credentials of buckets, if the environment has none: they come from Amazon's credential chain.
+"""Credentials of buckets: from the environment, or otherwise from Amazon's credential chain.
 
-The chain has these places: a web identity, a profile below ~/.aws, the service of a container, and
-the service of a machine. botocore searches the chain, and renews temporary credentials before they
-expire. botocore is imported only when it is needed, since the import takes half a second. The
-credentials are kept only in memory.
+The chain searches these sources: a web identity, a profile below ~/.aws, the service of a
+container, and the service of a machine. botocore searches the chain, and renews temporary
+credentials before they expire. botocore is imported only when it is needed, since the import takes
+half a second. The credentials are kept only in memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ASKED_AGAIN = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A key with its secret, and a session token if they are temporary.
+    """An access key with its secret, and a session token if the key is temporary.
 
-    `repr` shows none of them.
+    `repr` shows none of these values.
     """
 
     key_id: str = field(repr=False)
@@ -38,17 +38,17 @@ class Keys:
 
 
 def keys_now() -> Keys:
-    """Returns the keys of the environment, or otherwise of the credential chain.
+    """Returns the keys from the environment, or otherwise from the credential chain.
 
-    Raises KappaError if neither has keys.
+    Raises KappaError if neither of them provides keys.
     """
     return keys_of_environment() or keys_of_chain()
 
 
 def keys_of_environment() -> Keys | None:
-    """Returns the keys of the environment, or None if the environment has none.
+    """Returns the keys from the environment, or None if the environment contains no keys.
 
-    Raises SettingsError if the environment has only one of the key's two halves.
+    Raises SettingsError if the environment contains only the id or only the secret of a key.
     """
     found = [os.environ.get(name, "") for name in IN_ENVIRONMENT]
     if not any(found):
@@ -63,10 +63,10 @@ def keys_of_environment() -> Keys | None:
 
 
 def keys_of_chain() -> Keys:
-    """Returns keys of the credential chain that are valid for about ten more minutes.
+    """Returns keys from the credential chain, which are valid for about ten more minutes.
 
-    If a source's keys are valid for less than that, the source is asked at each call. Raises
-    KappaError if the chain has no keys.
+    If a source issues keys that are valid for a shorter time, each call requests new keys from the
+    source. Raises KappaError if the chain provides no keys, or if a source fails.
     """
     try:
         found = _credential_chain().get_frozen_credentials()
@@ -81,9 +81,9 @@ def keys_of_chain() -> Keys:
 
 
 def keys_for_requests() -> S3Credential:
-    """Returns keys of the credential chain in obstore's format.
+    """Returns keys from the credential chain in obstore's format.
 
-    Raises KappaError if the chain has no keys.
+    Raises KappaError if the chain provides no keys, or if a source fails.
     """
     keys = keys_of_chain()
     return {

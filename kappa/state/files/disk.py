@@ -1,7 +1,7 @@
-"""Objects below a root: the protocol of both kinds of root, and the kind for a local folder.
+"""Objects below a root: the protocol for both kinds of root, and the kind for a local folder.
 
-bucket.py has the other kind. On a disk, obstore reads and lists objects, but syncs nothing; so
-kappa/base/disk.py writes them.
+The kind for a bucket is in bucket.py. On a disk, the library obstore reads and lists objects. But
+obstore does not sync files, so kappa/base/disk.py writes the objects.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Files(Protocol):
     def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:
         """Writes a whole object. With `new`, returns False if the object already exists.
 
-        If False is returned, nothing has changed. The object survives the death of this process;
-        with `synced`, it also survives a power loss.
+        If False is returned, nothing has changed. A written object survives the death of this
+        process; with `synced`, it also survives a power loss.
         """
 
     def get(self, name: str) -> bytes | None:
@@ -57,10 +57,10 @@ class Files(Protocol):
         """
 
     def move(self, name: str, to: str) -> bool:
-        """Gives an object another name. Returns False if the object does not exist."""
+        """Renames an object. Returns False if the object does not exist."""
 
     def sync(self, files: Iterable[Path]) -> None:
-        """Waits until files of the root's disk, with their names, survive a power loss."""
+        """Waits until the contents and names of files on the root's disk survive a power loss."""
 
     def ensure_lasting(self, name: str) -> None:
         """Waits until an object's name survives a power loss, even if another process wrote it."""
@@ -70,7 +70,7 @@ class DiskFiles:
     """The objects below one folder of a local disk."""
 
     def __init__(self, folder: Path, *, syncs: bool) -> None:
-        """Opens a folder, and creates it if it is missing.
+        """Opens a folder. If the folder does not exist, creates it.
 
         Without `syncs`, objects survive the death of processes, but not a power loss. Raises
         SettingsError if the folder cannot be used.
@@ -124,7 +124,7 @@ class DiskFiles:
         return put
 
     def sync(self, files: Iterable[Path]) -> None:
-        """Waits until files below the folder, with their names, survive a power loss."""
+        """Waits until the contents and names of files below the folder survive a power loss."""
         if not self._syncs:
             return
         paths = list(files)
@@ -167,7 +167,7 @@ class DiskFiles:
     def names(self, prefix: str, *, after: str | None = None) -> tuple[str, ...]:
         """Returns the sorted names of all objects below a folder.
 
-        With `after`, only later names.
+        With `after`, only names that sort after `after` are returned.
         """
         try:
             return tuple(
@@ -193,7 +193,7 @@ class DiskFiles:
                 raise _object_error("delete", name, error) from error
 
     def move(self, name: str, to: str) -> bool:
-        """Gives an object another name. Returns False if the object does not exist."""
+        """Renames an object. Returns False if the object does not exist."""
         aside = self.folder / to
         try:
             aside.parent.mkdir(parents=True, exist_ok=True)

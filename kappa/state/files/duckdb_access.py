@@ -1,9 +1,10 @@
-"""DuckDB over the files of tables, on a disk or in a bucket.
+"""DuckDB connections that can read the files of tables, on a disk or in a bucket.
 
-DuckDB reads a bucket with its own S3 client, an extension, whose signature it checks. The extension
-is installed as a Python package, since DuckDB itself would download it from a server. DuckDB
-receives credentials only by a command. Credentials from the chain expire. So before each query, a
-connection that is kept open gets new credentials if they have changed.
+DuckDB reads a bucket with its own S3 client, an extension. DuckDB checks the extension's signature.
+The extension is installed as a Python package, since DuckDB itself would download it from a server.
+DuckDB accepts credentials only by an SQL command. Credentials from Amazon's credential chain
+expire. So a connection that is kept open receives new credentials before each query, if the
+credentials have changed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _RETRIES = 8
 
 
 class Access(NamedTuple):
-    """The buckets that a DuckDB connection can read, and the keys for them.
+    """The buckets that a DuckDB connection can read, and the credentials for these buckets.
 
     Without buckets, `keys` is None.
     """
@@ -55,7 +56,7 @@ def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB connection for rows that will be stored, without a faulty optimization.
+    """Opens a DuckDB connection that computes rows to be stored, without a faulty optimization.
 
     DuckDB 1.5 may move the filter of a join below the order and limit of a subquery of the join;
     then the rows are wrong. https://github.com/duckdb/duckdb/pull/22963 fixes this.
@@ -67,10 +68,10 @@ def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def open_for_few_rows() -> Connection:
-    """Opens a connection as `open_exact` does; as-of joins treat nulls as SQL requires.
+    """Opens a connection as `open_exact` does, whose as-of joins treat nulls as SQL requires.
 
-    For this, such a join compares all rows of one side with all rows of the other side.
-    `kappa/tables/views/nulls.py` is for joins of more rows.
+    For that, an as-of join compares all rows of one side with all rows of the other side, so it is
+    slow for many rows. For joins of more rows, see `kappa/tables/views/nulls.py`.
     """
     connection = open_exact()
     connection.execute("set asof_loop_join_threshold = 1000000")
@@ -80,12 +81,12 @@ def open_for_few_rows() -> Connection:
 def renew_access(
     connection: Connection, access: Access = NO_ACCESS, *, remembers: bool = False
 ) -> Access:
-    """Lets a DuckDB connection read the buckets that this process has opened, with its keys.
+    """Gives a DuckDB connection access to all buckets that this process has opened.
 
-    Returns the access that the connection now has. If `access` is still valid, nothing is changed.
-    With `remembers`, the connection requests information about a file only once and not for each
-    query, since files never change; but it never forgets a file. Raises KappaError if DuckDB cannot
-    read buckets.
+    `access` is the access that the connection has. Returns the access that it has afterwards. If
+    `access` is still valid, nothing is changed. With `remembers`, the connection caches information
+    about files (such as sizes) for as long as it is open, instead of requesting it for each query;
+    this is correct because files never change. Raises KappaError if DuckDB cannot read buckets.
     """
     now = _access_now()
     if now == access or now.keys is None:

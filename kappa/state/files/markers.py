@@ -1,9 +1,10 @@
 """Markers: files by which a process notices that something new was written to a root.
 
-A look at a root in a bucket costs requests. So a process that writes an object for which others
-wait also changes a file on this host, the marker. Watchers look at the marker instead of the
-bucket. If the process dies between the two steps, the marker does not change. So watchers also look
-at the bucket every few seconds. If the root is a local folder, watchers look at the root itself.
+Reading a root in a bucket costs requests. So a process that writes an object for which other
+processes wait also changes a file on this host, the marker. Watchers read the marker instead of the
+bucket. If the writing process dies between the two steps, the marker does not change. So watchers
+also read the bucket every few seconds. If the root is a local folder, there is no marker, and
+watchers read the root itself.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ LOOK_SECONDS = 5.0
 
 
 class MarkerWatch:
-    """The view of one watcher on a marker."""
+    """A watcher of one marker: knows whether the marker has changed since the last check."""
 
     def __init__(self, marker: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Watches `marker`. If it is None, the watcher must look at the root each time."""
+        """Watches `marker`. If `marker` is None, `are_due` always returns True."""
         self._marker = marker
         self._clock = clock
         self._known: object = None
@@ -33,7 +34,7 @@ class MarkerWatch:
 
     @contextmanager
     def looking_for_news(self) -> Iterator[bool]:
-        """Yields True if the block has to look at the root, because there may be something new.
+        """Yields True if the block must read the root, because something new may have been written.
 
         If the block raises an error, the next call yields True again.
         """
@@ -45,7 +46,7 @@ class MarkerWatch:
             raise
 
     def are_due(self) -> bool:
-        """Returns True if the watcher has to look at the root: there may be something new."""
+        """Returns True if the watcher must read the root, because something new may be there."""
         if self._marker is None:
             return True
         # The marker is read before the root is asked: a put in between is news again.
@@ -57,9 +58,9 @@ class MarkerWatch:
 
 
 def touch_marker(marker: Path | None) -> None:
-    """Changes a marker, so that the watchers on this host notice.
+    """Changes the content of a marker, so that the watchers on this host notice the change.
 
-    If this fails, the watchers notice a few seconds later.
+    If the marker cannot be written, the watchers notice the news a few seconds later.
     """
     if marker is not None:
         with suppress(OSError):

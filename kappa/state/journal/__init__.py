@@ -1,12 +1,13 @@
 """The journal: numbered records of decisions and observations, with their authors.
 
-The package makes no decisions: the state of a rollout is a fold of the journal (replay/rollout).
-Read the files in this order:
+This package makes no decisions: replay/rollout computes the states of rollouts from the journal's
+records. Read the modules in this order:
 
-- events: the content of each kind of record, with the findings of a verification and the receipt
-  of a switch
-- journal: a numbered record, how a record is appended, and a view that reads each record once
-- projections: holds, pauses, retirements and numbers of rollouts, derived from the records
+- events: the content of each kind of record, with the results of a verification and the receipt
+  of a promote
+- journal: a numbered record, the function that appends a record, and a view that reads each
+  record once
+- projections: holds, pauses, retirements and numbers of rollouts, computed from the records
 """
 
 __all__ = ["events", "journal", "projections"]

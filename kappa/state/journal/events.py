@@ -1,7 +1,7 @@
-"""The events of the journal: decisions and observations, a class per kind.
+"""The events of the journal: decisions and observations, with one class per kind.
 
-The first classes are values that events contain: the findings of a verification, and the receipt of
-a switch. The names of all fields are the same as in the stored records.
+The first classes are values that events contain: the results of a verification, and the receipt of
+a switch. The fields have the same names as in the stored records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kappa.state.offsets import Offsets
 
 
 class JournalEvent(Struct, frozen=True, tag_field="kind"):
-    """An event of the journal. The tag of its class is the kind of the event."""
+    """An event of the journal. The tag of the event's class is the kind of the event."""
 
     @property
     def kind(self) -> str:
@@ -46,17 +46,17 @@ class Difference(Struct, frozen=True):
     """The difference between the served rows of a table in two builds, at equal offsets.
 
     `rows_before` and `rows_after` are the numbers of compared rows, or None if that build has no
-    table of the name. `unsettled` rows are not compared: their keys are in a compacted topic, which
-    has written them again since (law 5).
+    table of this name. `unsettled` is the number of rows that are not compared: their keys come
+    from a compacted topic, and have been written again in that topic since (law 5).
 
     Appended rows have no keys. If such a row occurs more often in one build, each additional
     occurrence counts as an added or a removed row.
 
     `changed_by_column` counts, for each column, the rows whose value has changed.
     `largest_relative_change` is the largest |after - before| / max(|before|, |after|) by column; it
-    is 1 for a change from zero or to zero. If a column exists in only one build, or has another
-    type (`columns_retyped`: old and new type), rows do not count as changed because of it.
-    `incomparable` contains the reason if both builds have the table, but the rows were not
+    is 1 for a change from zero or to zero. If a column exists in only one build, or has different
+    types (`columns_retyped`: old and new type), rows do not count as changed because of this
+    column. `incomparable` contains the reason if both builds have the table, but the rows were not
     compared.
     """
 
@@ -94,9 +94,9 @@ class Difference(Struct, frozen=True):
         )
 
     def share(self, rows: int) -> float:
-        """Returns `rows` as a share of the rows before.
+        """Returns `rows` divided by `rows_before`.
 
-        If the table was empty before, returns 1 for any rows and 0 for none.
+        If the table was empty before, returns 1 if `rows` is greater than 0, otherwise 0.
         """
         return rows / self.rows_before if self.rows_before else float(rows > 0)
 
@@ -141,7 +141,7 @@ class Receipt(Struct, frozen=True):
 
 
 class Switched(Struct, frozen=True):
-    """The part of one pipeline in a switch: the rollout that ends with it, and the receipt."""
+    """One pipeline's part in a switch: the rollout that ends with the switch, and the receipt."""
 
     rollout: int
     receipt: Receipt
@@ -169,7 +169,7 @@ class Staged(JournalEvent, frozen=True, tag="staged"):
 class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
     """A request to let a kept build serve: by an undo, a redo, or a deploy of that version.
 
-    It also begins a rollout.
+    This record also begins a rollout.
     """
 
     pipeline: str
@@ -181,8 +181,8 @@ class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
 class CaughtUp(JournalEvent, frozen=True, tag="caught_up"):
     """The end of a catch-up: the candidate has reached the live build, or the end of the log.
 
-    `alignment` is the number of the alignment with the live build. If it is None, the candidate has
-    reached the end that the log had when the candidate's tail began.
+    `alignment` is the number of the alignment with the live build. If `alignment` is None, the
+    candidate has reached the offsets at which the topics ended when the candidate's tail began.
     """
 
     rollout: int
@@ -193,9 +193,9 @@ class CaughtUp(JournalEvent, frozen=True, tag="caught_up"):
 class Verified(JournalEvent, frozen=True, tag="verified"):
     """A verification: the candidate was checked at one of its own frontiers.
 
-    If a build was live, the candidate was also compared with that `live_build`, at equal offsets of
-    all topics except `incomparable_topics`. The candidate read `records` records, of which
-    `rejected` were rejected; None means that the number is not known.
+    If a build was live, the candidate was also compared with that build (`live_build`), at equal
+    offsets of all topics except `incomparable_topics`. The candidate read `records` records, and
+    rejected `rejected` of them. Both numbers are None if they are not known.
     """
 
     rollout: int
@@ -247,7 +247,7 @@ class Held(JournalEvent, frozen=True, tag="held"):
 
 
 class Released(JournalEvent, frozen=True, tag="released"):
-    """The end of the hold number `hold`, without a switch: the live job had waited too long."""
+    """The end of the hold number `hold` without a switch: the live job had waited too long."""
 
     rollout: int
     build: str
@@ -287,10 +287,11 @@ class Abandoned(JournalEvent, frozen=True, tag="abandoned"):
 
 
 class Failed(JournalEvent, frozen=True, tag="failed"):
-    """The failure of a rollout: it ends without serving.
+    """The failure of a rollout: the rollout ends, and its build does not serve.
 
-    Either the job stopped, or a check failed, or no hold was kept. If the switch of a group failed,
-    `together` contains the other rollouts of the group.
+    For example, the job stopped, a check failed, or the candidate did not reach the live build
+    during any hold. If the switch of a group failed, `together` contains the other rollouts of the
+    group.
     """
 
     rollout: int
@@ -300,7 +301,7 @@ class Failed(JournalEvent, frozen=True, tag="failed"):
 
 
 class Retired(JournalEvent, frozen=True, tag="retired"):
-    """The end of a build. It no longer runs, and its data may be deleted."""
+    """The retirement of a build: it no longer runs, and its data may be deleted."""
 
     build: str
 
@@ -335,11 +336,11 @@ class Proved(JournalEvent, frozen=True, tag="proved"):
 
 
 class PipelineRetired(JournalEvent, frozen=True, tag="pipeline_retired"):
-    """The end of a pipeline's service: a new generation, whose serving map lacks the pipeline.
+    """The end of a pipeline's service: a new generation whose serving map lacks the pipeline.
 
-    `build` is the build that served the pipeline last. It is kept for `kept_seconds`, so that an
-    undo can switch back to it. `names` are the tables and views that are no longer served.
-    `offsets` are the offsets that readers saw when a person confirmed the retirement.
+    `build` is the build that served the pipeline last. This build is kept for `kept_seconds`, so
+    that an undo can switch back to it. `names` contains the tables and views that are no longer
+    served. `offsets` are the offsets that readers saw when a person confirmed the retirement.
     """
 
     pipeline: str
@@ -353,7 +354,7 @@ class PipelineRetired(JournalEvent, frozen=True, tag="pipeline_retired"):
 
     @property
     def switched(self) -> tuple[()]:
-        """An empty tuple, since no rollout ends with this record."""
+        """Returns an empty tuple, since no rollout ends with this record."""
         return ()
 
 

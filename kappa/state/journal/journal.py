@@ -1,16 +1,16 @@
 """The journal: numbered, append-only records of decisions and observations.
 
-All other facts about rollouts are a fold of the journal (replay/rollout/rollout.py).
+All other facts about rollouts are computed from the journal's records (replay/rollout/rollout.py).
 
 A record is stored only if its number is free. If the number is taken, the record with that number
-is read. If it has the random id of our own record, our write succeeded and only the answer was
-lost. Otherwise another process was first, and the decision must be made again on the present
-records. So the journal decides every race between processes, and a clock never does.
+is read. If that record has the random id of our own record, our write succeeded and only the answer
+was lost. Otherwise another process was first, and the decision must be made again on the present
+records. So the numbers in the journal decide every race between processes; no clock is used.
 
 Records never change. A process that reads the journal again and again (the supervisor, the HTTP
-server, a command that waits) shares one `JournalView` per store, which reads each record once. Each
-call reads the records after the last known one. So the view never misses a record that another
-process has appended.
+server, a command that waits) uses `JournalView`: all views of one store share the records that were
+read, so each record is read once. Each call reads the records after the last known one. So a view
+never misses a record that another process has appended.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _RECORD = Documents(JournalRecord)
 
 
 def journal_records(store: Store) -> NumberedRecords[JournalRecord]:
-    """Returns the journal's stored records, for callers that examine the files."""
+    """Returns the records of the journal as stored files, for callers that check these files."""
     return NumberedRecords(
         store,
         "journal",
@@ -68,7 +68,7 @@ def journal_records(store: Store) -> NumberedRecords[JournalRecord]:
 
 
 class Journal:
-    """The journal of one root."""
+    """The journal of one root: appends records, and reads them from the root's files."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -77,16 +77,16 @@ class Journal:
 
     @staticmethod
     def news(store: Store, *, clock: Callable[[], float] = time.monotonic) -> MarkerWatch:
-        """Returns a watcher's view on the marker that changes with each new record."""
+        """Returns a watch that notices when another record is appended."""
         return MarkerWatch(store.news_marker(_NEWS), clock=clock)
 
     def append(self, number: int, event: Event, reason: str = "") -> JournalRecord | None:
         """Appends a record. `number` must follow the number of the last record that was read.
 
-        `reason` is the reason that the acting person gave. Returns None if another process has
-        appended a record with that number. Raises Damaged if an earlier record is missing, since a
-        lost record must not be written again. Raises KappaError if the record cannot be stored, or
-        was stored and may not survive a power loss. Raises Copied if the root is a copy.
+        `reason` is the reason that the user gave. Returns None if another process has appended a
+        record with this number. Raises Damaged if an earlier record is missing, since a lost number
+        must not be used again. Raises KappaError if the record cannot be stored, or if the record
+        was stored but may not survive a power loss. Raises Copied if the root is a copy.
         """
         ensure_no_copy(self._store)
         self._records.ensure_no_hole()
@@ -169,10 +169,10 @@ _asker: ContextVar[str | None] = ContextVar("asker", default=None)
 
 @contextmanager
 def acting_as(name: str | None) -> Iterator[None]:
-    """Makes a network client the author of the records that the block appends.
+    """Makes `name` the author of the records that are appended within the block.
 
-    The name applies to this task or thread, and to tasks and threads that copy its context. `name`
-    is the name of the client (`Identity.name`), or None for the user of this process.
+    `name` is the name of a network client (`Identity.name`), or None for the user of this process.
+    It applies to this task or thread, and to tasks and threads that copy its context.
     """
     before = _asker.set(name)
     try:
@@ -182,14 +182,15 @@ def acting_as(name: str | None) -> Iterator[None]:
 
 
 def acting_user() -> str:
-    """Returns the author of records: a network client, or the user of this process."""
+    """Returns the present author of records: the client of `acting_as`, or this process's user."""
     return _asker.get() or process_user()
 
 
 def process_user() -> str:
     """Returns the user of this process as `user@host`.
 
-    The variable KAPPA_BY overrides it, for CI jobs and bots.
+    If the environment variable KAPPA_BY is set, for example for a CI job or a bot, returns its
+    value instead.
     """
     given = os.environ.get("KAPPA_BY")
     if given:
@@ -205,7 +206,10 @@ _T = TypeVar("_T")
 
 
 class _ReadRecords:
-    """The records that were read so far. It does not refer to its store, and is freed with it."""
+    """The records of a journal that this process has read, and values computed from them.
+
+    The object contains no reference to its store, so that it is freed together with the store.
+    """
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -221,10 +225,10 @@ _MEMORIES: WeakKeyDictionary[Store, _ReadRecords] = WeakKeyDictionary()
 
 
 class JournalView:
-    """The journal of a store, as far as this process has read it. Threads may share a view."""
+    """A view of a store's journal that caches all records it has read. Threads may share a view."""
 
     def __init__(self, store: Store) -> None:
-        """Opens a view. All views of one store share the records that were read."""
+        """Opens a view. All views of one store share the cached records."""
         self._journal = Journal(store)
         with _LOCK:
             self._memory = _MEMORIES.setdefault(store, _ReadRecords())
@@ -239,14 +243,14 @@ class JournalView:
             return tuple(known[after:])
 
     def known(self) -> tuple[JournalRecord, ...]:
-        """Returns the records that this process has already read. Reads no others."""
+        """Returns the records that this process has already read, without reading the journal."""
         return tuple(self._memory.records)
 
     def folded(self, step: Callable[[_T, JournalRecord], _T], first: _T) -> _T:
         """Folds all records by `step`, beginning with the value `first`, and returns the result.
 
-        Results are cached by `step`, which must be a function of a module, so that each record is
-        folded once per process. Raises the errors of `step`.
+        Results are cached by `step`, so that each record is folded once per process; so `step` must
+        be a function at the top level of a module. Raises the errors of `step`.
         """
         folds = self._memory.folds
         known: tuple[int, _T] = folds.get(step, (0, first))
@@ -260,9 +264,10 @@ class JournalView:
         return folded
 
     def last_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the journal's last number, and the newest record that began a generation or None.
+        """Returns the journal's last number, and the newest record that began a generation.
 
-        The first call reads the journal from its end backwards, only as far as needed.
+        The record is None if nothing has ever been served. The first call reads the journal
+        backwards from its end, only as far as needed.
         """
         memory = self._memory
         with memory.lock:
@@ -276,5 +281,5 @@ class JournalView:
             return number, served
 
     def known_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the last result of `last_served`, or calls it if there is no result yet."""
+        """Returns the last result of `last_served`. If there is none yet, calls `last_served`."""
         return self._memory.served or self.last_served()

@@ -1,17 +1,18 @@
-"""Holds, pauses, retirements and rollout numbers, derived from the journal's records. Pure.
+"""Holds, pauses, retirements and rollout numbers, computed from the journal's records. Pure.
 
-Each of them is a fold of the records. The rules are only in this module, so that all callers agree:
+Each of these is a fold of the records: a function returns the new state for the old state and one
+more record. The rules are only in this module, so that all callers agree:
 
 - A hold is a record that stops a build from publishing frontiers. The promote
   (replay/rollout/promote.py) begins holds, and the publisher (kappa/engine/write/publisher.py)
   acknowledges them. A Held record that names the live build begins a hold. A later record ends
-  it: a Released that names the hold, or any end of the hold's rollout. Rollouts that are promoted
-  together are held together: if a record ends the hold of one, it ends the holds of all.
+  the hold: a Released that names the hold, or any end of the hold's rollout. Rollouts that are
+  promoted together are held together: if a record ends the hold of one, it ends the holds of all.
 - A pause of a pipeline ends with a Resumed. If the pipeline is retired during the pause, the pause
   ends when the pipeline's last build is retired.
 - A retirement of a pipeline ends when the pipeline serves again, by an undo or a deploy. If a
-  query names a table of a retired pipeline, the reader learns when the table was retired, and how
-  to get it back.
+  query names a table of a retired pipeline, the error says when the pipeline was retired, and how
+  it can serve again.
 - The n-th record that begins a rollout begins rollout n.
 """
 
@@ -43,7 +44,7 @@ from kappa.state.journal.journal import JournalRecord
 def hold_after(
     hold: JournalRecord | None, record: JournalRecord, build: str
 ) -> JournalRecord | None:
-    """Returns the hold of `build` after one more record. `hold` is the hold before that record."""
+    """Returns the hold of `build` after `record`. `hold` is the hold before that record."""
     match record.event:
         case Held(build=held) if held == build:
             return record
@@ -94,9 +95,9 @@ Pauses = Mapping[str, Pause]
 
 
 def paused_after(pauses: Pauses, record: JournalRecord) -> Pauses:
-    """Returns the pauses by pipeline after one more record.
+    """Returns the pauses by pipeline after the record `record`.
 
-    `pauses` are those before the record.
+    `pauses` contains the pauses before that record.
     """
     match record.event:
         case Paused(pipeline=pipeline):
@@ -148,7 +149,7 @@ class Retirement:
 
     @property
     def way_back(self) -> str:
-        """Returns a text with the command that makes the pipeline serve again."""
+        """Returns a text with the command that makes the pipeline serve again, and its deadline."""
         name = self.event.pipeline
         if not self.kept:
             return f"its data are deleted; to replay it: kappa deploy {name}"
@@ -160,9 +161,9 @@ Retirements = Mapping[str, Retirement]
 
 
 def retired_after(retirements: Retirements, record: JournalRecord) -> Retirements:
-    """Returns the retirements by pipeline after one more record.
+    """Returns the retirements by pipeline after the record `record`.
 
-    `retirements` are those before the record.
+    `retirements` contains the retirements before that record.
     """
     match record.event:
         case PipelineRetired() as event:
@@ -190,7 +191,10 @@ def rollout_id(record: JournalRecord) -> int | None:
 
 
 def begun_after(begun: tuple[int, ...], record: JournalRecord) -> tuple[int, ...]:
-    """Returns the ids of all rollouts after one more record. `begun` contains those before it."""
+    """Returns the ids of all rollouts that have begun by the record `record`, ascending.
+
+    `begun` contains the ids of those that began before that record.
+    """
     return (*begun, record.number) if isinstance(record.event, Staged | SwitchAsked) else begun
 
 

@@ -1,6 +1,6 @@
-"""The query for the rows of a maintained view that have changed. Pure.
+"""The query that computes the changed rows of a maintained view. Pure.
 
-The view's query is computed, for all keys or for the touched keys (ways.py), and compared with the
+The result of the view's query, for all keys or for the touched keys (ways.py), is compared with the
 stored rows. New rows, rows with other values and deleted rows are the slice's contributions to the
 view's table (kappa/tables/merge.py).
 """
@@ -27,10 +27,11 @@ def changes_sql(
 ) -> str:
     """Returns the DuckDB query for a slice's contributions to a view's table.
 
-    `query` is the view's own query, or a query for some of the view's rows. `relations` has the
-    queries for the relations that it reads, by name. `stored` is the query for the same rows of the
-    view's table, with the columns that identify rows. `since` is the number of offsets that the
-    build has folded so far. The query fails if several rows have the same keys.
+    `query` is the view's own query, or a query for some of the view's rows. `relations` has, by
+    name, a query for each relation that `query` reads. `stored` is the query for the same rows as
+    stored in the view's table, with the columns that identify rows. `since` is the number of
+    offsets that the build has folded so far. The returned query fails if several rows have the same
+    keys.
     """
     kinds = dict(view.columns)
     columns = [name for name, _ in stored_columns(view)]
@@ -60,7 +61,10 @@ def changes_sql(
 
 
 def stored_columns(view: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists the columns that the view's query gives, and the columns that identify rows."""
+    """Lists the columns that the view's query returns, and the columns that identify rows.
+
+    Each column is a pair of name and type.
+    """
     return tuple(column for column in view.columns if column[0] not in {DELETED, SINCE})
 
 

@@ -1,8 +1,8 @@
 """The columns of tables from which a view computes each of its columns. Pure.
 
-The values of a view's column follow from these columns. Columns that only select or pair rows (in
-`where`, in a join's condition, in `group by`) are not sources. For a query that this module does
-not understand, there is no answer: no source is guessed.
+The values of a view's column follow from these source columns. Columns that only select or pair
+rows (in `where`, in a join's condition, in `group by`) are not sources. For a query or a column
+that this module does not understand, the result is None: no source is guessed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class _UnknownError(Exception):
 def column_sources(statement: Tree, tables: Tables) -> list[Sources | None] | None:
     """Returns the sources of each column of a query, in order.
 
-    A column that is not understood has None. `statement` is the result of `json_serialize_sql` for
-    the query. `tables` has the types of the columns of each table and view that the query may name.
-    Returns None if the columns of the query cannot be determined one by one.
+    The result has None for a column that this module does not understand. `statement` is the result
+    of `json_serialize_sql` for the query. `tables` has the types of the columns of each table and
+    view that the query may name. Returns None if the columns of the query cannot be determined one
+    by one.
     """
     if is_recursive(statement):
         return None

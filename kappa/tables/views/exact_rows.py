@@ -1,4 +1,4 @@
-"""A rewritten form of a query in which its rows leave DuckDB without a loss.
+"""Rewritten queries whose rows leave DuckDB without a loss of precision.
 
 The rows go to Python, to Arrow or to a Parquet file. The types of the query's columns are examined
 before the query runs. If a value of a column would lose precision on the way
@@ -44,7 +44,7 @@ class ExactQuery:
 
 
 def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tuple) -> ExactQuery:
-    """Returns a query whose rows Python can hold exactly.
+    """Rewrites a query so that Python can represent its rows exactly.
 
     If `times` is True, dates and timestamps are Python objects where Python has such a value.
     Raises DuckDB's errors, and UsageError if a column has a type that cannot be represented.
@@ -76,9 +76,10 @@ def rows_of(duck: Connection, sql: str) -> Iterator[dict[str, Any]]:
 
 
 def arrow_query(duck: Connection, sql: str, *, parquet: bool, names: Names = tuple) -> ExactQuery:
-    """Returns a query for Arrow, or for a Parquet file if `parquet` is True.
+    """Rewrites a query so that Arrow can represent its rows exactly.
 
-    Raises the errors of `python_query`.
+    If `parquet` is True, a Parquet file can also represent the rows. Raises the errors of
+    `python_query`.
     """
     return _exact_query(
         duck,

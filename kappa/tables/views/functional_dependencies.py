@@ -1,4 +1,4 @@
-"""The values that rows of a select share because they share some other values. Pure.
+"""Functional dependencies: values that rows of a select share if they share other values. Pure.
 
 Rows of a table with the same values of the table's keys are a single row. The same holds for rows
 of a subquery with the same values of the columns by which the subquery groups, or of all columns
@@ -33,7 +33,10 @@ class TableKeys:
     """The keys of tables and of subqueries over tables."""
 
     def __init__(self, tables: Mapping[str, TableBirth], aggregates: Collection[str]) -> None:
-        """Takes the tables that a query may read, and the names of DuckDB's aggregate functions."""
+        """Collects the keys and columns of `tables`, which are the tables that a query may read.
+
+        `aggregates` are the names of DuckDB's aggregate functions.
+        """
         self._keys = {
             lowered(name): {*map(lowered, table.keys or table.row_keys)}
             for name, table in tables.items()
@@ -87,7 +90,7 @@ class TableKeys:
         return rows, item.columns if rows else decided
 
     def named(self, visible: Iterable[Visible], tree: Any) -> Iterator[Visible]:
-        """Yields those of the visible columns that a tree names.
+        """Yields the columns of `visible` that a tree names.
 
         A name in a subquery of the tree counts only if the subquery itself has no column of that
         name.
@@ -118,11 +121,11 @@ class Alike:
         window: Tree | None = None,
         is_grouped: bool = True,
     ) -> None:
-        """Takes a select, and the expressions `same` whose values the rows share.
+        """Finds the columns and items that are the same in all rows with the same values of `same`.
 
-        `is_grouped` is False for the rows within an aggregate, which are not grouped yet. If
-        `window` is given, the select's windows with the same order have the same value in rows that
-        share everything else.
+        `same` are expressions over the select. `is_grouped` is False for the rows within an
+        aggregate, which are not grouped yet. If `window` is given, the select's windows with the
+        same order have the same value in rows that share everything else.
         """
         self._given = keys
         self._scope = keys.scopes.of(select)

@@ -1,12 +1,12 @@
-"""Views that are kept by change: each slice adds its own counts and sums to stored ones.
+"""Views that are kept by change: each slice adds its counts and sums to the stored counts and sums.
 
 These views read a single table. A group's new count is the stored count, plus the number of rows
-that the slice adds to the group, minus the number that it takes away. So the cost of a slice
-depends on the size of the change, however large the groups are. Next to its columns, such a view
-stores the number of rows of each group, and the number of values of each sum. Minima and maxima are
-kept by change only if rows are never changed or deleted. Averages are not kept by change: DuckDB
-divides a sum by a count with more digits than a column has. Pure, except for DuckDB's knowledge of
-functions.
+that the slice adds to the group, minus the number of rows that the slice removes from the group. So
+the cost of a slice depends on the size of the change, however large the groups are. Next to its
+columns, such a view stores the number of rows of each group, and the number of values of each sum.
+Minima and maxima are kept by change only if rows are never changed or deleted. Averages are not
+kept by change: DuckDB divides a sum by a count with more digits than a column has. Pure, except
+that DuckDB parses queries and derives their types, without reading rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COME, GONE = "_come", "_gone"
 class Counted:
     """A column of a group's state: a count, a minimum, a maximum or a sum.
 
-    `values` is, for a sum, the column with the number of its values.
+    For a sum, `values` is the name of the state column with the number of summed values.
     """
 
     name: str
@@ -46,10 +46,11 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class ByChange:
-    """A view by change as two queries: `inner` computes groups' states, `outer` the columns.
+    """The two queries by which a view is kept by change: `inner` and `outer`.
 
-    `inner` reads the table `table` once, under that name. `outer` reads the relation STATE. `keys`
-    are the columns by which the view groups. `state` are the columns of the state.
+    `inner` computes the states of groups from the table `table`, which it reads once, under that
+    name. `outer` computes the view's columns from the relation STATE, which contains the states.
+    `keys` are the columns by which the view groups. `state` are the columns of the state.
     """
 
     table: str
@@ -70,9 +71,9 @@ class ByChange:
     def changed(self, stored: str, parts: Iterable[str]) -> str:
         """Returns the query for the new state of groups.
 
-        `stored` is the query for the groups' state before the slice. `parts` has COME and GONE, as
-        far as these relations exist: the states of the rows that the slice has added, and of those
-        that it has taken away.
+        `stored` is the query for the groups' state before the slice. `parts` has the names of the
+        relations that exist: COME has the states of the rows that the slice has added, and GONE has
+        the states of the rows that the slice has removed.
         """
         keys = ", ".join(map(quoted, self.keys))
         columns = f"{keys}, {', '.join(self.columns)}"
@@ -101,10 +102,11 @@ class ByChange:
 def by_change(
     duck: Connection, statement: Tree, keys: Sequence[str], tables: Mapping[str, TableBirth]
 ) -> ByChange | None:
-    """Returns a query as a view by change, or None if the query cannot be kept by change.
+    """Splits a view's query so that slices can keep the view by change.
 
-    `statement` is the query's tree, and `keys` are the view's keys. `tables` are the tables that
-    the query may read. `duck` has the tables, and reads no rows.
+    Returns None if the view cannot be kept by change. `statement` is the query's tree, and `keys`
+    are the view's keys. `tables` are the tables that the query may read. `duck` has the tables, and
+    reads no rows.
     """
     if is_recursive(statement):
         return None

@@ -1,10 +1,11 @@
 """The rows of each table on which a view's rows can depend, from the parsed query. Pure.
 
-The columns `by` of a view say which of its rows belong together. Each of these columns may come
-unchanged from a column of a table, or a join may compare it with a column of a table by equality.
-Then view rows with certain values in `by` depend only on rows of that table with the same values
-there. So these view rows can be computed from these table rows alone. Nothing is assumed: for a
-query that this module does not understand, the result gives the reason instead of a lineage.
+View rows with the same values in the columns `by` of the view belong together. Each of these
+columns may come unchanged from a column of a table, or a join may compare it with a column of a
+table by equality. Then view rows with certain values in `by` depend only on rows of that table with
+the same values there. So these view rows can be computed from these table rows alone. Nothing is
+assumed: for a query that this module does not understand, the result gives the reason instead of a
+lineage.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A query's tree, with named subqueries expanded, and the places that read tables."""
+    """A query's tree, with named subqueries expanded, and the places at which it reads tables."""
 
     tree: Tree
     scopes: Scopes
@@ -54,7 +55,7 @@ class Lineage:
 
 
 def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
-    """Follows the columns `by` of a query to the tables that the query reads.
+    """Returns the lineage of a query, by following its columns `by` to the tables that it reads.
 
     `statement` is the result of `json_serialize_sql` for the query, and `tables` has the types of
     the columns of each table.
@@ -138,7 +139,7 @@ class _Following:
 
 
 def blocked(scopes: Scopes, select: Tree, column: Visible, number: int, name: str) -> str | None:
-    """Explains why rows with other values of a column can affect the result, or returns None.
+    """Returns the reason why rows with other values of a column can affect the result, or None.
 
     If the result is None, the rows of the select with one value of the column do not depend on rows
     with another value. `number` and `name` are the column's position and name in the select list.

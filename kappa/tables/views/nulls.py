@@ -28,15 +28,16 @@ def asof_joins(tree: Any) -> list[Tree]:
 
 
 def unsure_asof(tree: Tree) -> tuple[str, str] | None:
-    """Returns a part of a query's as-of joins that DuckDB may compute in two ways, or None.
+    """Returns the first part of a query's as-of joins that DuckDB may compute in two ways.
 
-    The second text is a remedy for the user.
+    The result is a description of the part, and a remedy for the user. Returns None if there is no
+    such part.
     """
     return next(filter(None, map(unsure_join, asof_joins(tree))), None)
 
 
 def unsure_join(join: Tree) -> tuple[str, str] | None:
-    """Returns the part of a single as-of join that `unsure_asof` would return, or None."""
+    """Returns a part of a single as-of join, with a remedy, as `unsure_asof` does, or None."""
     if join["join_type"] in {"RIGHT", "FULL"}:
         return (
             f"an asof {join['join_type'].lower()} join, on which DuckDB may hang",

@@ -1,7 +1,8 @@
-"""Declared queries with exactly one meaning in DuckDB, and a check that slices can read them.
+"""Declared queries in a form with exactly one meaning in DuckDB, and a check for use in slices.
 
-In a slice, the tables of a view are named subqueries. A table has a schema, which can distinguish
-two relations of the same name. A named subquery has no schema.
+A slice gives a view's query its tables as named subqueries. A table has a schema, which can
+distinguish two relations of the same name. A named subquery has no schema, so a query that depends
+on schemas cannot run in a slice.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kappa.tables.views.syntax_tree import sql_of, tree_of
 
 
 def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> str | None:
-    """Explains why DuckDB cannot read a query over these named relations, or returns None.
+    """Returns the reason why DuckDB cannot run a query over these named relations, or None.
 
     `relations` has a query per name. `duck` has the tables, and reads no rows.
     """

@@ -1,10 +1,10 @@
 """The keys of a view that changed rows of a table reach through joins. Pure.
 
-These are rows of tables that do not have the view's keys. For example, a customer's row has no
-order, but rows of the view that belong to orders depend on it. The touched keys are computed by a
-query that has only the joins and conditions of the view's query, with the changed rows instead of
-the table. As with lineage, this query is derived from the parsed query. If it cannot be derived for
-certain, there is none.
+This module is for tables that do not have the view's keys as columns. For example, a customer's row
+has no order, but rows of the view that belong to orders depend on the customer's row. The touched
+keys are computed by a query that has only the joins and conditions of the view's query, with the
+changed rows instead of the table. As with lineage, this query is derived from the parsed query. If
+the query cannot be derived for certain, the result is None.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kappa.tables.views.syntax_tree import Tree, conjuncts, copied, trees
 
 
 def reached_by(scopes: Scopes, node: Tree, reading: Tree, wanted: Mapping[str, str]) -> Tree | None:
-    """Returns the query for the keys that rows of a reading reach, or None if none is certain.
+    """Returns the query for the keys that rows of a reading reach, or None if no query is certain.
 
     `wanted` maps the columns of the query `node` that make a key to the names in the result. The
     returned query still reads all tables, under the same names. If only rows of that reading are
-    added or deleted, the result contains at least the keys of the view's rows that are added,
-    deleted or changed.
+    added or deleted, the result of the returned query contains at least the keys of the view's rows
+    that are added, deleted or changed.
     """
     names = [name for name, _ in scopes.outputs(node) or ()]
     if any(names.count(name) != 1 for name in wanted):

@@ -1,9 +1,10 @@
-"""The parts of a view's query that may give other rows in another run.
+"""The parts of a view's query whose results may differ between two runs.
 
-Such a query is refused, and the error names the part. The rows of a maintained view must follow
-from the view's tables. DuckDB reads files with several threads, so the order in which it reads rows
-does not follow from the tables. An aggregate or a window that depends on that order is therefore
-refused. Sums of doubles are refused too, because their last digits depend on that order.
+A query with such a part is refused, and the error names the part. The rows of a maintained view
+must be determined by the view's tables alone. DuckDB reads files with several threads, so the
+tables do not determine the order in which DuckDB reads rows. An aggregate or a window that depends
+on that order is therefore refused. Sums of doubles are refused too, because their last digits
+depend on that order.
 """
 
 from __future__ import annotations
@@ -84,13 +85,13 @@ def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
 
 
 def is_by_order(window: Tree) -> bool:
-    """Returns True if a window's result depends on the order of rows that its order leaves tied."""
+    """Returns True if a window's result may depend on the order in which DuckDB reads tied rows."""
     name = str(window["function_name"]).lower()
     return name in NUMBERING or name in BY_ORDER or has_row_frame(window)
 
 
 def has_row_frame(window: Tree) -> bool:
-    """Returns True if a window's frame may contain some of several tied rows without the others."""
+    """Returns True if a window's frame may contain only some of several tied rows."""
     return any(str(window[each]).endswith("_ROWS") for each in ("start", "end"))
 
 

@@ -101,7 +101,7 @@ class Scopes:
     """The scopes of all selects in a tree, each computed once."""
 
     def __init__(self, tables: Tables) -> None:
-        """Takes the types of the columns of each table that the tree may name."""
+        """Sets the column types of each table that the tree may name."""
         self._tables = tables
         self._made: dict[int, Scope] = {}
 
@@ -130,7 +130,7 @@ class Scopes:
         return None
 
     def groups(self, select: Tree) -> list[Any]:
-        """Returns the expressions in the `group by` of a select; None stands for an unknown one.
+        """Returns the expressions in the `group by` of a select, with None for unknown expressions.
 
         In a `group by`, DuckDB looks for a bare name first among the columns of the `from` clause,
         and then among the names of the select list.
@@ -153,7 +153,10 @@ class Scopes:
         return expression
 
     def kind(self, item: Item, column: str) -> str | None:
-        """Returns the type of an item's column, or None if it is not a table's column."""
+        """Returns the type of an item's column.
+
+        Returns None if the column does not come unchanged from a column of a table.
+        """
         if item.columns.count(column) != 1:
             return None
         number = item.columns.index(column)

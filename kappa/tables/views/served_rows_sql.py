@@ -53,7 +53,7 @@ def _moment_sql(micros: int) -> str:
 
 
 def least_kept(table: TableBirth, clock: int | None) -> int | None:
-    """Returns the least time of a table's rows that have not expired.
+    """Returns the earliest time with which a row of the table has not yet expired.
 
     The time is in microseconds since 1970. Returns None if no row can have expired.
     """
@@ -62,11 +62,11 @@ def least_kept(table: TableBirth, clock: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """A selection of the rows that equal some row of the relation `name` in some columns.
+    """A selection of the rows that equal some row of a relation in certain columns.
 
-    `columns` maps each column of the rows to the column of the relation with which it is compared.
-    DuckDB can skip parts of files only if the comparison is an equality, and a null is equal to
-    nothing. So set `has_nulls` to False if the relation has no nulls.
+    `name` is the name of the relation. `columns` maps each compared column of the rows to a column
+    of the relation. DuckDB can skip parts of files only if the comparison is an equality, and a
+    null is equal to nothing. So set `has_nulls` to False if the relation has no nulls.
     """
 
     name: str
@@ -101,11 +101,11 @@ def read_sql(
 ) -> str:
     """Returns the DuckDB query for the served rows of a table that consists of these files.
 
-    `clock` is the log's clock at the frontier; it decides which rows have expired. `wanted` gives
-    other columns than the served columns. `recent` has the files of each table of recent rows
-    (kappa/engine/write/recent_rows.py), which are folded into the rows. With `among`, only the rows
-    that `among` selects are read. Every column is cast to its declared type: Delta's writers store
-    times in two ways, and otherwise the first file would decide the type.
+    `clock` is the log's clock at the frontier; it decides which rows have expired. `wanted` lists
+    the columns to read instead of the served columns. `recent` has the files of each table of
+    recent rows (kappa/engine/write/recent_rows.py), which are folded into the rows. With `among`,
+    only the rows that `among` selects are read. Every column is cast to its declared type: Delta's
+    writers store times in two ways, and otherwise the first file would decide the type.
     """
     columns = table.served if wanted is None else tuple(wanted)
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]

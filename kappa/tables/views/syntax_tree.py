@@ -122,7 +122,7 @@ def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
 
 
 def copied(tree: Any) -> Any:
-    """Returns a deep copy of a tree. It is much faster than `deepcopy`."""
+    """Returns a deep copy of a tree, much faster than `copy.deepcopy`."""
     if isinstance(tree, dict):
         return {
             key: copied(each) if isinstance(each, _PARTS) else each for key, each in tree.items()
@@ -194,7 +194,7 @@ def joins(tree: Any, first: int = 0) -> Iterator[Join]:
 def place_of(expression: Any) -> int | None:
     """Returns the position in a select list that a whole number in another clause refers to.
 
-    Returns None for any other expression: in these clauses, DuckDB takes a decimal, a text or a
+    Returns None for any other expression: in these clauses, DuckDB treats a decimal, a text or a
     truth value as a plain constant.
     """
     match expression:
@@ -210,7 +210,7 @@ def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
 
     There, DuckDB looks for a bare name first among the names of the select list, and then among the
     columns of the `from` clause. (In `group by`, `where` and windows, and within any larger
-    expression, it looks among the columns first: scopes.py.) None stands for an unknown column.
+    expression, DuckDB looks among the columns first: scopes.py.) None stands for an unknown column.
     """
     if (place := place_of(expression)) is not None:
         return [outputs[place - 1][1] if 0 < place <= len(outputs) else None]

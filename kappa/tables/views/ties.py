@@ -1,9 +1,9 @@
-"""Orders in a query that may leave ties, where DuckDB takes any of several rows.
+"""Orders in a query that may leave rows tied, so that DuckDB may pick any of the tied rows.
 
-Such a query is refused, and the error names the part. Rows that are equal in all values that a
-select uses are interchangeable. So an order is sufficient if it contains all of these values, or a
-key of each item of the `from` clause (functional_dependencies.py). Any other order is refused.
-Recursive queries are not examined.
+A query with such an order is refused, and the error names the part. Rows that are equal in all
+values that a select uses are interchangeable. So an order is sufficient if it contains all of these
+values, or a key of each item of the `from` clause (functional_dependencies.py). Any other order is
+refused. Recursive queries are not examined.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BY_SECOND = {
 
 
 def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
-    """Returns a part of a query that may take any of several rows, and a remedy.
+    """Returns a part of a query for which DuckDB may pick any of several rows, and a remedy.
 
     Returns None if there is no such part. `tables` are the tables that the query may read.
     """

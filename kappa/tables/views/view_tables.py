@@ -44,7 +44,7 @@ def with_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> tuple[Tabl
 
 
 def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[TableBirth, ...]:
-    """Returns the maintained views as tables, each after the tables that it reads.
+    """Returns the maintained views as tables, each view after the tables that it reads.
 
     Raises DeclarationError, with the view's line, in these cases: DuckDB cannot read the view's
     query, the query returns rows from empty tables, the keys are not columns of the query, a table

@@ -1,9 +1,10 @@
 """The method by which a slice keeps a view up to date: whole, by touched keys, or by change.
 
-*Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: some
-rows of the slice have or had certain `by` values. Only the view's rows of these values are
-computed, from only those rows of the view's tables that they depend on (lineage.py). *By change*:
-the slice's rows are added to and subtracted from stored counts and sums (incremental_view.py).
+*Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: the
+touched keys are the `by` values that rows of the slice have or had. Only the view's rows with these
+values are computed, from only those rows of the tables on which these view rows depend
+(lineage.py). *By change*: the slice's rows are added to and subtracted from stored counts and sums
+(incremental_view.py).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Read:
 
     `by` maps each `by` column of the view to the column of the table with the same value, if there
     is one. If the table lacks some of these columns, `reaches` is the query for the keys that the
-    table's rows reach through joins. It is None if there is no certain query.
+    table's rows reach through joins. `reaches` is None if no query is certain to find these keys.
     """
 
     name: str
@@ -92,9 +93,10 @@ def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
 
 
 def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
-    """Returns the way of a maintained view over the tables of a build, with advice if it is whole.
+    """Returns the way of a maintained view over the tables of a build.
 
-    `duck` has the tables, and reads no rows.
+    If the view is computed whole, the result has advice on how to avoid this. `duck` has the
+    tables, and reads no rows.
     """
     way = _way_by(duck, view, tables)
     if way.change is not None or not way.is_whole:

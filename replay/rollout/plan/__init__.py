@@ -1,8 +1,8 @@
 """The plan: the actions of a deploy, their reasons and costs, and the reasons to refuse them.
 
 Planning changes only caches, and appends nothing to the journal. stage.py begins the rollouts of a
-plan. If a fact cannot be obtained, it is missing, and nothing is refused because of it. Read in
-this order:
+plan. If a fact cannot be obtained, the plan lacks this fact, and no step is refused because of it.
+Read the modules in this order:
 
     plan                 a plan, its steps and its refusals: values
     facts                the facts on which a plan is based: values; whether a build has the rows
@@ -10,14 +10,14 @@ this order:
     declared_pipelines   the pipelines as the project's files declare them, without a broker
     validate             refusals that follow from the files alone
     make_plan            makes a plan from the facts, with notes on its steps
-    preflight            findings that refuse a step, or should be known before it; circles
+    preflight            findings that refuse a step, or that the operator should know; circles
     finding              a finding, and the allowances of the operator
     branch               where a branch may begin
     retry                the plan that begins an ended rollout again
     plan_text            a plan for people and machines
     saved_plan           a plan in a file, which is refused if it is stale
 
-Preflight and the notes use:
+The modules preflight and make_plan use:
 
     cost                 records, bytes, disk and time of a replay
     log_sample           a sample of a log, and whether its records can be read as declared

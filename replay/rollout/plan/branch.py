@@ -1,9 +1,10 @@
 """The beginning of a branch: new code that continues from the state of the serving build. Pure.
 
-Use a branch for changes that concern only the future. The branch begins with copies of the serving
-build's tables at the nearest kept frontier. The serving build's own code then brings the copies to
-the requested offsets (law 15). The new code must be able to continue from this state. So its
-topics, tables, keys, folds and columns must be the same. kappa/tables/branch.py begins a branch.
+Use a branch for a change that affects only future records. The branch begins with copies of the
+serving build's tables at the nearest kept frontier. The serving build's own code then brings the
+copies to the requested offsets (law 15). The new code must be able to continue from this state. So
+its topics, tables, keys, folds and columns must be the same. kappa/tables/branch.py begins a
+branch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _HINT = "from the log's beginning it can be built: kappa deploy {}"
 class Branching:
     """A request for a branch: the offsets at which the branch should begin.
 
-    None means the serving build's newest offsets. `now` is the time of the request.
+    If `offsets` is None, the branch begins at the serving build's newest offsets. `now` is the time
+    of the request.
     """
 
     offsets: Offsets | None
@@ -39,9 +41,9 @@ class Branching:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The beginning of a branch: the base, and the frontier from which it takes the tables.
+    """The beginning of a branch: its base, and the frontier whose tables are copied.
 
-    `start` are the offsets of that frontier. `frontier` is None if the branch begins with empty
+    `start` are the offsets of `frontier`. `frontier` is None if the branch begins with empty
     tables; then `start` is the origin. `at` is the time of the request.
     """
 
@@ -52,11 +54,11 @@ class Branch:
 
 
 def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branch:
-    """Returns the requested branch of the serving build.
+    """Returns the beginning of the branch that `asked` requests.
 
-    `born` is the build's birth certificate, and `shown` are its frontiers that still exist, the
-    newest last. Raises UsageError if the build was never at the requested offsets, or if its state
-    there is gone.
+    `born` is the serving build's birth certificate, and `shown` are the build's frontiers that
+    still exist, the newest last. Raises UsageError if the build was never at the requested offsets,
+    or if its state at these offsets no longer exists.
     """
     if not shown:
         raise UsageError(
@@ -118,7 +120,10 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
 def branch_refusals(
     born: Birth, declared: Declared, branch: Branch, log: LogFacts
 ) -> Iterator[Finding]:
-    """Yields the reasons why new code cannot use a build's state. No allowance overrides them."""
+    """Yields the reasons why new code cannot continue from a build's state.
+
+    No allowance overrides these findings.
+    """
     hint = _HINT.format(born.pipeline)
 
     def refused(why: str) -> Finding:
@@ -184,7 +189,10 @@ def _table_kind(table: TableBirth) -> str:
 
 
 def _state_changes(before: TableBirth, after: TableBirth) -> Iterator[tuple[str, str, str]]:
-    """Yields the differences in the state that a table keeps, as (aspect, before, after)."""
+    """Yields the differences between two declarations of a table that affect its stored state.
+
+    A difference is (aspect, before, after).
+    """
     compared = (
         ("keys", ", ".join(before.keys), ", ".join(after.keys)),
         ("topic", before.latest or "", after.latest or ""),

@@ -1,4 +1,4 @@
-"""The functions, topics and tables that changed since a build, as a readable diff. Pure.
+"""A readable diff of the functions, topics and tables that changed since a build. Pure.
 
 Both sides are printed from their syntax trees, without comments, docstrings and layout. The version
 ignores these too (kappa/code/scan.py), so the diff shows no change that affects no row.
@@ -28,7 +28,10 @@ _SEED = re.compile(r"rows of a file with SHA-256 ([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class CodeSide:
-    """One side of a diff: the fingerprints of its parts, its code files and its declarations."""
+    """One side of a diff: the fingerprints of its parts, its code files and its declarations.
+
+    The keys of `parts` and `declarations` are names of parts, and the keys of `files` are paths.
+    """
 
     parts: Mapping[str, str]
     files: Mapping[str, bytes]
@@ -39,7 +42,7 @@ class CodeSide:
 class PartDiff:
     """A part that differs: its name, a readable name, and the lines of a unified diff.
 
-    There are no lines if the earlier code is unknown.
+    `lines` is empty if the code of the part is unknown on one side.
     """
 
     part: str
@@ -48,7 +51,7 @@ class PartDiff:
 
 
 def part_diffs(old: CodeSide, new: CodeSide) -> tuple[PartDiff, ...]:
-    """Returns the parts in which two versions differ, those of the user's own code first."""
+    """Returns the parts in which two versions differ. Parts of the user's own code come first."""
     return tuple(
         PartDiff(part, part_name(part), tuple(_part_diff(part, old, new)))
         for part in changed_parts(old.parts, new.parts)
@@ -65,9 +68,9 @@ def _part_diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
 
 
 def _part_lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
-    """Returns a part as lines.
+    """Returns the lines of a part on one side.
 
-    Returns [] if the side does not have the part, and None if the code of the part is unknown.
+    Returns [] if `side` does not have the part, and None if the code of the part is unknown.
     """
     if part not in side.parts:
         return []
@@ -94,9 +97,10 @@ def _part_lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
 
 
 def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
-    """Rewrites a line of declarations that describes the rows of a file, in readable words.
+    """Returns a readable form of a declaration line about the rows of a file.
 
-    Any other line stays as it is. A line about a file that this side does not have stays, too.
+    The form names the file, its number of rows, and how many rows only `side` has. Any other line
+    is returned unchanged, and so is a line about a file that `side` does not have.
     """
     found = _SEED.match(line)
     if found is None:
@@ -129,9 +133,9 @@ def _part_statements(kind: str, name: str, module: ScannedModule) -> tuple[State
 def _import_meanings(
     statements: tuple[Statement, ...], module: ScannedModule, other: ScannedModule | None
 ) -> Iterator[str]:
-    """Yields a comment for each name whose import means something else on the other side.
+    """Yields a comment for each name that `module` imports from elsewhere than `other` does.
 
-    Otherwise the code of both sides would look the same.
+    Without these comments, the code of both sides would look the same.
     """
     for name in (
         sorted(frozenset().union(*(each.names for each in statements))) if other is not None else ()

@@ -1,9 +1,9 @@
 """The cost of a replay: records and bytes per partition, disk, and time. Pure.
 
-An unknown fact is None. The time is estimated from the last replay of the same pipeline, which
-includes the start of its job: from its staging until it had caught up, as recorded in the journal.
-The test of the law of slices comes before, and is not included. A very short replay predicts
-nothing, because most of its time is the start of Spark.
+An unknown fact is None. The time is estimated from the pipeline's last replay that caught up. Its
+duration is the time from its staging until it had caught up, as recorded in the journal; this
+includes the start of the job, but not the preceding test of the law of slices. A very short replay
+is not used for the estimate, because most of its time is the start of Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionCost:
-    """The part of one partition that a replay reads.
+    """The offsets and bytes of one partition that a replay reads.
 
     `records` is a number of offsets, and `bytes` is the size on the broker's disk.
     """
@@ -45,10 +45,10 @@ class Cost:
     """The cost of a replay.
 
     `disk_needed` and `disk_free` are in bytes. `rate` is the speed of the last replay, and `ingest`
-    is the rate of arrivals in the last hour, both in records a second. `seconds` is the estimated
-    time of the replay, including the start of its job. The test of the law of slices takes at most
-    `law_seconds` before that. `cores` is the number of cores that the replay may use, or 0 if
-    unknown.
+    is the rate at which records arrived in the last hour, both in records a second. `seconds` is
+    the estimated time of the replay, including the start of its job. Before the replay, the test of
+    the law of slices takes at most `law_seconds`. `cores` is the number of cores that the replay
+    may use, or 0 if unknown.
     """
 
     partitions: tuple[PartitionCost, ...]
@@ -62,21 +62,24 @@ class Cost:
 
     @property
     def records(self) -> int:
-        """Returns the number of offsets to read.
+        """Returns the number of offsets that the replay reads.
 
-        There may be fewer records, because compaction and transactions leave gaps.
+        The number of records may be lower, because compaction and transactions leave gaps.
         """
         return sum(each.records for each in self.partitions)
 
     @property
     def bytes(self) -> int | None:
-        """Returns the number of bytes to read, or None if the size of a partition is unknown."""
+        """Returns the number of bytes that the replay reads.
+
+        Returns None if the size of a partition is unknown.
+        """
         known = [each.bytes for each in self.partitions if each.bytes is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
     @property
     def text(self) -> str:
-        """Returns the cost in one line, for display."""
+        """Formats the cost as one line for display: records, bytes, disk and time."""
         read = (
             f"{count_of(self.records, 'record')} in "
             f"{count_of(len(self.partitions), 'partition')}, "
@@ -111,7 +114,8 @@ def cost_of(
 ) -> Cost:
     """Returns the cost of a replay of these topics, from `origin` to the end of the log.
 
-    The disk space is estimated from the size of the build `serving`.
+    The disk space is estimated from the size of the build `serving`, and the time from `replayed`,
+    the last replay of the pipeline.
     """
     names = frozenset(topics)
     partitions = tuple(
@@ -151,10 +155,10 @@ def cost_of(
 def last_replays(
     records: Iterable[JournalRecord], origin_of: Callable[[str], Offsets | None]
 ) -> Mapping[str, Replayed]:
-    """Returns, for each pipeline, its last replay that caught up.
+    """Returns the last replay of each pipeline that caught up.
 
-    `origin_of` returns the offsets at which a build began to read. Branches and overlays are
-    ignored.
+    `origin_of` returns the offsets at which a build began to read, or None if they are unknown. The
+    rollouts of branches and overlays are ignored.
     """
     staged: dict[int, JournalRecord] = {}
     found: dict[str, Replayed] = {}

@@ -1,9 +1,10 @@
-"""The pipelines that the project's files declare, with everything that the files alone show.
+"""The pipelines that the project's files declare, with all facts that the files alone give.
 
-No broker is asked. Spark describes the function of a pipeline once per rows version, in a child
-process. No JVM is needed if the function was described before, or if all tables of the pipeline are
-made from topics without a function. engine/children/describe.py runs the function on empty frames
-in a separate session. The result is kept in `cache/describe/<rows version>.json`.
+This module does not connect to a broker. Spark describes the function of a pipeline once per rows
+version, in a child process: engine/children/describe.py runs the function on empty frames in a
+separate session. The result is stored in `cache/describe/<rows version>.json`. No JVM is needed if
+the function was described before, or if all tables of the pipeline are made from topics without a
+function.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ _SQL_MEMORY = 2 << 30
 class DeclaredProject(NamedTuple):
     """The declared pipelines of a project.
 
-    `names` has the names of all pipelines. `found` has each pipeline that was described, or its
-    error. `unloadable` has the errors of the files that cannot be loaded, by path.
+    `names` has the names of all pipelines. `found` maps a pipeline that was to be described to its
+    declaration or its error; it also has the errors of files, by path, if all pipelines were to be
+    described. `unloadable` maps the paths of the files that cannot be loaded to their errors.
     """
 
     names: frozenset[str]
@@ -64,10 +66,10 @@ def describe_declared_pipelines(
     """Returns the names of all pipelines, and the declarations of the pipelines in `only`.
 
     An empty `only` means all pipelines. A pipeline with mistakes has an error instead of a
-    declaration; the error has all mistakes that were found. Without `only`, there is also an error
-    for each file that cannot be loaded, by path. If `only` names a pipeline that no loaded file
-    declares, the error of the first unloadable file is raised. `show` is called at the beginning of
-    each slow step with its description.
+    declaration; the error has all mistakes that were found. If `only` is empty, there is also an
+    error for each file that cannot be loaded, by path. If `only` names a pipeline that no loaded
+    file declares, the error of the first unloadable file is raised. `show` is called at the
+    beginning of each slow step with its description.
     """
     show("reads the project's files")
     project = load_files(settings.project)
@@ -130,9 +132,10 @@ def describe_declared_pipelines(
 
 
 def _by_topic(pipeline: Pipeline, output: Outputs) -> Lineage:
-    """Returns the sources of a function's columns, with topics instead of the parameters.
+    """Returns the fields from which each column is computed, as (topic, field).
 
-    The topics of a pattern have the same fields, so the pattern stands for all of them.
+    The function's `output` names its parameters instead of topics. All topics of a pattern have the
+    same fields, so the pattern's name stands for all of them.
     """
     topics = {
         parameter: dict.fromkeys(each.of_pattern or each.name for each in bound)
@@ -150,7 +153,7 @@ def _by_topic(pipeline: Pipeline, output: Outputs) -> Lineage:
 
 
 def _with_doubts(error: DeclarationError, doubts: tuple[Finding, ...]) -> DeclarationError:
-    """Returns the error of a pipeline, with the lint's findings in its code as further mistakes."""
+    """Returns an error that also reports the lint's findings in the pipeline's code."""
     found = (DeclarationError(each.message, hint=each.hint) for each in doubts)
     return joined_error((error, *found)) or error
 
@@ -158,11 +161,11 @@ def _with_doubts(error: DeclarationError, doubts: tuple[Finding, ...]) -> Declar
 def _born_tables(
     pipeline: Pipeline, output: Outputs
 ) -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
-    """Returns the tables and maintained views of a pipeline, and the ways of these views.
+    """Returns the tables and maintained views of a pipeline, and the way of each maintained view.
 
-    Raises DeclarationError, with the line, for views, checks and outlets that do not fit the
-    tables. The pipeline's queries are run over tables without rows. A query may never end, so the
-    queries run in a separate process with limits on time and memory.
+    Raises DeclarationError, with the line, if views, checks or outlets do not fit the tables. The
+    pipeline's queries are run over tables without rows. A query may never end, so the queries run
+    in a separate process with limits on time and memory.
     """
     tables = table_births(pipeline, output.tables)
     if not (
@@ -192,14 +195,17 @@ def _born_tables(
 
 
 def _raise_all(mistakes: Iterable[DeclarationError]) -> None:
-    """Raises a single error with all mistakes. Does nothing if there are none."""
+    """Raises one error that reports all of these mistakes. Does nothing if there are none."""
     error = joined_error(mistakes)
     if error is not None:
         raise error
 
 
 def code_doubts(pipeline: Pipeline, place: PipelinePlace, find: Find) -> tuple[Finding, ...]:
-    """Returns the lint's findings in the code that the function and its steps use, each once."""
+    """Returns the lint's findings in all code of a pipeline, without duplicates.
+
+    This is the code that the pipeline's function and the steps of its ordered folds reach.
+    """
     return tuple(
         dict.fromkeys(
             found
@@ -212,11 +218,11 @@ def code_doubts(pipeline: Pipeline, place: PipelinePlace, find: Find) -> tuple[F
 def _refused_views(
     pipeline: Pipeline, tables: tuple[TableBirth, ...]
 ) -> Iterator[DeclarationError]:
-    """Yields an error for each view that does not follow from the pipeline's tables alone.
+    """Yields an error for each view whose result depends on more than the pipeline's tables.
 
-    For example, the view reads a file, or calls a function that gives another value each time. Does
-    nothing if no view is maintained. Maintained views are run next over tables without rows,
-    together with the views that they read.
+    For example, the view reads a file, or calls a nondeterministic function. Yields nothing if the
+    pipeline has no maintained view. Otherwise, the caller runs the maintained views next over
+    tables without rows, together with the views that they read.
     """
     if not any(view.is_maintained for view in pipeline.views):
         return
@@ -233,9 +239,9 @@ def _refused_views(
 def _unreadable_sql(
     pipeline: Pipeline, tables: tuple[TableBirth, ...]
 ) -> Iterator[DeclarationError]:
-    """Yields an error, with the line, for each view and check that DuckDB cannot read.
+    """Yields an error, with the line, for each view and check that DuckDB cannot execute.
 
-    Otherwise this error would only appear at the end of a whole replay.
+    Without this test, such an error would only be found at the end of a whole replay.
     """
     if not (pipeline.views or any(table.checks for table in pipeline.tables)):
         return
@@ -269,7 +275,7 @@ def _unfit_outlets(
 ) -> Iterator[DeclarationError]:
     """Yields an error for each sink or alert that does not fit its table.
 
-    Its columns, its condition or its format may not fit.
+    The outlet's columns, its condition or its format may not fit.
     """
     if not (outlets := _outlets_to_fit(pipeline)):
         return
@@ -298,7 +304,7 @@ _SECONDS = 120.0
 class Outputs:
     """The output of a function: for each table, the type of each column, in the function's order.
 
-    `changing` has Spark's names of the expressions that give another value each time. `lineage` has
+    `changing` are Spark's names of the nondeterministic expressions in the function. `lineage` has
     the fields from which each column is computed, as (parameter of the function, field).
     """
 
@@ -309,7 +315,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class PipelineToDescribe:
-    """A pipeline to describe: its module, and the rows version under which the result is kept."""
+    """A pipeline to describe, its module, and the rows version under which the result is cached."""
 
     pipeline: Pipeline
     module: str
@@ -326,9 +332,9 @@ def describe_functions(
     """Returns the outputs of each pipeline's function, or the error that refuses the pipeline.
 
     `folder` is the folder of the project's files. The outputs come from the cache if the rows
-    version was described before. A DeclarationError names the user's line: the function fails, is
-    not row-local, or does not return all columns that the tables need. `show` is called at the
-    beginning of each slow step with its description.
+    version was described before. An error names the user's line, and reports that the function
+    fails, is not row-local, or does not return all columns that the tables need. `show` is called
+    at the beginning of each slow step with its description.
     """
     found: dict[str, Outputs | DeclarationError] = {}
     for name, described in wanted.items():

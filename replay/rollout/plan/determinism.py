@@ -1,11 +1,11 @@
 """The determinism lint: finds code that may give other rows in a replay, by file and line. Pure.
 
-A pipeline's rows must follow from its records alone. The lint looks at all code that the function
-reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs at the import of modules, and
-SQL in strings. Spark finds more in the plan of the function (kappa/engine/spark/function_plan.py);
-such a finding is reported with the line of the function. The lint looks at names, and does not
-follow values. Views and checks are not linted: each read computes them again, and no row of a table
-follows from them.
+A pipeline's rows must depend on nothing but its records. The lint examines all code that the
+function reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs when modules are
+imported, and SQL in strings. The lint examines names, and does not follow values. Spark finds more
+in the plan of the function (kappa/engine/spark/function_plan.py); such a finding is reported with
+the line of the function. Views and checks are not linted, because they are computed again for each
+read, and no row of a table depends on them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IN_CODE = "write it into the code, or produce it to a topic: a build's snapshot
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A reason why code may give other rows, and a hint how to write the code instead."""
+    """A reason why code may give other rows in a replay, and a hint how to change the code."""
 
     why: str
     hint: str
@@ -249,8 +249,8 @@ METHODS: Mapping[str, Doubt] = {"read_text": FILES, "read_bytes": FILES}
 def _doubt_of(full: str, arguments: int | None) -> Doubt | None:
     """Returns the doubt about a name, or None if the name is harmless.
 
-    `full` is the dotted name with its module. `arguments` is the number of arguments with which it
-    is called, or None if it is not called.
+    `full` is the dotted name with its module. `arguments` is the number of arguments of the call,
+    or None if the name is not called.
     """
     begins, _, builtin = full.partition(".")
     if begins == "builtins":
@@ -284,9 +284,9 @@ _TAKES_SQL = frozenset({"expr", "selectExpr", "sql", "where", "filter"})
 
 
 def find_doubts(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
-    """Returns a finding for each place in code that may give other rows in a replay.
+    """Returns a finding for each line of code that may give other rows in a replay.
 
-    The findings are sorted by file and line. The lint searches all code that `attribute` of
+    The findings are sorted by file and line. The search covers all code that `attribute` of
     `module` reaches.
     """
     found: dict[tuple[str, int, str], Finding] = {}
@@ -308,10 +308,10 @@ def find_doubts(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
 def spark_findings(
     changing: Iterable[str], found: Iterable[Finding], line: str
 ) -> Iterator[Finding]:
-    """Yields the findings from Spark's plan of a function that the lint has not found in the code.
+    """Yields a finding for each nondeterministic Spark expression that the lint has not found.
 
-    `changing` has Spark's names of the expressions that give another value each time. `found` are
-    the lint's findings. `line` is the function's file and line.
+    `changing` are Spark's names of the nondeterministic expressions in the function's plan. `found`
+    are the lint's findings in the code. `line` is the function's file and line.
     """
     known = set(map(_as_spark, found))
     for kind in changing:
@@ -324,7 +324,7 @@ def spark_findings(
 
 
 def _as_spark(found: Finding) -> str:
-    """Returns Spark's lower-case name of the Spark function in a finding.
+    """Returns Spark's lower-case class name of the expression in a finding of the lint.
 
     Returns "" if the finding is not about a Spark function.
     """
@@ -380,9 +380,9 @@ def _doubts_used(
 def _used_nodes(
     node: ast.AST, arguments: int | None = None
 ) -> Iterator[tuple[ast.AST, int | None]]:
-    """Yields all nodes of a syntax tree, each with the number of arguments if it is called.
+    """Yields all nodes of a syntax tree, each with the number of arguments of its call.
 
-    A dotted name is a single node. The number is None for a node that is not called.
+    The number is None for a node that is not called. A dotted name is a single node.
     """
     yield node, arguments
     if expression_root(node) is not None:
@@ -396,7 +396,7 @@ def _used_nodes(
 
 
 class _Names:
-    """The objects outside the project to which the names in a statement may refer."""
+    """Resolves the names in a statement to the full names of objects outside the project."""
 
     def __init__(self, scanned: ScannedModule, statement: Statement, find: Find) -> None:
         self._scanned = scanned
@@ -409,7 +409,10 @@ class _Names:
                     self._inside.setdefault(alias, []).append(str(imported))
 
     def full_names(self, node: ast.AST) -> Iterator[str]:
-        """Yields the full names, outside the project, to which a dotted expression may refer."""
+        """Yields the full names of the objects to which a dotted expression may refer.
+
+        Objects of the project itself are omitted.
+        """
         found = expression_root(node)
         if found is None:
             return
@@ -433,7 +436,7 @@ class _Names:
 
 
 def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields the doubtful modules that a call imports by name, as in `import_module("random")`."""
+    """Yields the doubtful module that a call imports by name, as in `import_module("random")`."""
     called = {full.removeprefix("builtins.") for full in names.full_names(call.func)}
     if (
         called & _IMPORTS_BY_NAME
@@ -447,7 +450,7 @@ def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields the doubtful words in the text arguments of a call that takes SQL."""
+    """Yields the doubtful words in the texts that a call passes to a function that takes SQL."""
     name = (
         call.func.attr
         if isinstance(call.func, ast.Attribute)
@@ -465,7 +468,7 @@ def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
 def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, Doubt]]:
     """Yields the doubtful words in a text, with their line numbers.
 
-    Quoted text and comments of SQL are ignored.
+    Quoted text and comments within the SQL are ignored. `words` is the pattern of doubtful words.
     """
     if not isinstance(constant.value, str):
         return

@@ -1,7 +1,7 @@
 """The facts on which a plan is based: project, journal, log, disk and earlier replays. Pure.
 
-If a fact could not be obtained, it is missing, and the plan reports it as unknown. observe.py
-gathers all facts.
+observe.py gathers all facts. If it could not obtain a fact, the field is None or empty, and the
+plan reports the fact as unknown.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kappa.tables.archive import ArchiveMark
 class Declared:
     """A pipeline as declared now: its version, its tables, and the files of its code.
 
-    `doubtful` are the lint's findings in the code (determinism.py). `ways` describes the way of
-    each maintained view (kappa/tables/views/ways.py). `lineage` has the fields of topics from which
-    the function computes the columns of its tables.
+    `doubtful` are the lint's findings in the code (determinism.py). `ways` maps a maintained view
+    to a description of its way (kappa/tables/views/ways.py). `lineage` has the fields of topics
+    from which the function computes the columns of its tables.
     """
 
     pipeline: Pipeline
@@ -44,7 +44,7 @@ class Declared:
 
     @property
     def rows_version(self) -> str:
-        """Returns the fingerprint of the part of the version that decides the rows."""
+        """Returns the rows version: the fingerprint of the part that determines the rows."""
         return declared_rows_version(self.pipeline, self.parts)
 
 
@@ -53,10 +53,10 @@ class Declared:
 # new build serves the tables of the live build, or, if the live build is an overlay, of the build
 # below.
 def has_its_rows(declared: Declared, born: Birth) -> bool:
-    """Returns True if a declared pipeline has the same rows as a build.
+    """Returns True if a declared pipeline has the same rows as a build, so no replay is needed.
 
-    Then no replay is needed. A replay is needed if the same code gives other columns, because
-    libraries changed since the birth.
+    The rows versions and the served columns must be equal. The same code can give other columns if
+    libraries changed since the build's birth.
     """
     return declared.rows_version == born_rows_version(born) and _served_columns(
         declared.tables
@@ -75,12 +75,13 @@ class LogFacts:
     For topics of sinks, only `partitions` and `configs` are known. `others` are the topics of sinks
     that have records, although no sink of this root has sent any.
 
-    `beginning` has the first offsets of the log that topics and their archives form together.
+    `beginning` has the first offsets of the logs, where a topic and its archive form one log.
     `archived` are the marks of these archives. `topics_beginning` has the first offsets of the
-    broker's topics alone. `hour_ago` has the end of each partition an hour ago. `configs` are the
-    settings in force. `bytes` is the size of each partition on the broker's disk. `waiting` has,
-    for each pattern, the topics that match it and have not joined it. `brokers` is the number of
-    brokers in the cluster. `replicas` is, for each topic, the number of replicas of its partitions.
+    broker's topics alone. `hour_ago` has, for each partition, the end offset an hour ago. `configs`
+    are the topics' current settings. `bytes` is the size of each partition on the broker's disk.
+    `waiting` maps a pattern to the topics that match it but have not joined it. `brokers` is the
+    number of brokers in the cluster. `replicas` maps a topic to the number of replicas of its
+    partitions.
     """
 
     ids: Mapping[str, str]
@@ -102,8 +103,8 @@ class LogFacts:
 class Replayed:
     """The last replay of a pipeline that caught up.
 
-    `records` is the number of offsets, and `seconds` is the time from its staging until it caught
-    up.
+    `records` is the number of offsets that were read, and `seconds` is the time from the staging of
+    the build until it caught up.
     """
 
     records: int
@@ -114,8 +115,8 @@ class Replayed:
 class DiskFacts:
     """The free space on the root's disk, and the size and folded offsets of each serving build.
 
-    `free` is in bytes, or None if the root is in a bucket, which is never full. `builds` has
-    (bytes, folded offsets) by build.
+    `free` is in bytes, or None if the root is in a bucket, which is never full. `builds` maps a
+    build to (bytes, number of folded offsets).
     """
 
     free: int | None
@@ -126,20 +127,22 @@ class DiskFacts:
 class Observed:
     """All facts on which a plan is based.
 
-    `names` are the names of all declared pipelines, and `declared` has the described pipelines.
-    `refused` has the errors of pipelines that the project's files refuse, and of files, by path.
-    `unloadable` has the errors of the files that cannot be loaded, even if pipelines of other files
-    are described.
-
-    `snapshots` are the code files of serving builds, `replays` has the last replay of each
-    pipeline, and `libraries` are the installed packages. `samples` are samples of the topics to be
-    replayed. At most the share `max_unreadable` of a sample may be rejected. `rejected` is the
-    number of records that each serving build has rejected. `shown` has the frontiers of a build
-    that still exist, the newest last. `rows` is the number of served rows that the topic of a new
-    sink would have. `subjects` has the pinned version and the newest version of each pinned
-    subject; the newest is None if the registry has not answered. `cores` is the number of cores
-    that a replay may use, or 0 if unknown. `law_seconds` is the longest time that the test of the
-    law of slices takes before a replay.
+    - `names`: the names of all declared pipelines. `declared`: the described pipelines.
+    - `refused`: the errors of pipelines that the project's files refuse, and of files, by path.
+    - `unloadable`: the errors of the files that cannot be loaded, even if only pipelines of
+      other files are described.
+    - `births`: the birth certificates of the builds that are needed.
+    - `snapshots`: the code files of serving builds. `libraries`: the installed packages.
+    - `replays`: the last replay of each pipeline. `disk`: sizes and free space.
+    - `samples`: samples of the topics to be replayed. At most the share `max_unreadable` of a
+      sample may be rejected.
+    - `rejected`: the number of records that each serving build has rejected.
+    - `shown`: the frontiers of a build that still exist, the newest last.
+    - `rows`: the number of served rows that would be sent to the topic of a new sink.
+    - `subjects`: the pinned and the newest version of each pinned subject; the newest version
+      is None if the registry has not answered.
+    - `cores`: the number of cores that a replay may use, or 0 if unknown.
+    - `law_seconds`: the longest time that the test of the law of slices takes before a replay.
     """
 
     names: frozenset[str]

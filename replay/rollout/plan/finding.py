@@ -1,4 +1,4 @@
-"""A finding of a plan, and the operator's allowances: values. Pure."""
+"""A finding of a plan, and the operator's allowances, as values. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BREAKING = "breaking"
 class Finding:
     """A finding of a plan.
 
-    If `refuses` is True, the finding blocks a step; otherwise the operator should know it before
-    the step. `name` is what the operator uses to let the finding through: by `--accept-gap`,
-    `--allow-breaking`, or `--allow NAME=REASON`. A finding without a name cannot be let through.
+    If `refuses` is True, the finding blocks a step; otherwise it is only information for the
+    operator. The operator uses `name` to allow the finding, with `--accept-gap`,
+    `--allow-breaking`, or `--allow NAME=REASON`. A finding without a name cannot be allowed.
     """
 
     message: str
@@ -28,10 +28,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """The operator's allowances for a gap in the log, for breaking changes, and by name.
+    """The operator's allowances.
 
-    `allowed` maps names of findings to reasons. `before` has the findings that were let through and
-    recorded earlier; exactly these texts are allowed, and no other finding of the same name.
+    `gap` allows a gap in the log, and `breaking` allows breaking changes. `allowed` maps names of
+    allowed findings to reasons. `before` are the texts of findings that were allowed and recorded
+    earlier; exactly these texts are allowed, and no other finding of the same name.
     """
 
     gap: bool = False
@@ -40,7 +41,7 @@ class Allowances:
     before: tuple[str, ...] = ()
 
     def lets_through(self, finding: Finding) -> str | None:
-        """Returns the text to record if these allowances let a finding through, or None if not.
+        """Returns the text to record if these allowances allow a finding, otherwise None.
 
         The text contains the operator's reason.
         """
@@ -65,9 +66,10 @@ class Allowances:
 
 
 def parse_allowances(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Allowances:
-    """Returns the allowances that the command's flags give.
+    """Returns the allowances that the flags of a command give.
 
-    Raises UsageError if an `--allow` has no name or no reason.
+    `allow` are the arguments of `--allow`, each as `NAME=REASON`. Raises UsageError if an argument
+    has no name or no reason.
     """
     allowed = {}
     for each in allow:
@@ -82,7 +84,7 @@ def parse_allowances(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Allo
 
 
 def allowing_flag(finding: Finding) -> str:
-    """Returns the command-line flag that lets a finding through."""
+    """Returns the command-line flag that allows a finding."""
     return {GAP: "--accept-gap", BREAKING: "--allow-breaking"}.get(
         finding.name, f"--allow '{finding.name}=REASON'"
     )

@@ -1,8 +1,8 @@
 """Samples of a log, and a check that the sampled records can be read as declared now.
 
 A sample has records from the beginning, the middle and the end of each partition. Samples decide
-nothing about a row. They are small, because the operator waits for the plan. Records that cannot be
-read in time are reported as unknown. replay/rollout/law.py tests the law of slices on samples, too.
+nothing about a row. They are small, because the operator waits for the plan. If records cannot be
+read in time, the plan reports this. replay/rollout/law.py uses samples to test the law of slices.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FEW = 5
 
 
 class SamplePlace(StrEnum):
-    """The place in a partition from which a record was taken."""
+    """The place in a partition from which a sampled record was read."""
 
     BEGINNING = "beginning"
     MIDDLE = "middle"
@@ -42,7 +42,7 @@ class SamplePlace(StrEnum):
 
 
 class SampledLog(Protocol):
-    """The part of the Kafka client that a sample needs."""
+    """The methods of the Kafka client (`Log`) that a sample needs."""
 
     def beginning(self, topics: Iterable[str]) -> Offsets: ...  # noqa: D102  # as in Log
 
@@ -54,10 +54,10 @@ class SampledLog(Protocol):
 def sample_records(
     log: SampledLog, begin: Offsets, end: Offsets, at_most: int
 ) -> Iterator[tuple[SamplePlace, Record]]:
-    """Yields about `at_most` records between `begin` and `end`, with the place of each.
+    """Yields about `at_most` records between `begin` and `end`, each with its place.
 
-    Within each partition the records are in order of offsets. If compaction or transactions have
-    left a place empty, the records after the gap are taken.
+    Within each partition, the records are in order of offsets. If compaction or transactions have
+    left no record at a place, the next records after the gap are read instead.
     """
     found = list(sample_ranges(begin, end, at_most))
     for where, (start, stop), upto in zip(
@@ -79,9 +79,9 @@ def sample_records(
 
 
 def sample_ranges(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
-    """Yields three ranges, in order, which have about `at_most` offsets together. Pure.
+    """Yields three ranges of offsets, in order, with about `at_most` offsets in total. Pure.
 
-    The ranges have the first offsets of all partitions, some offsets in the middle, and the last.
+    The ranges cover the beginning, the middle and the end of all partitions.
     """
     parts = [
         (topic, partition, begin.at(topic, partition), stop)
@@ -102,7 +102,10 @@ def sample_ranges(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Records of a sample that would be rejected for the same reason, and an example."""
+    """The records of a sample that would be rejected for the same reason, with an example.
+
+    `partition`, `offset` and `detail` describe the example.
+    """
 
     reason: str
     count: int
@@ -115,9 +118,10 @@ class Unreadable:
 class TopicSample:
     """The sample of a topic.
 
-    `read` and `rejected` count the records by place. `partitions` is the number of sampled
-    partitions, and `of_partitions` is the number of partitions that have records. `unknown` is the
-    reason why nothing, or not everything, could be sampled.
+    `read` and `rejected` map a place to its number of records. `unreadable` has an entry for each
+    reason to reject records. `partitions` is the number of sampled partitions, and `of_partitions`
+    is the number of partitions that have records. `unknown` is the reason why no record, or not
+    every record, could be sampled.
     """
 
     topic: str
@@ -130,7 +134,7 @@ class TopicSample:
 
     @property
     def text(self) -> str:
-        """Returns a line with the size of the sample, and how many of its records can be read."""
+        """Describes in one line the size of the sample, and how many of its records can be read."""
         read, rejected = sum(self.read.values()), sum(self.rejected.values())
         where = (
             "1 partition"
@@ -155,8 +159,8 @@ def read_samples(
 ) -> Mapping[str, TopicSample]:
     """Reads some records at the beginning, middle and end of each partition of each topic.
 
-    Empty topics are omitted. The reading always stops after five seconds. Records that are not read
-    by then are reported as unknown.
+    `at_each_place` is the number of records per place and partition. Topics without records are
+    omitted. Reading stops after five seconds; the field `unknown` of a sample then has the reason.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     samples = (_sample_of(log, topic, begin, end, at_each_place, deadline) for topic in topics)
@@ -196,9 +200,9 @@ def _sample_of(
 def unreadable_findings(
     found: TopicSample, *, most: float, is_read_as_before: bool
 ) -> Iterator[Finding]:
-    """Yields a finding if records of a sample would be rejected: a refusal if they are too many.
+    """Yields a finding if records of a sample would be rejected. Too many records are a refusal.
 
-    They are too many if their share is above `most`, in the whole sample or at one place.
+    There are too many if their share is above `most`, in the whole sample or at one place.
     `is_read_as_before` is True if the serving build reads the topic by the same declaration. Then
     that build has rejected the same records, and the finding does not refuse.
     """
@@ -241,7 +245,7 @@ def unreadable_findings(
 
 
 class _SampleBuilder:
-    """A builder for the sample of a topic."""
+    """Builds the sample of a topic: decodes records, and counts those that would be rejected."""
 
     def __init__(self, topic: Topic, deadline: float) -> None:
         self._topic = topic
@@ -256,7 +260,7 @@ class _SampleBuilder:
         self.unknown = ""
 
     def take(self, where: SamplePlace, record: Record) -> None:
-        """Reads a record as the topic is declared, and counts it."""
+        """Decodes a record by the topic's declaration, and counts it as readable or rejected."""
         self._read[where] += 1
         self._partitions.add(record.partition)
         self._bytes += len(record.key or b"") + len(record.value or b"")
@@ -268,7 +272,7 @@ class _SampleBuilder:
             self._examples.setdefault(verdict.reason, (record, verdict.detail))
 
     def has_enough(self) -> bool:
-        """Returns True if no more records should be read, and notes the reason in `unknown`."""
+        """Returns True if no more records should be read, and sets `unknown` to the reason."""
         if self._bytes > _MOST_BYTES:
             self.unknown = "the records are large"
         elif time.monotonic() > self._deadline:
@@ -276,7 +280,10 @@ class _SampleBuilder:
         return bool(self.unknown)
 
     def sample(self, of_partitions: int) -> TopicSample:
-        """Returns the sample of the records so far. `of_partitions` is the number with records."""
+        """Returns the sample of the records so far.
+
+        `of_partitions` is the number of partitions that have records.
+        """
         unreadable = tuple(
             Unreadable(
                 reason,

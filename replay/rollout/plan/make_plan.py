@@ -1,4 +1,4 @@
-"""The making of a plan: the declared pipelines are compared with the serving builds. Pure.
+"""Makes a plan: compares the declared pipelines with the serving builds. Pure.
 
 observe.py gathers the facts; preflight.py finds reasons to refuse a step.
 """
@@ -104,9 +104,9 @@ def make_plan(
 
 
 def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
-    """Raises UsageError if a name is not a pipeline of the project.
+    """Raises UsageError if a name in `only` is not one of the project's pipelines, `names`.
 
-    The hint has the most similar name.
+    The hint suggests the most similar name.
     """
     for name in only:
         if name in names:
@@ -154,7 +154,7 @@ def _unreplayed_step(
 ) -> PlanStep:
     """Returns a step without a replay.
 
-    The build `after` will serve, or an overlay will serve the tables of this build.
+    Either the build `after` will serve, or an overlay will serve the tables of `after`.
     """
     return PlanStep(
         born.pipeline,
@@ -328,7 +328,7 @@ def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _view_notes(declared: Declared) -> Iterator[str]:
-    """Yields a note for each maintained view: the way in which slices keep it, and the reason."""
+    """Yields a note for each maintained view: how the view is updated after a slice, and why."""
     for view, way in declared.ways.items():
         yield f"view {view} is kept {way}"
 
@@ -336,9 +336,9 @@ def _view_notes(declared: Declared) -> Iterator[str]:
 def _archive_notes(
     log: LogFacts, topics: Iterable[Topic | TopicBirth], origin: Offsets
 ) -> Iterator[str]:
-    """Yields a note for each archive: the offsets that a replay reads from it.
+    """Yields a note for each archive with the offsets that a replay reads from the archive.
 
-    The archive and its topic count as one log.
+    An archive and its topic count as one log.
     """
     names = {topic.name for topic in topics}
     for mark in log.archived:
@@ -365,7 +365,7 @@ def _archive_notes(
 
 
 def _subject_notes(observed: Observed) -> Iterator[str]:
-    """Yields a note for each pinned subject with a newer version in the schema registry.
+    """Yields a note for each pinned subject that has a newer version in the schema registry.
 
     There is also a note if the newest version is unknown.
     """
@@ -380,7 +380,10 @@ def _subject_notes(observed: Observed) -> Iterator[str]:
 
 
 def _joining_notes(observed: Observed) -> Iterator[str]:
-    """Yields a note for each topic that matches a pattern but has not joined it, so is not read."""
+    """Yields a note for each topic that matches a pattern but is not read.
+
+    Such a topic has not joined the pattern.
+    """
     for pattern, names in sorted(observed.log.waiting.items()):
         for name in names:
             yield (
@@ -390,7 +393,7 @@ def _joining_notes(observed: Observed) -> Iterator[str]:
 
 
 def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """Returns a note about the libraries that changed since a build's birth, if any."""
+    """Returns a note about the libraries that changed since a build's birth, or no note."""
     changed = changed_libraries(born.libraries, observed.libraries)
     if not changed:
         return ()
@@ -410,7 +413,7 @@ def _kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _with_outlet_notes(observed: Observed, step: PlanStep) -> PlanStep:
-    """Returns the step with notes about its sinks and alerts, if a deploy acts on its pipeline."""
+    """Returns the step with notes about its sinks and alerts, if a deploy changes anything."""
     if not step.acts:
         return step
     born = None if step.serving is None else observed.births[step.serving]

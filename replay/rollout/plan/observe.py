@@ -1,7 +1,7 @@
-"""The gathering of a plan's facts from project, journal, log and disk.
+"""Gathers a plan's facts from project, journal, log and disk.
 
-Only caches are changed. If a fact cannot be obtained, it is left empty. An unreachable broker is an
-error, because no plan can be made without the log.
+Only caches are changed. If a fact cannot be obtained, its field is left empty. An unreachable
+broker is an error, because no plan can be made without the log.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def gather_facts(
 ) -> Observed:
     """Returns the facts of the project, the journal, the log and the disk.
 
-    `only` names the pipelines to describe; empty means all. `show` is called with each slow step as
-    the step begins. Raises the errors of `describe_declared_pipelines`.
+    `only` names the pipelines to describe; if it is empty, all are described. `show` is called at
+    the beginning of each slow step with its description. Raises the errors of
+    `describe_declared_pipelines`, and Unreachable if the broker does not answer.
     """
     records = JournalView(store).records()
     state = fold_records(records)
@@ -139,7 +140,7 @@ def _replay_cores(settings: Settings) -> int:
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
     """Returns True if a deploy would replay a pipeline.
 
-    It does not replay if a serving or idle build has this version, or if the serving build has the
+    No replay is needed if a serving or idle build has this version, or if the serving build has the
     same rows.
     """
     serving, idle = (
@@ -210,7 +211,7 @@ def _waiting_topics(
 
 
 def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:
-    """Raises AclMissing if a topic seems to be missing only because this client may not see it."""
+    """Raises AclMissing if a declared topic seems to be missing only because of missing rights."""
     for pipeline in wanted.values():
         for topic in pipeline.topics:
             if topic.name not in there:

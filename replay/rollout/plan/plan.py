@@ -1,6 +1,6 @@
 """A plan: the actions of a deploy for each pipeline, and the refusals. Only values. Pure.
 
-make_plan.py makes plans. `kappa plan` prints the steps, and stage.py takes the same steps.
+make_plan.py makes plans. `kappa plan` prints the steps, and stage.py executes the same steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kappa.state.offsets import Offsets
 
 
 class Change(StrEnum):
-    """The difference between a pipeline of the project and the build that serves."""
+    """The kind of difference between a pipeline of the project and the build that serves it."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -38,11 +38,11 @@ _REPLAYED = frozenset({Change.NEW, Change.CHANGED, Change.AGAIN})
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reason why a step cannot be taken.
+    """A reason why a step cannot be executed.
 
-    `conflict` is True if another rollout is in the way for now. `name` is what the operator uses to
-    let the refusal through (finding.py), or "" if that is impossible. `in_files` is True if the
-    project's files caused the refusal; then there is no step.
+    `conflict` is True if another rollout currently prevents the step. The operator uses `name` to
+    allow the step nevertheless (finding.py); `name` is "" if the step cannot be allowed. `in_files`
+    is True if the project's files caused the refusal; then there is no step.
     """
 
     pipeline: str
@@ -61,9 +61,9 @@ class PlanStep:
     build is made from `declared`, `topics` and `origin`; `branch` is the beginning of a branch.
     `live` is the birth certificate of the serving build whose tables an overlay will serve. `diffs`
     are the changes of code and declarations, `readers` are the changes for readers, and `events`
-    are the changes of the fields of old events. `cost` is the cost of the replay, and `samples` are
-    the samples of the topics. The operator should know `warnings` and `notes` before the step.
-    `accepted` are the findings that were let through.
+    are the changes in how old events are read. `cost` is the cost of the replay, and `samples` are
+    the samples of the topics. `warnings` and `notes` inform the operator before the step.
+    `accepted` are the findings that the operator has allowed.
     """
 
     pipeline: str
@@ -105,7 +105,7 @@ class PlanStep:
 
     @property
     def text(self) -> str:
-        """Returns the step in one line, for display."""
+        """Formats the step as one line for display."""
         underway = (
             f"; rollout {self.rollout.number} of build {self.rollout.build} is {self.rollout.phase}"
             if self.rollout
@@ -149,7 +149,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of a deploy, and the refusals, as of the journal's record `looked_at`.
+    """The steps of a deploy and the refusals, as of the journal record `looked_at`.
 
     `notes` are about the plan as a whole.
     """
@@ -167,23 +167,23 @@ class Plan:
 
     @property
     def is_error(self) -> bool:
-        """Returns True if the plan is only one refusal. Commands report it like any other error."""
+        """Returns True if the plan is nothing but one refusal. Commands report it as an error."""
         return not self.steps and len(self.refusals) == 1
 
     def ensure_possible(self) -> None:
         """Raises the error of the first refusal, if there is one.
 
-        The error is DeclarationError for a refusal by the project's files, and Conflict if another
-        rollout is in the way.
+        The error is DeclarationError if the project's files caused the refusal, Conflict if another
+        rollout prevents the step, and otherwise KappaError.
         """
         for refusal in self.refusals:
             raise _error_of(refusal)(refusal.message, hint=refusal.hint)
 
     def raise_shown_refusal(self) -> None:
-        """Raises an error if the plan has refusals and was printed already.
+        """Raises an error if the plan has refusals. Call this after the plan was printed.
 
         The error names only the refused pipelines. The hint names the pipelines that can be
-        deployed without them.
+        deployed without them. If the plan is only one refusal, the error of this refusal is raised.
         """
         if not self.refusals:
             return

@@ -1,9 +1,10 @@
-"""Preflight: findings that refuse a step or should be known before the step. Pure.
+"""Preflight: findings that refuse a step, or that the operator should know before the step. Pure.
 
 The findings concern topics and retention, the cluster's replicas, the disk, the time, readers,
 code, samples of the log, sinks, circles of pipelines through sinks, and other rollouts. An unknown
-fact refuses nothing. A refusal says what to do, and has a name if the operator may let the finding
-through. A compacted topic that is folded is refused at its declaration (kappa/declare/pipeline.py).
+fact refuses nothing. A refusal has a hint that explains what to do. It has a name if the operator
+may allow the finding. Folding a compacted topic is refused earlier, at the declaration
+(kappa/declare/pipeline.py).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _IN_SYNC = "min.insync.replicas"
 
 
 def judge_step(step: PlanStep, found: tuple[Finding, ...], accepting: Allowances) -> PlanStep:
-    """Returns the step with its warnings, and with the findings that were let through."""
+    """Returns the step with its warnings, and with the findings that `accepting` allows."""
     warnings = tuple(finding.message for finding in found if not finding.refuses)
     accepted = tuple(
         let
@@ -59,7 +60,7 @@ def judge_step(step: PlanStep, found: tuple[Finding, ...], accepting: Allowances
 def refusals_of(
     step: PlanStep, found: tuple[Finding, ...], accepting: Allowances, *, again: bool
 ) -> Iterator[Refusal]:
-    """Yields a refusal for each finding that refuses and was not let through.
+    """Yields a refusal for each finding that refuses and that `accepting` does not allow.
 
     `again` is True if the operator asked for a replay; it decides which command the hint names.
     """
@@ -81,7 +82,10 @@ def refusals_of(
 
 
 def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[Finding]:
-    """Yields all findings that block a step, or that the operator should know before it."""
+    """Yields all findings that refuse a step, or that the operator should know before the step.
+
+    `again` is True if the operator asked for a replay.
+    """
     declared = observed.declared[step.pipeline]
     if not again:
         yield from _made_anew(observed, step, declared.pipeline)
@@ -116,8 +120,8 @@ def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[
 def _is_redeclared(topic: str, born: Birth, declared: Declared) -> bool:
     """Returns True if records of a topic may be accepted or rejected differently than in a build.
 
-    This is so if the declaration of the topic, or Kappa's own rules, have changed since the birth
-    `born` of the build.
+    `born` is the build's birth certificate. The difference is possible if the declaration of the
+    topic, or Kappa's own rules, have changed since the birth.
     """
     return (
         f"topic {topic}" in changed_parts(born.parts, declared.parts) or born.semantics != SEMANTICS
@@ -143,7 +147,7 @@ def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterat
 
 
 def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields the refusals because of other rollouts, pauses, or names of other pipelines."""
+    """Yields the refusals because of other rollouts, pauses, or names that other pipelines use."""
     if not step.acts:
         return
     name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]
@@ -189,9 +193,9 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
 def preflight_findings(
     pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None
 ) -> Iterator[Finding]:
-    """Yields the findings about log, disk and cost that concern a replay.
+    """Yields the findings about topics, cores, rate and disk that concern a replay.
 
-    `serving` is the birth certificate of the build that serves the pipeline now.
+    `serving` is the birth certificate of the build that serves the pipeline now, or None.
     """
     gaps = []
     archived = {mark.topic for mark in log.archived if _keeps_up(mark, log)}
@@ -257,7 +261,7 @@ def preflight_findings(
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
     """Returns True if an archive has nearly all records of each partition.
 
-    Such an archive will have each record before the topic's retention deletes the record.
+    Then the archiver is fast enough to archive each record before the topic's retention deletes it.
     """
     parts = (
         (end, log.beginning.at(topic, partition), mark.end.get(partition, 0))
@@ -445,15 +449,15 @@ def _sink_findings(pipeline: Pipeline, log: LogFacts) -> Iterator[Finding]:
 
 
 def _sink_finding_name(sink: Sink) -> str:
-    """Returns the name by which the operator can let a finding about a sink's topic through."""
+    """Returns the name by which the operator can allow a finding about a sink's topic."""
     return f"sink:{sink.name}"
 
 
 def least_brokers(up: int, replicas: Iterable[int]) -> int:
-    """Returns the least number of brokers that a cluster can have.
+    """Returns the smallest number of brokers that a cluster can have.
 
-    `up` is the number of brokers that are up, and `replicas` has the number of replicas of each
-    topic. A broker that is down belongs to the cluster, too.
+    `up` is the number of brokers that are up. `replicas` has the number of replicas of each topic;
+    each replica is on another broker. A broker that is down belongs to the cluster, too.
     """
     return max(up, *replicas, 0)
 
@@ -463,7 +467,9 @@ def replication_findings(
 ) -> Iterator[Finding]:
     """Yields findings about a topic whose records could be lost or refused if one broker fails.
 
-    There is no finding if facts are unknown, or if the cluster has a single broker.
+    `brokers` is the number of brokers in the cluster, `replicas` is the number of replicas of each
+    partition (0 if unknown), and `config` are the topic's settings. There is no finding if facts
+    are unknown, or if the cluster has a single broker.
     """
     if brokers < 2 or not replicas:
         return
@@ -493,7 +499,7 @@ def replication_findings(
 
 @dataclass(frozen=True, slots=True)
 class TopicUse:
-    """The topics that a pipeline reads, and the topics to which its sinks send."""
+    """The topics of a pipeline: those that it reads, and those to which its sinks send."""
 
     reads: frozenset[str] = frozenset()
     sends: frozenset[str] = frozenset()
@@ -502,7 +508,8 @@ class TopicUse:
 def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
     """Returns the topics that each pipeline reads and sends to.
 
-    A pipeline that is not declared has the topics of its builds that serve or are in a rollout.
+    For a pipeline that is not declared, these are the topics of its builds that serve or are in a
+    rollout.
     """
     state = observed.state
     found = dict[str, TopicUse]()
@@ -528,7 +535,7 @@ def declared_uses(declared: Mapping[str, Declared]) -> Mapping[str, TopicUse]:
 
 
 def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields a refusal if the pipeline of a step would read changes that it sends itself."""
+    """Yields a refusal if the pipeline of a step would read changes that its own sinks send."""
     if step.acts:
         hint = "; what serves counts until a deploy of {}"
         yield from refused_circle(step.pipeline, topic_uses(observed), hint)
@@ -537,10 +544,10 @@ def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
 def refused_circle(
     pipeline: str, uses: Mapping[str, TopicUse], more: str = ""
 ) -> Iterator[Refusal]:
-    """Yields a refusal if changes that a pipeline sends come back to the pipeline.
+    """Yields a refusal if changes that a pipeline sends come back to the same pipeline.
 
-    `more` is appended to the hint of the refusal; `{}` in it stands for the last pipeline of the
-    circle.
+    `uses` are the topics that each pipeline reads and sends to. `more` is appended to the hint of
+    the refusal; `{}` in it stands for the last pipeline of the circle.
     """
     found = circle_through(pipeline, uses)
     if not found:
@@ -560,10 +567,10 @@ def refused_circle(
 
 
 def circle_through(pipeline: str, uses: Mapping[str, TopicUse]) -> tuple[tuple[str, str], ...]:
-    """Returns the shortest circle from a pipeline back to itself, or () if there is none.
+    """Returns the shortest circle from a pipeline back to itself, or () if there is no circle.
 
-    Each element of the circle is a pipeline, and the topic through which it reaches the next
-    pipeline.
+    Each element is (pipeline, topic): this pipeline sends to the topic, and the pipeline of the
+    next element reads the topic.
     """
     nothing = TopicUse()
     ways: deque[tuple[str, tuple[tuple[str, str], ...]]] = deque([(pipeline, ())])

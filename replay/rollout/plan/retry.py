@@ -1,4 +1,4 @@
-"""A retry, which begins an ended rollout again with the same code and allowances. Pure."""
+"""A retry: a new rollout with the code and the allowances of a rollout that has ended. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kappa.state.offsets import Offsets
 
 
 def ended_without_serving(state: State, pipeline: str) -> Rollout:
-    """Returns the last rollout of a pipeline, if it ended without serving.
+    """Returns the last rollout of a pipeline. Raises an error unless it ended without serving.
 
     `pipeline` may be the number of the rollout. Raises Conflict if the rollout has not ended.
     Raises UsageError if the rollout has served, if it was a switch to a kept build, if there is no
@@ -57,7 +57,7 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
 
 
 def _again_command(last: Rollout) -> str:
-    """Returns the command that has the effect of beginning a pipeline's last rollout again."""
+    """Returns the command that repeats a pipeline's last rollout."""
     if last.phase is Phase.SERVED:
         return f"kappa replay {last.pipeline}"
     return f"kappa undo {last.pipeline}" if last.switch else f"kappa retry {last.number}"
@@ -67,8 +67,8 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
     """Returns the plan that begins the last rollout of a pipeline again.
 
     The plan makes a new build of the same code; a branch begins at the same offsets. A finding that
-    was let through then is let through again if it is exactly the same now. Raises the errors of
-    `ended_without_serving`, and Conflict if the code has changed since.
+    the operator allowed for the last rollout is allowed again if its text is exactly the same now.
+    Raises the errors of `ended_without_serving`, and Conflict if the code has changed since.
     """
     last = ended_without_serving(observed.state, pipeline)
     before = Allowances(before=last.accepted)

@@ -1,10 +1,10 @@
 """A plan in a file: saved by `kappa plan --out`, applied by `kappa deploy --plan`.
 
-The file has the plan in the form of `-o json`. It also has the plan's ground: the state of code,
+The file contains the plan in the form of `-o json`, and the plan's ground: the state of code,
 journal and topics on which the plan was made. A deploy makes the plan again, and compares the
-ground of the file with the present ground. If they differ, the plan is stale: the deploy is
+ground in the file with the present ground. If they differ, the plan is stale: the deploy is
 refused, and the error names all differences. A log that has only grown is not a difference. If
-nothing differs, the deploy asks no question.
+nothing differs, the deploy asks the operator no question.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _FORMAT_OF_SEVERAL = 2
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A saved plan: the pipelines (empty means all), the allowances, and the ground.
+    """A saved plan: its pipelines, the operator's allowances, and the ground.
 
-    `at` and `by` are the time of the plan and the user who saved it.
+    `only` are the planned pipelines; it is empty if all pipelines were planned. `at` and `by` are
+    the time of the plan and the user who saved it.
     """
 
     only: tuple[str, ...]
@@ -51,8 +52,8 @@ class SavedPlan:
     def read(cls, path: Path) -> Self:
         """Reads a saved plan from a file.
 
-        Raises UsageError if the file is not a saved plan, and Damaged if the file was changed after
-        it was saved.
+        Raises UsageError if the file cannot be read or is not a saved plan, and Damaged if the file
+        was changed after it was saved.
         """
         hint = "make one with: kappa plan --out FILE"
         try:
@@ -98,7 +99,8 @@ class SavedPlan:
     def plan_again(self, path: Path, observed: Observed) -> Plan:
         """Makes the same plan again, on the present facts.
 
-        Raises Conflict, with all differences, if the ground of the plan has changed.
+        `path` is the plan's file, for errors. Raises Conflict, with all differences, if the ground
+        of the plan has changed.
         """
         gone = [name for name in self.only if name not in observed.names]
         found = tuple(f"code: pipeline {name} was taken away since" for name in gone)
@@ -116,7 +118,7 @@ class SavedPlan:
 def save_plan(
     path: Path, plan: Plan, observed: Observed, *, only: Sequence[str], accepting: Allowances
 ) -> None:
-    """Writes a plan to a file, which replaces an earlier file atomically.
+    """Writes a plan to a file. An earlier file is replaced atomically.
 
     Raises UsageError if the file cannot be written.
     """
@@ -148,7 +150,10 @@ def save_plan(
 
 
 def _pipeline_names(only: str | list[str] | None) -> tuple[str, ...]:
-    """Returns the pipelines in a saved plan: format 1 has one name or None, format 2 has a list."""
+    """Returns the pipelines of a saved plan, or () for all pipelines.
+
+    `only` is one name or None in a file of format 1, and a list in a file of format 2.
+    """
     return () if only is None else (only,) if isinstance(only, str) else tuple(only)
 
 
@@ -173,7 +178,7 @@ class PipelineGround:
 
 @dataclass(frozen=True, slots=True)
 class TopicGround:
-    """The ground of a topic: its id, and the offsets at which each partition began and ended."""
+    """The ground of a topic: its id, and the first and the end offset of each partition."""
 
     id: str
     partitions: int
@@ -183,7 +188,11 @@ class TopicGround:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The whole ground of a plan. `journal` is the number of the journal's last record."""
+    """The whole ground of a plan.
+
+    `journal` is the number of the journal's last record at planning. `topics` and `pipelines` are
+    by name.
+    """
 
     journal: int
     generation: int

@@ -1,9 +1,9 @@
-"""Changes between two versions: in the tables that readers see, and in the events of topics. Pure.
+"""The changes that a new version brings for readers of tables, and for the events of topics. Pure.
 
 Tables, columns, types, keys and views are compared. A change breaks readers if a query that worked
 before may fail or mean something else. A new type that can hold all values of the old type (type
 widening of Delta and Spark) breaks no reader. Fields of events may be renamed, widened, narrowed,
-new or gone. The earlier declaration is known from the lines in a birth certificate
+new or gone. The earlier declaration is read from its lines in a birth certificate
 (kappa/code/fingerprint.py).
 """
 
@@ -65,7 +65,10 @@ _IN_DOUBLE = frozenset({"tinyint", "smallint", "int", "float"})
 def reader_changes(
     born: Birth, tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> tuple[ReaderChange, ...]:
-    """Returns the changes for a build's readers if `tables` and `views` replace its own."""
+    """Returns the changes for readers if `tables` and `views` replace those of the build `born`.
+
+    `views` maps the name of a view to its query.
+    """
     before = {table.name: table for table in born.tables}
     after = {table.name: table for table in tables}
     return (
@@ -260,7 +263,10 @@ def event_changes(topic: Topic, before: str) -> Iterator[str]:
 
 
 def _format_lines(lines: list[str]) -> list[str]:
-    """Returns the lines that describe the format, which are directly before the columns."""
+    """Returns the lines of a declaration that describe the format.
+
+    These are the lines before the columns, without the lines for kind, partitions and keys.
+    """
     first = next((n for n, line in enumerate(lines) if line.startswith("column ")), len(lines))
     return [
         line for line in lines[:first] if line.split(" ")[0] not in {"kind", "partitions", "key"}
@@ -290,7 +296,7 @@ def _where_missing(column: Column) -> str:
 
 
 def _parsed_column(line: str) -> Column | None:
-    """Parses the column in a line of a declaration, or returns None for any other line.
+    """Parses a line of a declaration that describes a column. Returns None for any other line.
 
     The result has only name, type and nullability.
     """

@@ -40,7 +40,7 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """The result for a pipeline or a board: its refusals, and the version of a valid pipeline.
+    """The result for a pipeline or a board: its refusals, and the version of a declared pipeline.
 
     `not_checked` is the reason why a board without refusals could not be checked, or "".
     """
@@ -53,7 +53,7 @@ class ValidationResult:
 
     @property
     def is_valid(self) -> bool | None:
-        """Returns True if there are no refusals, or None if this could not be checked."""
+        """Returns True if there are no refusals, otherwise False; None for an unchecked board."""
         return None if self.not_checked else not self.refused
 
     @property
@@ -70,10 +70,11 @@ def validate_project(
     accepting: Allowances | None = None,
     show: Callable[[str], None] = lambda _step: None,
 ) -> tuple[ValidationResult, ...]:
-    """Validates all pipelines and boards, or `only` some pipelines, each separately.
+    """Validates all pipelines and boards, or only the pipelines in `only`.
 
-    `show` is called with each slow step as the step begins. Raises UsageError if `only` names no
-    pipeline of the project, and the errors of `describe_declared_pipelines`.
+    `accepting` are the operator's allowances. `show` is called at the beginning of each slow step
+    with its description. Raises UsageError if a name in `only` is not a pipeline of the project,
+    and the errors of `describe_declared_pipelines`.
     """
     names, found, _ = describe_declared_pipelines(settings, store, only, show=show)
     refuse_unknown(only, names)
@@ -84,7 +85,11 @@ def validate_project(
 def validate_pipelines(
     found: Mapping[str, Declared | DeclarationError], accepting: Allowances
 ) -> tuple[ValidationResult, ...]:
-    """Validates the pipelines of `describe_declared_pipelines`, and files that cannot be loaded."""
+    """Returns a result for each described pipeline, and for each file that cannot be loaded.
+
+    `found` is the result of `describe_declared_pipelines`. `accepting` are the operator's
+    allowances.
+    """
     uses = declared_uses({n: each for n, each in found.items() if isinstance(each, Declared)})
     return tuple(_validated_pipeline(name, found[name], accepting, uses) for name in sorted(found))
 
@@ -92,10 +97,11 @@ def validate_pipelines(
 def validate_boards(
     project: Path, found: Mapping[str, Declared | DeclarationError]
 ) -> tuple[ValidationResult, ...]:
-    """Validates a project's boards over the tables of `describe_declared_pipelines`.
+    """Validates a project's boards over the declared tables, which have no rows.
 
-    If a query reads a table that no valid pipeline has, the query is not checked as long as any
-    pipeline is refused, because the table may belong to the refused pipeline.
+    `found` is the result of `describe_declared_pipelines`. A query may read a table that no valid
+    pipeline has. If any pipeline is refused, such a query is not checked, because the table may
+    belong to the refused pipeline.
     """
     boards = boards_in(project)
     if not boards:
@@ -116,10 +122,10 @@ def validate_boards(
 
 
 def with_mistakes_of_files(error: SettingsError, start: Path) -> UsageError:
-    """Returns an error of the settings together with all mistakes that can be found in the files.
+    """Returns one error that joins an error of the settings with all mistakes found in the files.
 
-    The files are those of the project around `start`. Files that can be loaded are not validated,
-    because that needs settings.
+    The files are those of the project around `start`. A file that can be loaded is not validated,
+    because validation needs the settings.
     """
     try:
         project = find_project(start)
@@ -144,7 +150,7 @@ def ensure_valid(found: Collection[ValidationResult]) -> None:
 
 
 def served_versions(state: State, store: Store) -> Mapping[str, str]:
-    """Returns, for each pipeline that serves, the version that serves."""
+    """Returns the version of each serving build, by the name of its pipeline."""
     return {pipeline: read_birth(store, build).version for pipeline, build in state.serving.items()}
 
 
@@ -153,7 +159,8 @@ def validated_text(
 ) -> str:
     """Formats the results for display: a line per pipeline and board, with refusals and hints.
 
-    If `served` has the versions that serve, a line also says if a deploy would change the pipeline.
+    `served` maps pipelines to the versions that serve. If it is given, a pipeline's line also
+    states whether a deploy would change the pipeline.
     """
     lines = []
     for each in found:
@@ -196,7 +203,7 @@ def validated_listing(found: Collection[ValidationResult]) -> Listing:
 
 
 def validated_document(found: Collection[ValidationResult]) -> list[dict[str, Any]]:
-    """Returns all results as a JSON document."""
+    """Returns all results as a JSON document, with a refusal's message and hint."""
     return [
         {
             "pipeline": each.pipeline,
@@ -244,7 +251,7 @@ def _validated_pipeline(
 def _validated_board(
     reader: Reader, name: str, found: Board | DeclarationError, unknown: Sequence[str]
 ) -> ValidationResult:
-    """Validates a board: its file, and each query over the declared tables without rows.
+    """Validates a board: its file, and each query over the declared tables, which have no rows.
 
     `unknown` are the refused pipelines and files, whose tables are not known.
     """
@@ -268,6 +275,6 @@ def _validated_board(
 
 
 def _refused_text(names: Sequence[str]) -> str:
-    """Returns the words for refused pipelines and files, as in `pipeline a is refused`."""
+    """Returns a clause about refused pipelines and files, such as `pipeline a is refused`."""
     shown = [name if name.endswith(".py") else f"pipeline {name}" for name in names]
     return f"{', '.join(shown)} {'is' if len(shown) == 1 else 'are'} refused"

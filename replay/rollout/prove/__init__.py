@@ -1,13 +1,13 @@
 """The proof: a comparison of a served table with a second fold of the log, in other slices.
 
 A proof changes nothing that serves. It folds into a separate folder, and appends one Proved record,
-which changes no rollout. Read in this order:
+which changes no rollout. Read the modules in this order:
 
- prove       the proof from pin to record: the second fold in a child process, the comparison of
-             tables, and likely causes
- cutting     the ways to cut the log into slices
- row_hash    the hash of a table's rows, and the columns left out of the hash
- proof_text  a proof as text and as JSON
+    prove       the proof from pin to record: the second fold in a child process, the comparison
+                of tables, and likely causes
+    slice_cuts  the ways to cut the log into slices
+    row_hash    the hash of a table's rows, and the columns left out of the hash
+    proof_text  a proof as text and as JSON
 """
 
 __all__ = ["proof_text", "prove", "slice_cuts"]

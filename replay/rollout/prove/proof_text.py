@@ -45,7 +45,7 @@ def proof_line(found: Proved) -> str:
 
 
 def cut_line(found: Proved) -> str:
-    """Describes how the log was cut, with the flag to cut it in the same way again.
+    """Describes how the log was cut, with the flag that cuts the log in the same way again.
 
     For a branch, the text also names the base.
     """
@@ -63,7 +63,7 @@ def _cut_text(found: Proved) -> str:
 
 
 def proof_text(proof: Proof) -> str:
-    """Formats the proof for display."""
+    """Formats a proof for display: its result, hash and cuts, and any differences."""
     return "".join(f"{line}\n" for line in _proof_lines(proof))
 
 
@@ -112,7 +112,7 @@ def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
 
 
 def view_lines(found: Proved) -> Iterator[str]:
-    """Yields lines about the comparison of maintained views with their queries over the tables."""
+    """Yields lines about maintained views: which equal their queries' results, and which do not."""
     if equal := [view.table for view in found.views if view.passed]:
         are = "view is its query" if len(equal) == 1 else "views are their queries"
         yield f"{len(equal)} maintained {are} over the tables: {', '.join(equal)}"

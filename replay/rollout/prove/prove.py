@@ -1,17 +1,17 @@
-"""A proof: the serving build's log is folded again in other slices, and gives the same rows.
+"""The proof: folds the serving build's log again in other slices, and compares the rows.
 
 The second fold begins at the build's recorded origin and ends exactly at a frontier of the build. A
 lease keeps that frontier during the proof (law 15). The fold runs in a child process
-(kappa/engine/children/refold.py) and in a separate folder, so nothing that serves is touched. A
-proof is possible while the build's code, rules and log still exist. If the log, the code or Kappa's
-rules differ from the build's, nothing can be proved, and the error gives the reason. If a proof is
-killed, its folder is left, and its lease expires.
+(kappa/engine/children/refold.py) and in a separate folder, so nothing that serves is changed. If
+the log, the build's code or Kappa's rules no longer exist as they were for the build, nothing can
+be proved, and the error gives the reason. If a proof is killed, its folder is left behind, and its
+lease expires.
 
 The comparison is that of the diff (replay/rollout/verify/diff.py), but stricter: rejects are also
-compared row by row, and rows have a hash. Some columns may depend on the order of folding, or on
-chance (law 8). These are named, and left out of the hash. Rows that compaction decides are set
-aside and counted: unsettled keys (law 5), and rejects of compacted topics. The result is appended
-to the journal.
+compared row by row, and rows have a hash. The values of some columns may depend on the order of
+folding, or on chance (law 8). The result names these columns, and the hash does not include them.
+Rows whose existence depends on compaction are set aside and counted: rows of unsettled keys (law
+5), and rejects of compacted topics. The result is appended to the journal.
 """
 
 from __future__ import annotations
@@ -122,11 +122,12 @@ def prove_pipeline(
     *,
     on_progress: Callable[[str], None],
 ) -> Proof:
-    """Folds the log of a pipeline's serving build again, compares the rows, and records the result.
+    """Folds a pipeline's log again, compares the rows with the served rows, and records the result.
 
-    `pipeline` may be the number of the rollout that serves. `how` is the way to cut the log. Raises
-    UsageError if the pipeline does not serve, and NotProvable with the reason if nothing can be
-    proved. Raises Conflict if the build's tables were deleted before the proof ended.
+    `pipeline` may be the number of the rollout that serves. `how` is the way to cut the log.
+    `on_progress` is called with a text about the progress. Raises UsageError if the pipeline does
+    not serve, and NotProvable with the reason if nothing can be proved. Raises Conflict if the
+    build's tables were deleted before the proof ended.
     """
     state = current_state(store)
     pipeline = serving_pipeline(state, pipeline)
@@ -198,7 +199,10 @@ def prove_pipeline(
 
 
 def keep_proof(store: Store, found: Proved) -> JournalRecord:
-    """Appends the result to the journal, and tries again if another record takes the number."""
+    """Appends the result of a proof to the journal, and returns the record.
+
+    If another record takes the number, the function tries the next number.
+    """
     while True:
         record = Journal(store).append(current_state(store).last + 1, found)
         if record is not None:
@@ -241,9 +245,9 @@ def _compare_with_refold(
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The comparison of a table: the difference, samples, and the hashes of both sides.
+    """The comparison of a table: the difference, samples of rows, and the hashes of both sides.
 
-    `left_out` maps each column that is not in the hashes to the reason.
+    `left_out` maps each column that the hashes do not include to the reason.
     """
 
     difference: Difference
@@ -266,11 +270,11 @@ def compare_tables(
     samples: int,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> tuple[Compared, ...]:
-    """Compares all tables of two folds of the same build. The table of rejects comes last.
+    """Compares each table of two folds of the same build, also the table of rejects.
 
     `unsettled` and `texts_of` are as in `settled_relations`. `samples` is the number of differing
-    rows to show. `on_progress` is called with a text before each table. Raises Broken if a key
-    occurs twice in a table.
+    rows of each kind to return. `on_progress` is called with a text before each table. Raises
+    Broken if a key occurs twice in a table.
     """
     found = []
     for number, table in enumerate(birth.tables, 1):
@@ -280,7 +284,7 @@ def compare_tables(
 
 
 def hash_before(tables: Iterable[Compared]) -> str:
-    """Returns one hash of all tables of the serving build."""
+    """Returns a single hash over all tables of the serving build."""
     return hash_of_all(
         (each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables
     )
@@ -347,7 +351,7 @@ def likely_causes(
     """Yields the likely causes of a difference between tables, the likeliest first. Pure.
 
     The causes are the findings `found` in the code, changed libraries, the order of additions, and
-    wrong queries of views.
+    rewritten queries of views that differ from the users' queries.
     """
     causes = list(found)
     if libraries:
@@ -382,7 +386,10 @@ def likely_causes(
 
 
 def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
-    """Returns the findings in a build's code: the lint's, and Spark's accepted findings."""
+    """Returns the messages of the findings in a build's code.
+
+    They are the lint's findings, and those accepted at the birth that only Spark has found.
+    """
     place, pipeline = load_with_place(store, birth)
     found = [
         each.message for each in code_doubts(pipeline, place, snapshot_sources(store, birth).find)
@@ -410,7 +417,7 @@ def folded_again(
     witnesses: Witnesses,
     on_progress: Callable[[str], None],
 ) -> Iterator[tuple[Store, Frontier]]:
-    """Runs the second fold, and yields its folder and its last frontier.
+    """Runs the second fold, and yields the root of its folder and its last frontier.
 
     The folder is deleted after the block. `witnesses` are the log's witnesses at the last cut.
     Raises KappaError if the fold fails, and NotProvable if the log was lost meanwhile.
@@ -463,7 +470,7 @@ def _run_child(
     cuts: Cuts,
     on_progress: Callable[[str], None],
 ) -> tuple[int, str]:
-    """Runs the child process until it exits. Returns its exit code and the last line of its log."""
+    """Runs the child process until it exits. Returns its exit code and its last line of output."""
     command = command_of(
         "kappa.engine.children.refold",
         *project_options(settings),
@@ -494,10 +501,10 @@ def _run_child(
 def why_not_provable(
     birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts | None], beginning: Offsets
 ) -> str | None:
-    """Explains why the topics cannot give a build at `upto` again, or returns None. Pure.
+    """Returns the reason why a build cannot be folded again from its topics up to `upto`, or None.
 
-    `facts` are the facts about the topics now (None for a missing topic), and `beginning` has their
-    first offsets.
+    `facts` are the present facts about the topics (None for a missing topic), and `beginning` has
+    the first offsets of the topics. Pure.
     """
     if birth.semantics != SEMANTICS:
         return (
@@ -529,7 +536,7 @@ def why_not_provable(
 
 
 def _base_too_old(store: Store, log: Log, birth: Birth) -> str | None:
-    """Explains why a branch's base is too old for a compacted topic, or returns None."""
+    """Returns the reason why a branch's base is too old for a compacted topic, or None."""
     if birth.base is None:
         return None
     read_at, now = base_frontier(store, birth).heard_time, datetime.now(UTC)
@@ -545,7 +552,7 @@ def ensure_provable(
 ) -> None:
     """Raises NotProvable, with the reason, if a build cannot be folded again up to `upto`.
 
-    `witnesses` are the log's witnesses at the build's frontier there.
+    `witnesses` are the log's witnesses at the build's frontier with these offsets.
     """
     facts = {name: log.facts(name) for name in birth.topic_ids}
     there = [name for name, found in facts.items() if found is not None]
@@ -568,13 +575,16 @@ def ensure_provable(
 
 
 def _lost_end_text(log: Log, upto: Offsets, witnesses: Witnesses) -> str | None:
-    """Describes the folded ends that the log has lost since, or returns None."""
+    """Returns a sentence if the log has lost records that the build has folded, otherwise None."""
     lost = ", ".join(map(str, log.lost_ends(upto, witnesses)))
     return f"the log has lost its end, which the build has folded: {lost}" if lost else None
 
 
 def _archive_marks(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
-    """Returns the marks of the archives of a build's topics. There are none without archives."""
+    """Returns the marks of the archives of a build's topics.
+
+    Returns () if there are no archives, or if the build's code cannot be loaded.
+    """
     if not archived_topics(store):
         return ()
     try:

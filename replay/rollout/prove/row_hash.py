@@ -46,7 +46,7 @@ _WITHIN = {
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
     """Returns the DuckDB query for the number of rows in `source`, and the four sums of hashes.
 
-    `columns` are pairs of name and simple Spark type.
+    `columns` are pairs of name and Spark type. `source` is SQL that can follow `from`.
     """
     row = " || ".join(_value_sql(quoted(name), kind) for name, kind in sorted(columns)) or "''"
     words = (
@@ -59,7 +59,10 @@ def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
 
 
 def table_hash(sums: Iterable[int]) -> str:
-    """Returns the hash of a table from the four sums of that query, as 64 hexadecimal digits."""
+    """Returns the hash of a table as 64 hexadecimal digits.
+
+    `sums` are the four sums that the query of `hash_sql` returns.
+    """
     return "".join(f"{each:016x}" for each in sums)
 
 
@@ -71,7 +74,10 @@ def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
 
 
 def left_out_of(table: TableBirth) -> dict[str, str]:
-    """Returns the columns that order or chance may change, each with a description of its kind."""
+    """Returns the columns whose values the order of rows or chance may change.
+
+    Each column is mapped to the reason, such as `a sum of doubles`.
+    """
     return {
         column: _WHY[table.exactness(column)]
         for column in table.fold
@@ -80,9 +86,9 @@ def left_out_of(table: TableBirth) -> dict[str, str]:
 
 
 def tolerance_text(why: str) -> str:
-    """Returns the tolerance with which two values of a column are compared, in words.
+    """Returns in words the tolerance with which two values of a column are compared.
 
-    `why` is the kind of the column, as in the result of `left_out_of`.
+    `why` is the reason in the result of `left_out_of`.
     """
     return _WITHIN[why]
 
@@ -111,9 +117,9 @@ def _plain_sql(column: str, kind: Type | None) -> str:
 
 
 def _one_of_equals(sql: str, kind: Type, level: int = 0) -> str:
-    """Returns the SQL for a value in which equal numbers are written in the same way.
+    """Returns SQL for a value in which equal numbers have the same text.
 
-    Each NaN becomes the same NaN, and -0.0 becomes 0.0, also within arrays and structs.
+    All NaNs become the same NaN, and -0.0 becomes 0.0, also within arrays and structs.
     """
     match kind:
         case Scalar("float" | "double" as name):

@@ -20,7 +20,7 @@ _SMALL = 50
 class Cutting:
     """A way to cut the log: at random from a seed, evenly into `count` slices, or not at all.
 
-    With `one`, Spark reads and computes the whole log as a single batch job.
+    If `how` is "one", Spark reads and computes the whole log as a single batch job.
     """
 
     how: Literal["random", "even", "one"]
@@ -35,8 +35,8 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,5}|1000000")
 def parse_cutting(slices: str, seed: int | None) -> Cutting:
     """Parses the way to cut the log: `random`, `one`, or a number of slices.
 
-    A `seed` of None means a new seed. Raises UsageError for any other text, and if a seed is given
-    for a way that is not random.
+    If `seed` is None, a random cut gets a new seed. Raises UsageError for any other text, and if a
+    seed is given for a way that is not random.
     """
     if slices == "random":
         return Cutting(
@@ -60,10 +60,10 @@ def parse_cutting(slices: str, seed: int | None) -> Cutting:
 def cut_as(
     how: Cutting, start: Offsets, end: Offsets, *, slice_records: int, driver_rows: int
 ) -> Cuts:
-    """Returns the ends of the slices, and the size up to which they are computed without Spark.
+    """Returns the ends of the slices, and the number of records up to which Spark is not used.
 
     If the cuts are random, Spark reads and computes at least the largest quarter of the slices, and
-    no slice is larger than `slice_records`.
+    no slice has more than `slice_records` records.
     """
     match how.how:
         case "one":

@@ -1,7 +1,7 @@
 """The verification of a candidate: its checks, and a comparison of its rows with the served rows.
 
 Only rows at equal offsets are compared. A verification changes only the journal. A candidate passes
-only if the verification ends with that verdict. Read in this order:
+only if a verification ends with the verdict "passed". Read the modules in this order:
 
     verify                 the verification of one rollout, a process of its own, and its verdict
     pairs                  two builds at equal offsets, pinned
@@ -9,7 +9,8 @@ only if the verification ends with that verdict. Read in this order:
     unsettled_keys         keys of compacted topics that are left out of a comparison
     diff_listing           a comparison for people and machines
     view_texts             maintained views compared with their queries
-    view_check             the same for a serving build, once after a deploy; a process of its own
+    view_check             runs view_texts for a serving build, once after a deploy; a process of
+                           its own
 """
 
 __all__ = ["diff", "diff_listing", "pairs"]

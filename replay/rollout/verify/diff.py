@@ -1,11 +1,12 @@
 """The diff: the differences of two builds' served rows at equal offsets, computed by DuckDB.
 
 Each table is compared by a query over the files of both sides. For a table with keys, the query is
-a full join by key. For a table without keys, it groups and counts equal rows. Both queries spill to
-disk, so settings limit the memory, and tables may be of any size. Null keys match null keys. A
-null, a NaN and both zeros equal themselves; the fold decides which other values count as equal
-(kappa/declare/table.py). serving/query/query.py opens both sides, and unsettled_keys.py finds keys
-to leave out. A proof compares by the same queries (replay/rollout/prove/prove.py).
+a full join by key. For a table without keys, the query groups and counts equal rows. Both queries
+spill to disk, so they run within a memory limit for tables of any size. Null keys match null keys.
+A null equals a null, a NaN equals a NaN, and 0.0 equals -0.0; the fold decides which other values
+count as equal (kappa/declare/table.py). serving/query/query.py opens both sides, and
+unsettled_keys.py finds the keys to leave out. A proof compares with the same queries
+(replay/rollout/prove/prove.py).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
 class RowSample:
     """A row that differs, in the columns that both sides have.
 
-    A changed row has both versions. For rows without keys, `times` is the number of equal rows by
-    which this side has more.
+    `before` and `after` are the two versions of a changed row; for an added or removed row, one of
+    them is None. If a table has no keys, `times` is how many more equal rows this side has.
     """
 
     kind: Literal["added", "removed", "changed"]
@@ -64,9 +65,9 @@ def compare_keyed(
 ) -> tuple[Difference, tuple[RowSample, ...]]:
     """Compares the rows of two relations by key, in the `common` columns (name -> type).
 
-    `found` is the part of the difference that is known already. `samples` is the number of rows of
-    each kind to return. `likeness` has the kind of equality for columns that a fold has computed;
-    other columns must be exactly equal. Raises Broken if a key occurs twice in a table.
+    `found` is the part of the difference that is already known. `samples` is the number of rows of
+    each kind to return. `likeness` maps a column to its kind of equality; the values of all other
+    columns must be exactly equal. Raises Broken if a key occurs twice in a relation.
     """
     values = [column for column in common if column not in keys]
     numbers = [column for column in values if _is_number(common[column])]
@@ -144,9 +145,10 @@ def compare_appended(
     *,
     sources: Relations,
 ) -> tuple[Difference, tuple[RowSample, ...]]:
-    """Compares the rows of two relations without keys, in the `common` columns.
+    """Compares the rows of two relations without keys, in the `common` columns (name -> type).
 
-    Equal rows are counted on both sides. The parameters are as in `compare_keyed`.
+    The comparison counts how often each row occurs on either side. The parameters are as in
+    `compare_keyed`.
     """
     listed = ", ".join(quoted(column) for column in common)
     before, after = sources
@@ -239,7 +241,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences of two builds, with samples, and the numbers of records by outcome."""
+    """The differences of two builds, with samples of rows, and the numbers of records by outcome.
+
+    `samples` are by the name of the table. `incomparable_topics` are the topics that are not the
+    same topic for both builds.
+    """
 
     differences: tuple[Difference, ...]
     samples: Mapping[str, tuple[RowSample, ...]]
@@ -267,10 +273,11 @@ def compare_builds(
 ) -> Comparison:
     """Compares all tables of two builds, or only the tables in `only`.
 
-    `on_progress` is called with a text before each table. The result has up to `samples` rows of
-    each kind, in the order of keys. The offsets of the `comparable` topics must be equal on both
-    sides. Raises UsageError if neither side has a table in `only`, and Broken if a key occurs twice
-    in a table.
+    `on_progress` is called with a text before each table. `unsettled` returns the keys of a table
+    to set aside, and `texts_of` returns the reader of a table's keys. The result has up to
+    `samples` rows of each kind, in the order of keys. The offsets of the `comparable` topics must
+    be equal on both sides. Raises UsageError if neither build has a table in `only`, and Broken if
+    a key occurs twice in a table.
     """
     old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
     new = {table.name: table for table in after.birth.tables if table.name != REJECTS}
@@ -366,7 +373,10 @@ def _compare_table(
 def settled_relations(
     reader: Reader, table: TableBirth, unsettled: Unsettled, texts_of: TextsOf
 ) -> tuple[Relations, int]:
-    """Returns a table's settled rows on both sides, and the number of unsettled keys."""
+    """Returns a table's settled rows on both sides, and the number of unsettled keys.
+
+    The rows of a side are SQL that can follow `from`.
+    """
     whole = (_qualified_table(BEFORE, table.name), _qualified_table(AFTER, table.name))
     keys = unsettled(table)
     if keys is None:
@@ -387,12 +397,12 @@ def settled_relations(
 def _put_rejected(
     reader: Reader, table: TableBirth, own: str, whole: Relations, texts: KeyTexts
 ) -> int:
-    """Sets aside keys whose record both sides rejected, but that have a row on only one side.
+    """Sets aside keys whose record both builds rejected, but that have a row in only one build.
 
-    A reject changes no row, and still compaction removes earlier records of its key. So a build
-    that reads the topic after the compaction has no row. If only one side rejects a record, this is
-    a difference between the codes, and the key is compared. Returns the number of all keys set
-    aside.
+    A reject changes no row, but it still lets compaction remove earlier records of its key. So a
+    build that reads the topic after the compaction has no row for this key. If only one build
+    rejects a record, this is a difference between the codes, and the key is compared. Returns the
+    total number of keys that are set aside.
     """
     both = (
         f"{_qualified_table(BEFORE, REJECTS)} semi join {_qualified_table(AFTER, REJECTS)} using "
@@ -468,7 +478,7 @@ def _qualified_table(schema: str, table: str) -> str:
 
 
 def tally_counts(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
-    """Yields, for each topic, the numbers of duplicates and of rejected records on both sides."""
+    """Yields the numbers of duplicates and of rejected records of each topic, on both sides."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
         yield OutcomeCount(

@@ -54,12 +54,12 @@ def difference_line(difference: Difference) -> str:
 
 
 def differing_counts(counts: Iterable[OutcomeCount]) -> tuple[OutcomeCount, ...]:
-    """Returns the counts that differ between the two sides."""
+    """Returns the counts whose values differ between the two builds."""
     return tuple(count for count in counts if count.before != count.after)
 
 
 def count_line(count: OutcomeCount) -> str:
-    """Formats a count of records on both sides as one line."""
+    """Formats a count of records, before and after, as one line."""
     return f"{count.topic}: {count.what}: {count.before:,} before, {count.after:,} after"
 
 
@@ -74,7 +74,7 @@ def rejects_line(counts: Iterable[OutcomeCount]) -> str:
 
 
 def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> str:
-    """Formats the comparison for display. `keys` has the keys of each table."""
+    """Formats the comparison for display. `keys` maps each table to its keys."""
     return "".join(f"{line}\n" for line in _diff_lines(pair, found, keys))
 
 
@@ -152,7 +152,10 @@ def _diff_lines(
 def table_lines(
     difference: Difference, samples: Iterable[RowSample], keys: tuple[str, ...]
 ) -> Iterator[str]:
-    """Yields the lines that describe a table's difference, with samples of the rows that differ."""
+    """Yields the lines that describe a table's difference, with samples of the differing rows.
+
+    `keys` are the columns by which rows were matched.
+    """
     samples = tuple(samples)
     yield difference_line(difference)
     yield from (
@@ -172,10 +175,10 @@ def table_lines(
 
 
 def _sample_listing(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
-    """Returns samples of one kind as a listing.
+    """Returns sampled rows of one kind as a listing.
 
-    For changed rows, the columns are the keys and each column that changed in some row. A cell with
-    a change has both values.
+    For changed rows, the columns are the keys and each column that changed in some row. If a value
+    has changed, its cell has the values before and after.
     """
     sides = [(sample.before or {}, sample.after or {}) for sample in samples]
     if samples[0].kind != "changed":
@@ -216,7 +219,7 @@ def _is_same(before: object, after: object) -> bool:
 
 
 def check_text(check: Check) -> str:
-    """Describes the result of a candidate's declared check in words."""
+    """Describes the result of a declared check, such as `3 of 120 rows fail`."""
     return (
         f"could not be run: {check.error}"
         if check.failing is None

@@ -1,9 +1,9 @@
 """Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of rows.
 
-A pair is the newest alignment of both builds, while its lease lasts. Otherwise it is the newest
-frontiers of both builds, if their offsets happen to be equal: nothing is produced, or both builds
-are at the end of the log. Builds at different offsets cannot be compared, because rows that differ
-only by lag are not a difference.
+A pair is the newest alignment of both builds, as long as its lease has not expired. Otherwise it
+consists of the newest frontiers of both builds, if their offsets happen to be equal because no
+records are produced, or because both builds are at the end of the log. Builds at different offsets
+cannot be compared, because their rows may differ only by lag.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def builds_to_compare(
 ) -> tuple[str, str]:
     """Returns the two builds to compare, the earlier one first. Pure.
 
-    The default is the serving build and the candidate. Without a candidate, it is the idle build
-    and the serving build. A build may be named by the number of its rollout; a single number must
-    belong to one of the default builds. Raises UsageError if the pipeline does not have two builds,
-    or if both serve the same tables.
+    The default is the serving build and the candidate, or, without a candidate, the idle build and
+    the serving build. Each argument may be the number of a rollout, which stands for its build; a
+    single number must belong to one of the default builds. Raises UsageError if the pipeline does
+    not have two builds, or if both builds serve the same tables.
     """
     named = rollout_named(state, pipeline)
     if named is None:
@@ -129,7 +129,10 @@ def _named_or_newest(
 
 
 def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
-    """Returns the newest alignment of a candidate with this live build, or None."""
+    """Returns the newest alignment of `candidate` with the build `live` as a pair.
+
+    Returns None if the last alignment is with another live build, or if there is none.
+    """
     last = Alignments(store, candidate).last()
     if last is None or last.live.build != folded_by(store, live):
         return None
@@ -164,9 +167,10 @@ def _newest_frontiers(
 
 
 def bring_together(store: Store, before: str, after: str, *, seconds: float) -> None:
-    """Wakes the resting build that is behind the other, and waits until it has the same offsets.
+    """Wakes the build that is behind the other build, and waits until both have equal offsets.
 
-    The wait ends after `seconds` in any case. The platform must be up.
+    The build that is behind may be at rest. The wait ends after `seconds` in any case. The platform
+    must be up.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -187,9 +191,9 @@ def pin_equal(
 ) -> Iterator[tuple[Pair, PinnedSnapshot]]:
     """Pins two builds at equal offsets, and yields the pair and the pinned snapshot.
 
-    If the builds are not at equal offsets and `wait_seconds` is given, a resting build is woken,
-    and this function waits for it (`bring_together`). Raises Conflict if no frontiers at equal
-    offsets are kept.
+    If the builds are not at equal offsets and `wait_seconds` is not 0, the build that is behind is
+    woken, and this function waits for it (`bring_together`). Raises Conflict if no frontiers at
+    equal offsets are kept.
     """
     with ExitStack() as kept:
         try:
@@ -237,9 +241,10 @@ def compare_pair(
     only: Collection[str] | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Comparison:
-    """Compares a pinned pair. Calls `on_progress` with a text before each table.
+    """Compares the rows of a pinned pair.
 
-    Raises Conflict if the pair was not kept until the end.
+    The parameters `samples`, `only` and `on_progress` are those of `compare_builds`. `log` is None
+    if there is no broker. Raises Conflict if the pair was not kept until the end.
     """
     births = pinned.snapshot.births
     before, after = (
@@ -265,7 +270,7 @@ def compare_pair(
 
 
 def _possible_pairs(store: Store, before: str, after: str) -> Iterator[Pair]:
-    """Yields the pairs that may be kept, the best one first."""
+    """Yields the pairs of these builds that may still be kept. The best pair comes first."""
     aligned, turned = aligned_pair(store, before, after), aligned_pair(store, after, before)
     if aligned is not None:
         yield aligned

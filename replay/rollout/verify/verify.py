@@ -1,11 +1,12 @@
 """Verification: a candidate's declared checks, and a comparison with the live build.
 
-If a build serves already, both builds are examined at the candidate's newest alignment with it, and
-the thresholds of the tables judge the differences. The first build of a pipeline is checked at its
-newest frontier. As a program (`python -m kappa.replay.rollout.verify.verify --rollout N ...`), this
-module verifies one rollout and appends the verdict. The supervisor runs the program in a separate
-process, so that memory and time are limited. A verification changes only the journal. A candidate
-passes only if a verification ends with that verdict.
+If a build already serves, both builds are examined at the candidate's newest alignment with the
+live build, and the thresholds of the tables decide whether the differences are allowed. The first
+build of a pipeline is checked at its newest frontier. As a program (`python -m
+kappa.replay.rollout.verify.verify --rollout N ...`), this module verifies one rollout and appends
+the verdict. The supervisor runs the program in a separate process, so that memory and time are
+limited. A verification changes only the journal. A candidate passes only if a verification ends
+with the verdict "passed".
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ from kappa.state.table import TableBirth
 
 @dataclass(frozen=True, slots=True)
 class VerificationMeans:
-    """The means of a verification: lease, limits on queries, and log (None without a broker).
+    """The resources and limits of a verification.
 
-    If the tables of a maintained view have more than `check_rows` rows, only a sample of the view
-    is compared with its query.
+    `lease_seconds` is the duration of the lease on the compared frontiers. `limits` are the limits
+    on queries. `log` is None if there is no broker. If the tables that a maintained view reads have
+    more than `check_rows` rows, only a sample of the view is compared with its query.
     """
 
     lease_seconds: float
@@ -69,7 +71,7 @@ class VerificationMeans:
 def verify_candidate(
     store: Store, rollout: Rollout, live: str | None, means: VerificationMeans
 ) -> Verified:
-    """Checks a candidate, compares it with the build that serves, and returns the verdict.
+    """Checks a candidate, compares it with the live build, and returns the verdict.
 
     `live` is the build that serves, or None. A candidate that serves the live build's own tables is
     not compared, because the rows are the same. The compared frontiers are pinned during the
@@ -151,7 +153,8 @@ def _checked_candidate(
 ) -> Verified:
     """Runs the checks of a candidate, and returns their results.
 
-    The verdict is provisional: "passed", or "inconclusive" if no check could be run.
+    The verdict is provisional: "passed", or "inconclusive" if a view is refused, so that no check
+    could be run.
     """
     snapshot = pinned.snapshot
     frontier = snapshot.frontiers[rollout.build]
@@ -187,9 +190,9 @@ def _checked_candidate(
 
 
 def _refuse_views(birth: Birth) -> None:
-    """Raises UsageError if a view does not follow from the build's own tables alone.
+    """Raises UsageError if the result of a view depends on more than the build's own tables.
 
-    For example, the view reads a file, or calls a function that gives another value each time.
+    For example, the view reads a file, or calls a nondeterministic function.
     """
     for view, refusal in view_refusals(birth.tables, birth.views).items():
         raise UsageError(f"view {view} cannot be served: {refusal.message}", hint=refusal.hint)
@@ -198,11 +201,12 @@ def _refuse_views(birth: Birth) -> None:
 def _excess_of_rejects(
     store: Store, snapshot: Snapshot, build: str, live: str | None, *, is_shared: bool = False
 ) -> str:
-    """Describes the excess if the build has rejected more records than allowed; otherwise "".
+    """Returns a sentence if the build has rejected more records than allowed, otherwise "".
 
     The pipeline's `max_rejects` is the limit. If it is not declared, the build's function may fail
-    on no more records than the function of the `live` build. If the candidate shares the live
-    build's tables, this second limit does not apply, because the tables have been judged before.
+    on no more records than the function of the `live` build. With `is_shared`, this second limit
+    does not apply, because the candidate serves the live build's tables, which have been judged
+    before.
     """
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
     counted = rejected_of(frontier.tally)
@@ -256,7 +260,7 @@ def _run_checks(
 
 
 def verify_and_append_verdict(store: Store, id_: int, means: VerificationMeans) -> None:
-    """Verifies a rollout and appends the verdict, unless the rollout has a verdict or has ended.
+    """Verifies a rollout and appends the verdict, unless the rollout no longer waits for a verdict.
 
     Raises Unreachable if the broker does not answer.
     """
@@ -264,7 +268,7 @@ def verify_and_append_verdict(store: Store, id_: int, means: VerificationMeans) 
 
 
 def append_inconclusive(store: Store, id_: int, reason: str) -> None:
-    """Appends an inconclusive verdict, unless the rollout has a verdict or has ended."""
+    """Appends an inconclusive verdict, unless the rollout no longer waits for a verdict."""
     _ensure_verdict(store, id_, lambda rollout, live: _never_compared(store, rollout, live, reason))
 
 
@@ -295,9 +299,9 @@ def _ensure_verdict(
 
 
 def _end_at(seconds: float, store: Store, id_: int) -> None:
-    """Makes this process exit after some seconds, in any case, with an inconclusive verdict.
+    """Starts a timer that appends an inconclusive verdict and exits this process after `seconds`.
 
-    The timer is a daemon thread, so the process exits earlier if its work is done.
+    The timer is a daemon thread, so the process can exit earlier if its work is done.
     """
 
     def end() -> None:
@@ -352,9 +356,10 @@ def judge_results(
 ) -> Verified:
     """Returns the results of a verification with the final verdict.
 
-    `tables` were compared, and `checked` are further tables with checks. `beyond` describes too
-    many rejects, or is "". A failed check, an exceeded threshold, or too many rejects give
-    "failed". Otherwise, anything that could not be measured gives "inconclusive".
+    `tables` are the compared tables, and `checked` are further tables with checks. `beyond`
+    describes an excess of rejects, or is "". The verdict is "failed" if a check failed, a threshold
+    was exceeded or there is an excess of rejects. Otherwise, it is "inconclusive" if anything could
+    not be measured.
     """
     tables = tuple(tables)
     called = {table.name: table_in_words(table) for table in (*checked, *tables)}

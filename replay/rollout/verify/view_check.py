@@ -1,8 +1,8 @@
-"""A comparison of a serving build's maintained views with their queries, after a deploy.
+"""Compares a serving build's maintained views with their queries, after a deploy.
 
 As a program (`python -m kappa.replay.rollout.verify.view_check --build B`), this module pins the
-build's newest frontier, compares, and stores the result. `kappa status` shows the result. No
-decision uses it.
+build's newest frontier, compares the views, and stores the result. `kappa status` shows the result.
+No decision uses it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from kappa.state.store import Store, open_store
 
 
 def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | None:
-    """Compares the rows of a serving build's views with their queries, and stores the result.
+    """Compares the rows of a serving build's maintained views with their queries.
 
-    Returns None if the build does not serve any more: only a serving build has its views at each
-    frontier. Raises Conflict if the frontier was not kept until the end.
+    Stores and returns the result. Returns None if the build does not serve any more, because only
+    the views of a serving build are updated at each frontier. Raises Conflict if the frontier was
+    not kept until the end.
     """
     if build not in current_state(store).serving.values():
         return None

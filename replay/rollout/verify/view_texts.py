@@ -1,7 +1,8 @@
-"""A comparison of maintained views' stored rows with the user's queries, at one frontier.
+"""Compares the stored rows of maintained views with the users' queries, at one frontier.
 
-A slice keeps a view by a rewritten query, and a rewritten query cannot check itself. So the stored
-rows are compared with the rows of the user's text, which DuckDB runs over the tables (I11).
+After a slice, Kappa updates a view with a rewritten query, and a rewritten query cannot check
+itself. So the stored rows are compared with the result of the user's own query, which DuckDB runs
+over the tables (I11).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ def compare_view_texts(
     most_rows: int | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[Check]:
-    """Yields a check for each maintained view: its stored rows against the rows of its text.
+    """Yields a check for each maintained view that compares its stored rows with its query's rows.
 
-    `reader` has the tables of a build in the schema of the pipeline. If a view reads tables with
-    more than `most_rows` rows in total, only a sample is compared. A check that could not be run
-    has an error.
+    `reader` has the tables of a build in the schema of the pipeline. If the tables that a view
+    reads have more than `most_rows` rows in total, only a sample of the view is compared. A check
+    that could not be run has an error.
     """
     views = [table for table in tables if table.view is not None]
     for number, view in enumerate(views, 1):
@@ -60,7 +61,7 @@ def compare_view_texts(
 
 
 def unlike_text(check: Check) -> str:
-    """Describes in a sentence a view that differs from its query or was not compared."""
+    """Returns a sentence about a view that differs from its query or could not be compared."""
     if check.failing is None:
         return f"view {check.table} could not be compared with its query: {check.error}"
     return (
@@ -70,7 +71,10 @@ def unlike_text(check: Check) -> str:
 
 
 def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> str:
-    """Returns the query for the number of a view's rows, and of rows that only one side has."""
+    """Returns the query that counts a view's rows, and the rows that only one side has.
+
+    One side are the stored rows; the other side are the rows of the user's query.
+    """
     assert view.view is not None
     where = "" if most_rows is None else _sample_condition(reader, view, most_rows)
     casts = casts_sql(view.served)
@@ -86,7 +90,7 @@ def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> st
 
 
 def _sample_condition(reader: Reader, view: TableBirth, most_rows: int) -> str:
-    """Returns the condition that selects the rows to compare, or "" for all rows."""
+    """Returns a `where` clause that selects the rows to compare, or "" for all rows."""
     read = " + ".join(f"(select count(*) from {quoted(name)})" for name in view.reads) or "0"
     if int(reader.rows(f"select {read}").rows[0][0]) <= most_rows:
         return ""

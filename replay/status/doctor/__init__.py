@@ -1,8 +1,8 @@
 """The doctor of a root: a search for damage and its consequences, and the repair.
 
-The doctor also lists what a project needs from the Kafka cluster. It reads records and the files
-that builds and archives need, but no row. It moves only files that a person gives up, and deletes
-nothing. Read in this order:
+The doctor also lists what a project needs from the Kafka cluster. It reads the documents of the
+root and the files of builds and archives, but interprets no row. It moves aside only files that a
+person gives up and files that can be derived again, and deletes nothing. Read in this order:
 
  examine  the journal, the builds and the tables
  scrub    reads each data file, and compares it with the recorded sum

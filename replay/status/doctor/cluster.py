@@ -25,7 +25,7 @@ class NeededAcl:
 
 
 def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededAcl]:
-    """Lists the access rules for these pipelines, and for commands on their topics. Pure.
+    """Lists the access rules that these pipelines, and commands on their topics, need. Pure.
 
     `writer` is the name under which the sinks of an adopted root write; a writer with this name
     replaces the writer of the first root. In Kafka, Read and Write include Describe, and Write

@@ -104,8 +104,8 @@ class Damage:
     """A damaged record or file below a root.
 
     `follows` is the consequence of the damage, and `then` is the state after a repair. A repair
-    moves the objects `names` below the root aside. If there are no names, a repair is impossible,
-    and `hint` says what may help.
+    moves the objects `names` below the root aside. If `names` is empty, a repair is impossible, and
+    `hint` is advice for the operator.
     """
 
     what: str
@@ -126,9 +126,9 @@ class Damage:
 
 
 def examine_root(store: Store, *, now: float) -> tuple[Damage, ...]:
-    """Finds all damage of a root. `now` is in seconds since 1970.
+    """Examines a root, and returns all damage. `now` is in seconds since 1970.
 
-    Damaged files that can be derived again from others are moved aside at once.
+    Damaged files that can be derived again from other files are moved aside at once.
     """
     state, found = _read_journal(store)
     builds = sorted({name.split("/")[1] for name in store.names("builds") if name.count("/") > 1})
@@ -164,7 +164,7 @@ def unvouched_builds(store: Store) -> tuple[str, ...]:
 
 
 def unsealed_documents(store: Store) -> tuple[str, ...]:
-    """Lists the documents that have no seal, so that a change of them cannot be noticed.
+    """Lists the documents that have no seal, so that later changes of them cannot be noticed.
 
     Such documents were written by an older Kappa.
     """

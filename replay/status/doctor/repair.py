@@ -1,4 +1,4 @@
-"""The repair of a root: moves the files that are given up aside, while no supervisor runs."""
+"""The repair of a root: moves aside the files that are given up, while no supervisor runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kappa.state.store import Store
 
 
 def repair_root(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
-    """Moves the files of these damages aside, the newest first, and returns their new places.
+    """Moves aside the files of these damages, the newest first. Returns the new paths.
 
     No supervisor can start during the repair. Raises Conflict if a supervisor is up.
     """

@@ -67,10 +67,12 @@ class ScrubResult:
 
 
 def scrub_root(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> ScrubResult:
-    """Reads all data files in use from the disk, bypassing the memory cache of the machine.
+    """Reads all data files in use, and compares each file with its recorded sum.
 
-    In a bucket, the objects are fetched. `show` is called after each file. Raises Damaged if a
-    record that names files in use cannot be read.
+    Files on a disk are read from the disk, not from the memory cache of the machine. In a bucket,
+    the objects are fetched. `show` is called after each file with the number of bytes read so far,
+    the number of all bytes, and the number of damaged files so far. Raises Damaged if a record that
+    names files in use cannot be read.
     """
     wanted = tuple(_files_in_use(store))
     whole, done, bad = sum(each.size for each in wanted), 0, []

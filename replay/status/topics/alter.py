@@ -39,8 +39,9 @@ def change_of(
     """Returns the change from the topic's present settings to the wanted settings.
 
     The wanted settings are `settings` and `partitions`, or those of the declaration if neither is
-    given. Raises UsageError if neither is given and the topic is not declared. Refuses some changes
-    as `_refuse_partitions` and `_refuse_settings` do.
+    given. Raises UsageError if neither is given and the topic is not declared, or if partitions
+    would be taken away. Raises Conflict if keys would move to other partitions, if users of the
+    topic would lose records, or if the topic would lose the broker's timestamps that it needs.
     """
     if not settings and partitions is None:
         if found.declared is None:

@@ -71,8 +71,8 @@ def describe_topic(
 ) -> TopicDescription:
     """Describes a topic as it is on the broker.
 
-    `brokers_time` is True if the topic needs the broker's timestamps. `sizes` are the sizes of its
-    partitions. Raises UsageError if the broker has no topic of that name.
+    `brokers_time` is True if the topic needs the broker's timestamps. `sizes` are the sizes of the
+    topic's partitions in bytes. Raises UsageError if the broker has no topic of that name.
     """
     facts = log.must_have(name)
     wanted = {} if declared is None else declared_config(declared, brokers_time=brokers_time)

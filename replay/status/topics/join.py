@@ -1,4 +1,4 @@
-"""The topics of a pattern: those that match now, and those that joined before."""
+"""The topics of a pattern: the topics that match now, and the topics that joined before."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A record is decoded as the topic is declared, or rejected with a reason. Exported files are Parquet
 or lines of JSON. An import produces the exported records again, byte for byte: keys, values,
 headers, and timestamps if the topic keeps the timestamps of producers. Offsets change. Partitions
-follow from the keys, or are kept on request.
+are computed from the keys, or stay the same on request.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SeenRecord:
 
     @property
     def extra_fields(self) -> dict[str, Any]:
-        """Returns the fields that a line has besides the record: offset, event, reject."""
+        """Returns the fields of a line that the record lacks: offset, event, reject."""
         found = {"event": self.event, "reject": self.reject}
         return {
             "offset": self.record.offset,
@@ -81,8 +81,8 @@ def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
     """Returns the offsets at which reading begins, from the user's text `start`.
 
     `start` is `beginning`, `end`, an offset for every partition, offsets by partition, or a time.
-    None means the beginning. Offsets before the beginning of the log are raised to it. Raises
-    UsageError for any other text.
+    None means the beginning. An offset before the beginning of the log is replaced by the
+    beginning. Raises UsageError for any other text.
     """
     log.must_have(topic)
     beginning = log.beginning([topic])
@@ -107,7 +107,7 @@ def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
 
 
 def ends_of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> Offsets:
-    """Returns the ends of the given partitions, or of all if none is given.
+    """Returns the ends of the given partitions, or of all partitions if `partitions` is empty.
 
     Raises UsageError if the topic does not have one of the partitions.
     """
@@ -204,8 +204,8 @@ def filter_of(
 ) -> Callable[[SeenRecord], bool]:
     """Returns a filter for records, by key and by `FIELD=VALUE` of the event.
 
-    If keys have a format, or are the keys of changes, they are compared by value, and otherwise by
-    bytes. Raises UsageError if a condition does not name a declared column.
+    If the topic's keys have a format, or are the keys of changes, keys are compared by value, and
+    otherwise by bytes. Raises UsageError if a condition does not name a declared column.
     """
     wanted = [_parse_condition(each, topic) for each in conditions]
     has_key = None if key is None else _key_filter(key, topic)
@@ -288,7 +288,7 @@ def seen_line(seen: SeenRecord) -> str:
 
 
 def as_produced(record: Record) -> ProducedRecord:
-    """Converts a record to the form that a producer takes."""
+    """Converts a record to the form that a producer accepts."""
     timestamp = record.timestamp_ms if record.timestamp_ms >= 0 else None
     return ProducedRecord(record.value, record.key, timestamp, record.headers, record.partition)
 
@@ -312,7 +312,7 @@ def export_parquet(
 
 
 def count_records(records: Iterable[Record], show: Progress) -> Iterator[Record]:
-    """Yields the records, and calls `show` with their number after each 5,000 records."""
+    """Yields the records. After each 5,000 records, calls `show` with the number so far."""
     for number, record in enumerate(records):
         if number % _STEP == 0:
             show(number)

@@ -16,7 +16,10 @@ _LEAST_SECONDS = 1.0
 
 
 class TopicRates:
-    """The growth of topics, measured from their ends. The first observation gives no rate."""
+    """The growth rates of topics, computed from their ends.
+
+    The first observation yields no rate.
+    """
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
@@ -45,8 +48,8 @@ def begin_rates(
     """Begins to measure the growth of topics, for a command that observes only once.
 
     Returns a function that ends the measurement and returns offsets a second, by topic. The
-    function waits until at least a second has passed. Both raise Unreachable if the broker does not
-    answer.
+    returned function first waits until at least a second has passed since the beginning. Both
+    functions raise Unreachable if the broker does not answer.
     """
     names, rates = tuple(topics), TopicRates()
     begun = clock()

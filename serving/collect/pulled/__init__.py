@@ -4,9 +4,9 @@ A source's position is written after the broker has acknowledged the events befo
 a collector that continues from the position loses no events. Read in this order:
 
 - source.py: a declared source, and the reasons to refuse a declaration
-- tls.py: the certificates that a source's certificate is checked with
-- source_protocol.py: the visitor of a source, and the stored position up to which the source's
-  events are acknowledged
+- tls.py: the certificate authorities by which a source's certificate is checked
+- source_protocol.py: the interface for handing on a source's events, and the stored position up to
+  which they are acknowledged
 - kinds.py: a visit to a source, by kind: a stream, a document or a websocket
 - mqtt.py: a visit to an MQTT server
 - pull.py: a source that is visited repeatedly, and all sources

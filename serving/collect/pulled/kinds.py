@@ -1,7 +1,8 @@
-"""A visit to a source, by kind. Events are handed on before more events are read.
+"""A visit to a source, by kind: server-sent events, a websocket, or a document.
 
-Redirects are not followed, because a token would be sent along. Proxy settings are ignored.
-Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+A visit hands on the events that it has read before it reads more. Redirects are not followed,
+because a token would be sent along. Proxy settings are ignored. Server-sent events:
+https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LONGEST_WAIT_SECONDS = 3600.0
 
 
 class PulledAnswer:
-    """An answer of a source, of which the head has arrived."""
+    """The HTTP answer of a source: its head has arrived, and its body can be read."""
 
     def __init__(
         self, connection: h11.Connection, reader: asyncio.StreamReader, head: h11.Response
@@ -74,7 +75,10 @@ class PulledAnswer:
 
 @asynccontextmanager
 async def http_get(source: PulledSource, headers: Mapping[str, str]) -> AsyncIterator[PulledAnswer]:
-    """Sends a request to a source, and yields the answer. Closes the connection after the block."""
+    """Sends a GET request to a source, and yields the answer.
+
+    The connection is closed after the block.
+    """
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_OPEN_SECONDS):
@@ -132,7 +136,7 @@ _GATHERED, _GATHERED_BYTES = 1_000, 1 << 20
 
 
 async def visit(source: PulledSource, visitor: Visitor) -> None:
-    """Visits a source until its events end.
+    """Connects to a source, and hands its events to `visitor` until the events end.
 
     Raises SourceAway if the source gives no events now, and the errors of a failed connection.
     """
@@ -325,7 +329,7 @@ class SseLines:
     """A parser for server-sent events. `last_id` is the id of the last complete event."""
 
     def __init__(self, last_id: str, most: int) -> None:
-        """Continues after the event `last_id`. An event may have at most `most` bytes."""
+        """Creates a parser for the events after `last_id`, each of at most `most` bytes."""
         self.last_id = last_id
         self.retry_seconds: float | None = None
         self._most = most

@@ -1,8 +1,8 @@
 """A visit to an MQTT server. An event is acknowledged after the Kafka broker has acknowledged it.
 
-The session continues after the connection and this process have ended. So the server keeps events
-while no client is connected, and sends all unacknowledged events again. The protocol is version 5:
-https://docs.oasis-open.org/mqtt/mqtt/v5.0/mqtt-v5.0.html.
+The MQTT session continues after the connection, or this process, has ended. So the server keeps
+events while the collector is not connected, and sends all unacknowledged events again. The protocol
+is version 5: https://docs.oasis-open.org/mqtt/mqtt/v5.0/mqtt-v5.0.html.
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ class MqttConnection:
         self._writer.transport.abort()
 
     async def log_in(self, source: PulledSource, client: str) -> bool:
-        """Connects to the session of a client.
+        """Connects to the server, and resumes the session named `client` or creates it.
 
-        Returns False if the server does not know the session. Raises SourceAway if the server
+        Returns False if the server did not know the session. Raises SourceAway if the server
         refuses the connection, or offers only QoS 0.
         """
         self._send(

@@ -39,7 +39,7 @@ _FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
 class PullMeans:
     """The objects that all sources share.
 
-    `store` has the positions. `topic` returns a collected topic by name, and `invalid` counts an
+    `store` stores the positions. `topic` returns a collected topic by name, and `invalid` counts an
     invalid event of a topic. `say` gets messages for the operator.
     """
 
@@ -51,10 +51,10 @@ class PullMeans:
 
 
 class Pull:
-    """A source, and the position up to which its events are in the log."""
+    """A source, and the position up to which its events are in the topic's log."""
 
     def __init__(self, source: PulledSource, means: PullMeans) -> None:
-        """Continues after the stored position. Raises KappaError if it cannot be read."""
+        """Reads the stored position. Raises KappaError if the position cannot be read."""
         self.source = source
         self._means = means
         self.position: PullPosition = read_position(means.store, source.name, source.digest)
@@ -88,7 +88,7 @@ class Pull:
             await asyncio.sleep(self._wait() if asked is None else max(asked, self._wait()))
 
     def opened(self) -> None:
-        """Records that the source is available."""
+        """Records that the source is available, and logs this after an outage."""
         self.is_there, self.away = True, ""
         if self._said:
             self._said = False
@@ -129,7 +129,7 @@ class Pull:
         self.position = position
 
     def report(self, what: str) -> None:
-        """Logs what has happened to the source."""
+        """Logs a message about the source, such as an error or a recovery."""
         self._means.say(f"collect.pull.{self.source.name}: {what}")
 
     def state(self) -> Mapping[str, Any]:
@@ -213,11 +213,11 @@ class Pulls:
     """All sources of a collector."""
 
     def __init__(self, sources: Sequence[PulledSource], means: PullMeans) -> None:
-        """Continues after the stored positions. Raises KappaError if one cannot be read."""
+        """Reads the stored positions. Raises KappaError if a position cannot be read."""
         self._pulls = [Pull(source, means) for source in sources]
 
     def begin(self, ended: Callable[[asyncio.Task[None]], None]) -> list[asyncio.Task[None]]:
-        """Starts to visit all sources, in the running event loop, and returns the tasks.
+        """Starts a task for each source, in the running event loop, and returns the tasks.
 
         `ended` is called with each task that ends.
         """

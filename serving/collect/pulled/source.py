@@ -1,4 +1,4 @@
-"""Sources as declared in `[collect.pull.NAME]`. Values."""
+"""Sources as declared in `[collect.pull.NAME]`, and the checks of the declarations."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _OWN = frozenset(
 
 
 class SourceAway(Exception):
-    """The error that a source gives no events now, with the reason. It ends a visit."""
+    """The error that a source gives no events now, with the reason. The error ends a visit."""
 
     def __init__(self, why: str, wait_seconds: float | None = None) -> None:
-        """Takes the reason, and the wait that the source requests for the next visit."""
+        """Stores the reason, and the wait before the next visit that the source requests."""
         super().__init__(why)
         self.why = why
         self.wait_seconds = wait_seconds
@@ -77,9 +77,9 @@ class PulledSource:
 
     @property
     def digest(self) -> str:
-        """Returns a digest of kind and URL.
+        """Returns a digest of the source's kind and URL.
 
-        The digest shows whether a source of the same name was changed.
+        A stored position with another digest belongs to an earlier source of the same name.
         """
         return hashlib.blake2b(f"{self.kind} {self.url}".encode(), digest_size=16).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The visitor of a source, and the position up to which the source's events are acknowledged."""
+"""The interface for handing on a source's events, and the position in the source."""
 
 from __future__ import annotations
 
@@ -54,21 +54,24 @@ def _position_name(source: str) -> str:
 
 
 class Visitor(Protocol):
-    """The visitor of a source. `again_seconds` is the wait before the next connection."""
+    """The object to which a visit hands a source's events and positions.
+
+    `again_seconds` is the wait before the next connection.
+    """
 
     position: PullPosition
     again_seconds: float
 
     def opened(self) -> None:
-        """Records that the source is available."""
+        """Records that the source is available, and logs this after an outage."""
 
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
     ) -> None:
-        """Sends events. Returns when each is acknowledged or refused and the position stored."""
+        """Sends events until each is acknowledged or refused, and then stores the position."""
 
     async def keep(self, position: PullPosition) -> None:
         """Stores a position. Raises SourceAway if the position cannot be written."""
 
     def report(self, what: str) -> None:
-        """Logs what has happened to the source."""
+        """Logs a message about the source, such as an error or a recovery."""

@@ -1,4 +1,4 @@
-"""Trust in a source's certificate: by the system's authorities, or only by those in a file."""
+"""TLS contexts that trust the system's certificate authorities, or only those in a given file."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def ensure_readable(ca: Path, here: str) -> None:
 async def tls_of(source: PulledSource) -> ssl.SSLContext | None:
     """Returns the TLS context for a connection, or None for a connection without TLS.
 
-    The file of authorities is read each time, because certificates are renewed. Raises SourceAway
-    if the file cannot be read.
+    The file of certificate authorities is read each time, because certificates are renewed. Raises
+    SourceAway if the file cannot be read.
     """
     if not source.is_secure:
         return None

@@ -71,9 +71,9 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
 def spark_points(values: Sequence[float], share: float = 1.0) -> str:
-    """Returns the points of a small line chart for an SVG of 96 by 20.
+    """Returns the points of a line chart for an SVG that is 96 wide and 20 high.
 
-    The values cover only the last `share` of the time that the whole width covers.
+    The values cover only the last `share` of the period that the whole width represents.
     """
     if len(values) < 2:
         return ""
@@ -144,7 +144,10 @@ def exact(at: datetime) -> str:
 
 
 def moment(text: str | datetime | None) -> datetime | None:
-    """Parses a record's time. Returns it in UTC, or None if the text is not a time."""
+    """Parses the time of a record.
+
+    Returns the time in UTC, or None if the text is not a time.
+    """
     if isinstance(text, datetime):
         return text.astimezone(UTC)
     try:
@@ -154,7 +157,7 @@ def moment(text: str | datetime | None) -> datetime | None:
 
 
 def short(name: str) -> str:
-    """Shortens a fingerprint to its beginning, which is enough to compare fingerprints by eye."""
+    """Shortens a fingerprint to its first characters, by which users compare fingerprints."""
     return name if len(name) <= _SHORT + 2 else f"{name[:_SHORT]}…"
 
 
@@ -178,9 +181,10 @@ def value(found: object) -> str:
 
 
 def time_text(at: datetime) -> str:
-    """Returns `2026-01-31 14:05:09 UTC`, with the fraction of the second, if there is one.
+    """Formats a time, for example as `2026-01-31 14:05:09 UTC`.
 
-    A time without a zone has no zone.
+    The fraction of the second is added if it is not zero. For a time without a zone, `UTC` is left
+    out.
     """
     if at.tzinfo is None:
         return _without_zeros(at.isoformat(sep=" "))

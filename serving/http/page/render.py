@@ -3,9 +3,9 @@
 This is the only module that uses Jinja2. Records, keys and column names are untrusted, so each
 value is escaped. If untrusted markup still reached a browser, the browser would run only scripts
 that this server sends as files (Content-Security-Policy). If a template lacks a value, rendering
-fails instead of printing a blank. The values of the pages are in replay/page. The files of the
-pages (styles, scripts, the vendored chart library) are a short list, read once; no other file is
-served.
+fails instead of leaving a blank. The values of the pages are computed in replay/page. The files
+that the pages load (styles, scripts, the vendored chart library) are a short list, read once; no
+other file is served.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ def page_html(
 ) -> str:
     """Renders the template `name` with values, as of the time `now`.
 
-    Each page names the project of `place`. It offers only actions that `asker` may do, and none
-    without an asker. `counts` has the numbers that the navigation shows, by the address of a page.
+    Each page names the project of `place`. It offers only actions that `asker` may do, and no
+    action if `asker` is None. `counts` has the numbers that the navigation shows, by the address of
+    a page.
     """
 
     def may_do(act: str) -> bool:
@@ -111,7 +112,7 @@ def problem_html(
 ) -> str:
     """Renders an RFC 9457 problem document as a page with the problem and the next step.
 
-    `where` is the path of the request, for the mark of the current page in the navigation.
+    `where` is the path of the request, by which the navigation marks the current page.
     """
     status = document["status"]
     kind = str(document["title"])
@@ -132,7 +133,7 @@ def problem_html(
 
 
 def graph_svg(drawn: object, title: str) -> str:
-    """Renders the picture of a lineage as an SVG file, with its colours and without links."""
+    """Renders the drawing of a lineage as an SVG file, with its colours and without links."""
     return _pages.get_template("graph.svg").render(drawn=drawn, title=printable_text(title))
 
 
@@ -150,9 +151,9 @@ def _relative_time(now: datetime, at: str | datetime | None) -> str:
 
 
 def _exact_time(now: datetime, at: str) -> str:
-    """Returns a time in UTC to the millisecond, with the time relative to `now` as tooltip.
+    """Renders a time in UTC to the millisecond, with the time relative to `now` as a tooltip.
 
-    Times that no calendar of Python has are shown as they are.
+    A text that Python cannot parse as a time is rendered unchanged.
     """
     found = formatting.moment(at)
     shown = at.replace("T", " ").removesuffix("Z")

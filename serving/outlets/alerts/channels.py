@@ -1,21 +1,20 @@
 """Channels: the ways in which an alert reaches its receiver.
 
 A channel is a URL, a command, or Kappa's own page. An attempt to send returns an outcome, and never
-raises an error. The alert's address and the settings of the sending platform decide the alert's
-channel.
+raises an error. The alert's address and the settings of the sending platform determine the channel.
 
 A message to a URL is sent as a signed POST, which follows no redirect and uses no proxy. An answer
 of 2xx means that the message was received. After an answer of 408, 425, 429 or 5xx, or without an
 answer, the message is tried again. Any other answer refuses the message permanently. Error messages
 show only the host of a URL. The signature is that of Standard Webhooks (standardwebhooks.com):
-HMAC-SHA256 over `ID.SECONDS.BODY`. A secret of the form `whsec_...` is decoded as base64; any other
-secret is used as its own bytes. A setting may contain several secrets, with spaces between them.
-Each secret then signs, so that a receiver can change from one secret to the next.
+HMAC-SHA256 over `ID.SECONDS.BODY`. A secret of the form `whsec_...` is decoded as base64; of any
+other secret, the bytes themselves are the key. A setting may contain several secrets, with spaces
+between them. Each secret then signs, so that a receiver can change from one secret to the next.
 
 A command is a program named in the settings, which reads a message from its standard input. Exit
 code 0 means that the program has received the message. The program runs without a shell, and is
-killed if it takes too long. Variables with Kappa's settings are removed from its environment,
-because they may be secrets.
+killed if it takes too long. Variables with Kappa's settings are removed from the program's
+environment, because they may be secrets.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class Channel(Protocol):
     """A way to reach a receiver."""
 
     def send(self, message: Message) -> Attempted:
-        """Tries once to send a message, within a limited time."""
+        """Tries once to send a message, within a limited time, and returns the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Unready:
     reason: str
 
     def send(self, message: Message) -> Attempted:  # noqa: ARG002  # as a channel does
-        """Sends nothing, and returns that the message is to be tried again."""
+        """Sends nothing. The returned outcome is that the message must be tried again."""
         return Attempted(Outcome.AGAIN, self.reason)
 
 
@@ -159,7 +158,7 @@ class Webhook:
         timeout_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes the URL, and the keys that sign messages.
+        """Parses the URL, and stores the keys that sign messages.
 
         Raises SettingsError if the URL is not an HTTP or HTTPS address.
         """
@@ -231,7 +230,7 @@ def _shut_connection(connection: http.client.HTTPConnection) -> None:
 
 
 def _seconds_to_wait(retry_after: str | None, now: float) -> float:
-    """Returns the seconds to wait that a `Retry-After` header asks for.
+    """Returns the number of seconds that a `Retry-After` header asks the sender to wait.
 
     The header has a number of seconds or a date. Without a valid header, returns 0.
     """
@@ -320,7 +319,7 @@ class ShownOnPage:
         self._name = name
 
     def send(self, message: Message) -> Attempted:
-        """Adds a message to the page, before the older messages."""
+        """Adds a message to the page as the newest, unless the page already shows it."""
         show_message(self._store, self._name, message)
         return RECEIVED
 
@@ -329,8 +328,8 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
     """Returns the channel of an alert.
 
     A URL in the settings replaces the declared address, so that each environment can send to its
-    own receiver. If a setting is missing or wrong, the returned channel lets messages wait, and
-    gives the setting as the reason.
+    own receiver. If a setting is missing or wrong, the function returns a channel `Unready`, whose
+    messages wait, and whose reason names the setting.
     """
     timeout = settings.timeout_seconds
     url = _setting_of(settings.urls, alert.name)
@@ -357,7 +356,7 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
 def _setting_of(settings: Mapping[str, _Value], name: str) -> _Value | None:
     """Returns the setting with a name, or None.
 
-    In the name of an environment variable, `_` replaces each `-`, so the name with `_` is tried
-    next.
+    An environment variable cannot have `-` in its name, so the name with `_` in place of `-` is
+    also tried.
     """
     return settings.get(name, settings.get(name.replace("-", "_")))

@@ -1,10 +1,11 @@
 """The delivery of an alert, step by step.
 
-A step has at most one effect outside the process. A step settles the next message of the outbox.
-When all messages are settled, a step takes the next change set. If the process exits at any point,
-the next process continues from the stored documents. So no message is lost, and a message whose
-answer was lost is sent again. While a receiver does not answer, no change set is taken. Afterwards,
-all changes in the meantime are a single net change set.
+A step has at most one effect outside the process. A step tries to deliver the next message of the
+outbox; a message that needs no further attempt is settled. When all messages are settled, a step
+takes the next change set. If the process exits at any point, the next process continues from the
+stored documents. So no message is lost, and a message whose answer was lost is sent again. While a
+receiver does not answer, no change set is taken. Afterwards, all changes in the meantime are a
+single net change set.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ _FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
 class Rules:
     """The limits of a delivery.
 
-    `patience` is the time in seconds for which a message is tried. `keep` is the time in seconds
-    for which the alert's cursor is kept. `most` is the number of rows of a change set that get a
-    message each.
+    `patience` is the time in seconds for which attempts to deliver a message are made. `keep` is
+    the time in seconds for which the alert's cursor is kept. `most` is the number of rows of a
+    change set that get a message each.
     """
 
     patience: float = 3600.0
@@ -91,10 +92,11 @@ def next_attempt(
 ) -> float | None:
     """Returns the time of the next attempt, or None if the message must be given up.
 
-    The wait doubles from one second to five minutes. A random part of the wait is subtracted, so
-    that alerts that failed together are not tried again together. `draw` returns a random number
-    between 0 and 1. If the receiver `asked` for a longer wait, that wait is used. The last attempt
-    is made when `patience` has passed since the `first` attempt. Times are in seconds since 1970.
+    `tries` is the number of attempts so far. The wait doubles from one second to five minutes. A
+    random part of the wait, at most half, is subtracted, so that alerts that failed together are
+    not tried again together. `draw` returns a random number between 0 and 1. If the receiver
+    `asked` for a longer wait, that wait is used. The last attempt is made when `patience` has
+    passed since the `first` attempt. Times are in seconds since 1970.
     """
     end = first + patience
     if now >= end:
@@ -105,9 +107,10 @@ def next_attempt(
 
 
 class MessageDelivery(ABC):
-    """The delivery of the messages under a name, step by step. Subclasses create the messages.
+    """The delivery of the messages of an alert or of notices, step by step.
 
-    The object may be used by only one process, and by one thread at a time.
+    `name` identifies the stored documents. Subclasses create the messages. The object may be used
+    by only one process, and by one thread at a time.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class MessageDelivery(ABC):
         clock: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
-        """Reads the stored documents of the name, to continue from there."""
+        """Reads the stored documents under `name`, to continue from their state."""
         self._store = store
         self._name = name
         self._channel = channel
@@ -140,8 +143,8 @@ class MessageDelivery(ABC):
     def take_step(self) -> float | None:
         """Takes one step, and returns the seconds until the next step.
 
-        Returns None if there is nothing to do until something changes. Raises the errors of
-        `take_messages`.
+        Returns None if there is nothing to do until a change occurs, for example a new change set.
+        Raises the errors of `take_messages`.
         """
         if asked := ids_to_send_again(self._store, self._name):
             self._send_dead_letter(asked[0])
@@ -160,9 +163,9 @@ class MessageDelivery(ABC):
         return 0.0 if self.unsettled_count else None
 
     def report_error(self, error: str) -> None:
-        """Records why no step can be taken, for display.
+        """Stores, for display, the reason why no step can be taken.
 
-        An empty text records that steps succeed again.
+        An empty text means that steps succeed again.
         """
         if error != self._progress.error:
             self._put_progress(replace(self._progress, error=error))
@@ -180,7 +183,8 @@ class MessageDelivery(ABC):
     def _deliver_message(self, message: Message, settled: int) -> None:
         """Tries once to deliver a message.
 
-        If the message is received, or must be given up, it is settled.
+        The message is settled if it is received or must be given up. A message that is given up
+        becomes a dead letter.
         """
         assert self._outbox is not None
         now = self._clock()
@@ -272,7 +276,7 @@ class AlertDelivery(MessageDelivery):
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Reads the stored documents of the alert, to continue from there.
+        """Reads the stored documents of the alert, to continue from their state.
 
         `limits` are for the computation of large change sets. `is_of` returns False for a build
         that does not declare the alert; a change set that leads to such a build is not taken.
@@ -285,7 +289,7 @@ class AlertDelivery(MessageDelivery):
         self._chosen = Filter(alert.columns, alert.where)
 
     def wait_for_change(self, seconds: float) -> None:
-        """Waits until there may be another change set, for at most the given seconds."""
+        """Waits until there may be another change set, but at most `seconds`."""
         if self._follower is None:
             time.sleep(seconds)
         else:
@@ -331,7 +335,7 @@ class AlertDelivery(MessageDelivery):
     def _messages_of(
         self, change_set: ChangeSet, counts: ChangeCounts, now: float
     ) -> tuple[tuple[Message, ...], Missed | None]:
-        """Returns the messages of a change set, and the period of missed changes or None."""
+        """Returns the messages of a change set, and the period of missed changes, if any."""
         alert, head = self._alert, change_set.head
         since = self._missed_since() if head.starts_over else None
         if since is not None:

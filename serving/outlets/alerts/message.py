@@ -54,7 +54,7 @@ def row_messages(
 
 
 def missed_message(alert: AlertBirth, head: ChangeSetHead, *, since: float, now: float) -> Message:
-    """Returns the message which tells that the changes between two times are unknown.
+    """Returns the message that the changes between two times are unknown.
 
     `since` and `now` are the two times, in seconds since 1970.
     """

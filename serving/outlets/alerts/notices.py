@@ -1,8 +1,8 @@
 """Notices: messages about the platform itself, delivered like the messages of an alert.
 
-The alert of notices is named `kappa`, and no pipeline may give an alert that name. Its settings are
-those of any alert. This module delivers notices; replay/platform/notifier.py finds the facts to
-report.
+The alert of notices is named `kappa`, and no pipeline may give an alert that name. It has the same
+settings as other alerts. This module delivers notices; replay/platform/notifier.py finds the facts
+to report.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class NoticeDelivery(MessageDelivery):
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Reads the stored documents of the notices, to continue from there.
+        """Reads the stored documents of the notices, to continue from their state.
 
-        `look` finds new facts.
+        `look` returns the facts that are new since a given place.
         """
         super().__init__(store, KAPPA, channel, rules, clock=clock, draw=draw)
         self._look = look
 
     def take_messages(self) -> None:
-        """Puts the messages of the facts since the last look into the outbox, if there are any."""
+        """Puts the messages of the facts that are new since the last call into the outbox."""
         before = self._outbox
         place, notices = self._look(None if before is None else before.cursor)
         if before is None or place != before.cursor:
@@ -83,7 +83,10 @@ class NoticeDelivery(MessageDelivery):
 
 
 def notice_message(notice: Notice, now: float) -> Message:
-    """Creates the message of a fact. The id is the same for the same fact at the same time."""
+    """Creates the message of a fact.
+
+    The id is derived from the fact and the time `now`, in seconds since 1970.
+    """
     named = json.dumps([KAPPA, notice.key, time_as_text(now)])
     id_ = f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
     told = {

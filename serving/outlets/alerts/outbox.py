@@ -6,7 +6,7 @@ example by a power loss; then the messages of the outbox are sent again. An outb
 read is moved aside, and the alert has then missed the changes after that outbox.
 
 An operator may request that dead letters be sent again. The courier fulfils the request, at once or
-when it next runs: only one process sends alerts, so that their messages keep their order. A letter
+when it next runs: only one process sends alerts, so that the messages keep their order. A letter
 that is refused again is kept.
 """
 
@@ -35,7 +35,7 @@ class Missed(Struct, frozen=True):
 
 
 class Outbox(Struct, frozen=True):
-    """The messages of a change set, and its cursor.
+    """The messages of a change set, and the cursor at which the change set ends.
 
     `at` is the time at which the change set was taken, in seconds since 1970. `missed` is the last
     period of time whose changes the alert does not know.
@@ -54,7 +54,7 @@ class AlertProgress(Struct, frozen=True):
 
     `outbox` is the number of the outbox. `tries`, `first_tried_at` and `next_try_at` belong to the
     next message. `delivered` counts all messages of the alert that were received. `error` is the
-    reason of the last failure, or "" if a message was received since.
+    reason of the last failure, or "" if a message was received after that failure.
     """
 
     outbox: int = 0
@@ -171,9 +171,9 @@ def shown_messages(store: Store, name: str) -> tuple[Message, ...]:
 
 
 def show_message(store: Store, name: str, message: Message) -> None:
-    """Adds a message to those that Kappa's page shows, as the newest.
+    """Adds a message, as the newest, to the messages that Kappa's page shows.
 
-    A repeated message is shown only once.
+    A message that is added again is shown only once.
     """
     there = shown_messages(store, name)
     if all(each.id != message.id for each in there):
@@ -215,8 +215,9 @@ def ask_for_dead_letters(
 ) -> tuple[tuple[str, DeadLetter], ...]:
     """Requests that dead letters be sent again, and returns each with the name of its alert.
 
-    The letters are all dead letters, or only those of the alert `name`, or only the letter `id_`.
-    Raises UsageError if the alert or the letter does not exist, and Copied if the root is a copy.
+    By default, the request is for all dead letters; `name` selects those of one alert, and `id_`
+    selects one letter. Raises UsageError if the alert or the letter does not exist, and Copied if
+    the root is a copy.
     """
     ensure_no_copy(store)
     names = alert_names(store)

@@ -4,7 +4,7 @@ A reader gets a snapshot, and then net change sets. A change set depends only on
 follows the builds that serve, so candidates have no influence. This package pins and reads; it
 sends nothing. Read in this order:
 
-- cursor.py: a place in the sequence of changes, as text that a reader keeps
+- cursor.py: a place in the sequence of changes, as text that a reader stores
 - filter.py: the columns and the condition of a reader that wants only a part of the changes
 - table_snapshot.py: a table at a frontier, and the lease that keeps the files for a cursor
 - change_set.py: a change set: the head, and the rows while the change set is open

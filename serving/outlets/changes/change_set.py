@@ -1,7 +1,7 @@
 """A change set: the net difference of a served table between two snapshots.
 
-A change set is open until its reader is closed. Its rows are in a separate DuckDB, which can spill
-to disk. A filter is applied when the rows are read, so many readers may share a change set.
+A change set can be read until its reader (a DuckDB of its own, which can spill to disk) is closed.
+A filter is applied when the rows are read, so many readers may share a change set.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ChangeSetHead:
 class RowChange:
     """A row that was inserted, updated or deleted.
 
-    In a table without keys, a change stands for `times` equal rows.
+    In a table without keys, the change means that `times` equal rows were inserted or deleted.
     """
 
     op: str
@@ -123,10 +123,10 @@ class ChangeSet:
         reader: Reader,
         before_columns: tuple[tuple[str, str], ...],
     ) -> None:
-        """Takes a reader that has the relation of all changes.
+        """Creates a change set from a DuckDB reader that has the relation of all changes.
 
-        The caller must close the reader. `before_columns` are the columns of the table before the
-        changes.
+        The caller must close `reader`. `point` is the point that the change set leads to.
+        `before_columns` are the columns of the table before the changes.
         """
         self.head = head
         # The point that the change set leads to.
@@ -171,7 +171,7 @@ class ChangeSet:
     def key_and_row_messages(
         self, chosen: Filter | None = None
     ) -> Iterator[tuple[str, str | None]]:
-        """Yields the key and the new row of each change, as in a compacted topic.
+        """Yields the key and the new row of each change, as for the records of a compacted topic.
 
         The row is JSON, or None if the row is deleted. The table must have keys. If the key is a
         single text or whole number, it is plain text, as Kappa reads the key of a topic. Any other
@@ -195,8 +195,9 @@ class ChangeSet:
     def merged_rows(self, gone: str) -> Any:
         """Returns Arrow batches with a row for each changed key.
 
-        It is the new row of the key, or the last row of a deleted key. The boolean column `gone` is
-        true for a deleted row. The table must have keys, and the same columns at both points.
+        The row is the key's new row, or the last row of a deleted key. The boolean column named
+        `gone` is true for a deleted row. The table must have keys, and the same columns before and
+        after the changes.
         """
         return self._reader.arrow_batches(
             f"select unnest(coalesce(after, before)), after is null as {quoted(gone)} "
@@ -244,8 +245,8 @@ class ChangeSet:
 def key_sql(row: str, kind: DuckType) -> str:
     """Returns the SQL expression for the key of a record.
 
-    `row` is a struct with the fields of the key, and `kind` is its type. Different rows have
-    different keys: therefore null, and a text that looks like a JSON object, are written as an
+    `row` is a struct with the fields of the key, and `kind` is its type. Different structs have
+    different keys: therefore null, and a text that looks like a JSON object, are written as a JSON
     object.
     """
     whole = f"{json_sql(row, kind, row)}::varchar"

@@ -13,7 +13,7 @@ _FORM = re.compile(r"(\d{1,18})\.(\w[\w.-]{0,200})\.(\d{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in the sequence of changes: the generation, build and frontier reached there.
+    """A place in the sequence of changes: a generation, a build, and the number of its frontier.
 
     The text form is, for example, `3.flights-9ab1c2.512`. All tables of a pipeline have the same
     cursors.

@@ -1,9 +1,9 @@
 """The net difference between two points of a served table.
 
-The difference is first computed as SQL, and then opened as a change set. A difference has the
-columns `op` (insert, update, delete), `times` (the number of equal rows, if the table has no keys),
-and `before` and `after`. The last two are structs of the served columns, and one of them may be
-null. Two values are equal if DuckDB does not distinguish them.
+The difference is first expressed as SQL; a reader then computes it as a change set. A difference
+has the columns `op` (insert, update, delete), `times` (the number of equal rows, if the table has
+no keys), and `before` and `after`. The last two are structs of the served columns, and one of them
+may be null. Two values are equal if DuckDB does not distinguish them.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _SMALL_BYTES = 32 * 1024 * 1024
 class NetDifference:
     """The difference of two points as SQL.
 
-    `relations` are the queries of the relations that the SQL reads, in the order in which to create
-    them. `bytes` is the size of the files with the rows that may differ, or None if whole versions
-    are read.
+    `difference` is the query. `relations` maps the name of each relation that the query reads to
+    the relation's own query, in the order in which to create them. `bytes` is the size of the files
+    with the rows that may differ, or None if whole versions are read.
     """
 
     difference: str
@@ -65,7 +65,7 @@ class TouchedKeys:
     """The query for all keys whose rows may differ.
 
     `bytes` is the size of the files that the query reads. `stored` is the size of all files of the
-    table, and `rewritten` is the size of those files of the table that the query reads.
+    table, without recent tables, and `rewritten` is the size of those of them that the query reads.
     """
 
     sql: str
@@ -123,10 +123,11 @@ def _touched_rows(
     among: Among,
     relations: dict[str, str],
 ) -> list[str]:
-    """Returns the queries for the touched rows at both points.
+    """Returns the queries for the touched rows at the point `before` and at the point `after`.
 
-    The relations that the queries read are added to `relations`. They exist because a fold reads
-    its input more than once, and so that a file that both points have is read only once.
+    The function adds the relations that the queries read to `relations`. They are needed because a
+    fold reads its input more than once, and because a file that both points have is to be read only
+    once.
     """
     table = after.table
 
@@ -207,9 +208,9 @@ def _touched_keys(
 
 
 def _passed_condition(before: Point, after: Point) -> str | None:
-    """Returns the condition for rows that have expired between two points, or None.
+    """Returns the condition for rows that have expired by the log's clock between two points.
 
-    Such rows have expired by the log's clock.
+    Returns None if no row can have expired between the points.
     """
     gone = gone_condition(after.table, after.log_clock)
     return None if gone == gone_condition(before.table, before.log_clock) else gone
@@ -228,8 +229,8 @@ def _difference_of_appended(
 ) -> NetDifference:
     """Returns the difference of a table without keys, between two points of a build.
 
-    Only the files that just one of the points has are compared. Rows of the shared files that have
-    expired are added as deletes.
+    Only the files that belong to just one of the points are compared. Rows that have expired, in
+    files of both points, are added as deletes.
     """
     table, path = after.table, table_path(store, after.birth.build, after.table.name)
     sizes = [files(path, each.frontier.versions[table.name]) for each in (before, after)]
@@ -284,7 +285,7 @@ def _difference_of_rows(before: TableBirth, after: TableBirth, old: str, new: st
 
 
 def _difference_by_count(table: TableBirth, old: str, new: str) -> str:
-    """Returns the difference of two queries, by the count of equal rows in each."""
+    """Returns the difference of two queries, from the number of equal rows in each."""
     row = _struct_sql("r", table)
     return (
         "select case when sum(_n) > 0 then 'insert' else 'delete' end as op, "
@@ -304,8 +305,8 @@ def _served_rows_sql(store: Store, point: Point, files: Files) -> str:
     """Returns the query for the served rows of a point, with recent rows folded in.
 
     If the table is a maintained view that fails at the point, the query fails with the same reason.
-    Changes within a build are computed from the files of the build, and there are none while the
-    view fails.
+    Changes within a build do not need this query: they are computed from the build's files, which
+    do not change while the view fails.
     """
     if point.table.name in point.frontier.failing:
         return failing_sql(point.table.served, point.frontier.failing[point.table.name])
@@ -320,7 +321,7 @@ def _served_rows_sql(store: Store, point: Point, files: Files) -> str:
 
 
 def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
-    """Lists the files with the rows of a point."""
+    """Lists the files that contain the rows of a point."""
     return tuple(
         each
         for path, version in point.table_versions(store).items()
@@ -331,8 +332,8 @@ def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
 def has_same_rows(store: Store, before: Point, after: Point) -> bool:
     """Returns True if two points certainly have the same rows.
 
-    This is so if both points belong to the same build and have the same versions, at the same log's
-    clock if rows can expire.
+    This is so if both points belong to the same build and have the same table versions, and also
+    the same log's clock if rows can expire.
     """
     if before.birth.folded_by != after.birth.folded_by:
         return False
@@ -354,9 +355,9 @@ def changes_until(
     """Opens the change set that leads to the point `after`.
 
     The change set leads from the point `before`, or from nothing if `before` is None. The caller
-    must keep both points during the block. `is_first` is True for the reader's first request; a
-    change set without `before` is then a snapshot, and otherwise a reset. If the client leaves, the
-    work ends with ClientLeft.
+    must keep both points during the block. `is_first` is True for the reader's first request. A
+    change set from nothing is then a snapshot, and otherwise a reset. If the client leaves, the
+    computation is interrupted, and ClientLeft is raised.
     """
     kind = (
         (ChangeKind.SNAPSHOT if is_first else ChangeKind.RESET)
@@ -455,7 +456,7 @@ def _put_changes(reader: Reader, net: NetDifference) -> None:
 
 
 def switch_kind(store: Store, after: Point) -> ChangeKind:
-    """Returns whether a promote or an undo has switched to a point's build, from the journal."""
+    """Returns the kind of the switch to a point's build (promote or undo), from the journal."""
     records = JournalView(store).records()
     for record in reversed(records):
         event = record.event

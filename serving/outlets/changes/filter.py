@@ -62,7 +62,7 @@ class Filter:
     def filtered_sql(self, changes: str, before: Columns, after: Columns) -> str:
         """Returns the query for the selected part of the relation `changes`.
 
-        `before` and `after` are the selected columns on both sides of the changes.
+        `before` and `after` are the selected columns of the old rows and of the new rows.
         """
         sides = [
             self._side_sql(changes, side, columns)

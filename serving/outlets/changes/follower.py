@@ -1,9 +1,9 @@
 """A follower of a served table: yields a snapshot, and then one net change set after the other.
 
-Each step pins the serving snapshot, computes the difference from the last point, and keeps the new
-point with the lease of its cursor. So no change is lost between two change sets, and no change
-occurs twice. If a step fails, or if its change set was not used to the end, the step is repeated
-from the same point.
+Each step pins the serving snapshot, computes the difference from the last point, and keeps the
+files of the new point by the lease of its cursor. So no change is lost between two change sets, and
+no change occurs twice. If a step fails, or if its change set was not used to the end, the step is
+repeated from the same point.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Follower:
         limits: Limits | None = None,
         clock: Clock = time.time,
     ) -> None:
-        """Begins at the cursor `since`, or with a snapshot.
+        """Begins at the cursor `since`, or with a snapshot if `since` is None.
 
         A cursor is kept for `keep_seconds` after it was given out. If a `holder` is named and has a
         lease on a cursor, the cursor is kept while that lease lasts. With `starts_empty`, snapshots
-        and resets have no rows. A small change set is computed in memory; `limits` are the limits
-        of all other change sets, which can spill. Raises UsageError if the table is not served, or
-        if `chosen` does not fit the table.
+        and resets have no rows. A small change set is computed in memory. All other change sets are
+        computed within `limits`, and can spill to disk. Raises UsageError if the table is not
+        served, or if `chosen` does not fit the table.
         """
         self._store = store
         self._table = table
@@ -169,7 +169,7 @@ class Follower:
         self._looked = point.generation, point.frontier.number
 
     def hold_cursor(self, seconds: float) -> None:
-        """Puts a lease of the holder on the present cursor, for `seconds`.
+        """Puts a lease under the holder's name on the present cursor, for `seconds`.
 
         The lease replaces the holder's lease on an earlier cursor.
         """
@@ -205,7 +205,10 @@ class Follower:
         return self._clock() - self._given_at > self._keep_seconds / 3
 
     def _point_before(self) -> Point | None:
-        """Returns the point from which the next change set leads, or None if it is not kept."""
+        """Returns the point at which the next change set begins.
+
+        Returns None if there is no such point, or if its files are no longer kept.
+        """
         before = self._point
         if before is None and self._since is not None:
             before = point_at(
@@ -231,7 +234,7 @@ class Follower:
         return ChangeKind.SLICE
 
     def _is_needless(self, before: Point | None, after: Point, kind: ChangeKind) -> bool:
-        """Returns True if a change set without rows can be skipped.
+        """Returns True if the change set may be skipped when it has no rows.
 
         The change set of a new generation is never skipped: otherwise, a reader could stay at an
         older cursor than another reader.

@@ -1,9 +1,9 @@
 """The hub: one follower for each followed table, shared by all readers of a server.
 
 Any number of readers may follow a table. A change set is computed once, and written as text once
-for each filter in use. A small text is kept in memory, and a large text in an unnamed file. A
-reader begins with the changes from its cursor to the hub's point; these changes are computed once
-for all readers that come with the same cursor. A reader that reads too slowly is sent back to its
+for each filter in use. A small text is kept in memory, and a large text in an unnamed file. A new
+reader first gets the changes from its cursor to the hub's point; these changes are computed once
+for all readers with the same cursor and filter. A reader that reads too slowly is sent back to its
 cursor, and then gets the net difference of the changes that it has missed.
 """
 
@@ -151,9 +151,9 @@ class ChangeReader:
     """A reader of the hub, and the change sets that wait for the reader.
 
     `cursor` is the cursor of the last change set that the reader was sent. `notify` is called from
-    other threads when there is news. After `late` or `error` is set, no change sets are added. With
-    `from_now`, the reader gets no snapshot. If the `client` leaves, the computation of the reader's
-    first change set is interrupted.
+    other threads when a change set is added or the reader's state changes. After `late` or `error`
+    is set, no change sets are added. With `from_now`, the reader gets no snapshot. If the `client`
+    leaves, the computation of the reader's first change set is interrupted.
     """
 
     table: str
@@ -179,7 +179,7 @@ class ChangeReader:
         self.notify()
 
     def end_with_error(self, error: KappaError) -> None:
-        """Ends the sequence of this reader with an error.
+        """Ends the reader's sequence of change sets with an error.
 
         The reader gets the error after the change sets that wait.
         """
@@ -187,9 +187,9 @@ class ChangeReader:
         self.notify()
 
     def take_changes(self) -> RecordedChanges | None:
-        """Takes the next change set, or returns None if none waits.
+        """Takes the next change set, or returns None if no change set waits.
 
-        Raises the error that ended the sequence, when no change sets are left.
+        When no change sets are left, raises the error that ended the sequence, if there is one.
         """
         with self._changed:
             if self.waiting:
@@ -200,7 +200,7 @@ class ChangeReader:
 
 
 class ChangeHub:
-    """All followed tables of a server, with their readers."""
+    """The followed tables of a server, with their followers and readers."""
 
     def __init__(
         self,
@@ -211,7 +211,10 @@ class ChangeHub:
         limits: Limits | None,
         clock: Clock = time.time,
     ) -> None:
-        """Takes the store. A cursor is kept for `keep_seconds` after it was given out."""
+        """Creates a hub that follows no table yet.
+
+        A cursor is kept for `keep_seconds` after it was given out.
+        """
         self._store = store
         self._lease_seconds = lease_seconds
         self._keep_seconds = keep_seconds
@@ -229,7 +232,7 @@ class ChangeHub:
     def begin_reader(self, reader: ChangeReader) -> RecordedChanges | None:
         """Adds a reader at its cursor, and returns the changes from its cursor to the hub's point.
 
-        The later change sets will wait for the reader. Returns None if there are no changes up to
+        Later change sets are then added to the reader. Returns None if there are no changes up to
         the hub's point. Raises UsageError if the table is not served or if the filter does not fit.
         Raises Conflict if the cursor is later than all that is served. Raises ClientLeft if the
         client leaves before the end.
@@ -314,7 +317,7 @@ class ChangeHub:
     def _changes_until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
         """Returns the changes from a reader's cursor to a point, or None if there are none.
 
-        Readers with the same cursor and filter share the changes.
+        Readers with the same cursor and filter share the result.
         """
         if reader.from_now:
             reader.cursor = point.cursor
@@ -361,7 +364,7 @@ class ChangeHub:
 
 
 class _TableHub:
-    """The follower of one table, in a thread that ends when the last reader has left."""
+    """The follower of one table. Its thread ends when the last reader has left."""
 
     def __init__(self, hub: ChangeHub, table: str) -> None:
         self._hub = hub
@@ -385,7 +388,7 @@ class _TableHub:
         return point
 
     def served_table(self) -> TableBirth | None:
-        """Returns the served table.
+        """Returns the declaration of the followed table as it is served now.
 
         Returns None if no pipeline serves the table, or if this thread has ended.
         """

@@ -1,8 +1,8 @@
 """A point: a served table at a frontier.
 
 A lease keeps the files of a point for a cursor. The id of the lease is derived from the cursor, so
-all followers at that place renew the same lease. The lease also contains the frontier itself,
-because upkeep deletes the records of old frontiers while leases still keep their files.
+all followers at the same cursor renew the same lease. The lease also contains the frontier itself,
+because upkeep deletes the records of old frontiers while leases still keep the frontiers' files.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Point:
 
 
 def file_list_sums(store: Store, *points: Point) -> dict[tuple[str, int], str]:
-    """Returns the sums of the points' file lists, by table path and version.
+    """Returns the checksums of the points' file lists, by table path and version.
 
-    The sums are those with which frontiers vouch for the file lists.
+    The checksums are those that the frontiers contain.
     """
     return {
         (table_path(store, each.birth.build, name), version): each.frontier.file_lists[name]

@@ -1,9 +1,9 @@
 """An exporter: copies of served tables in a folder, moved from frontier to frontier.
 
-A switch pins the serving snapshot, copies each table as of that snapshot, and then names all
-versions in the folder's record. Each commit has the cursor of its rows. So if an exporter is killed
-between two commits, the next exporter continues from the last commit of each table, and the result
-is the same (I7).
+A switch of the export pins the serving snapshot, copies each table as of that snapshot, and then
+names all versions in the folder's record. Each commit stores the cursor of its rows. So if an
+exporter is killed between two commits, the next exporter continues from the last commit of each
+table, and the result is the same (I7).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ExportedTable(Struct, frozen=True):
 
 
 class ExportRecord(Struct, frozen=True):
-    """The content of the file: the root that writes it, and all tables at the last switch.
+    """The content of the record file: the exporting root, and all tables at the last switch.
 
     `switched_at` is "" before the first switch.
     """
@@ -106,14 +106,17 @@ class CopiedTable:
 
 @dataclass(frozen=True, slots=True)
 class ExportSwitch:
-    """A switch of an export, after which all tables belong to one snapshot."""
+    """The result of a switch: the new record of the export, and how each table was copied.
+
+    All tables in the record are copies as of the same snapshot.
+    """
 
     record: ExportRecord
     tables: tuple[CopiedTable, ...]
 
 
 class Exporter:
-    """The copies of some served tables in one folder, written by one process."""
+    """Keeps the copies of some served tables in one folder up to date. One process uses it."""
 
     def __init__(
         self,
@@ -128,10 +131,10 @@ class Exporter:
         keep_seconds: float = 3600.0,
         clock: Clock = time.time,
     ) -> None:
-        """Takes the folder's record. Call `open_exporter` instead.
+        """Continues from the folder's `record`. Callers use `open_exporter` instead.
 
-        For `keep_seconds` after its last switch, the files that the exporter needs to continue are
-        kept.
+        The files that the exporter needs to continue are kept for `keep_seconds` after its last
+        switch.
         """
         self._store = store
         self._names = tuple(dict.fromkeys(tables))
@@ -150,7 +153,7 @@ class Exporter:
         self._open_copies()
 
     def next_switch(self) -> ExportSwitch | None:
-        """Copies the served tables as they are now, or returns None if the copies are up to date.
+        """Copies the tables as they are served now. Returns None if the copies are up to date.
 
         Raises NotServed if a table is not served, and KappaError if a table cannot be read or
         written. After an error, the record still names the tables of the last switch.
@@ -216,10 +219,10 @@ class Exporter:
         return point
 
     def _cursor_of(self, name: str) -> Cursor | None:
-        """Returns the cursor of a copy's rows, or None if it is unknown.
+        """Returns the cursor of a copy's rows, or None if the cursor is unknown.
 
-        The cursor in the record is later than the cursor in the commit if the rows did not change
-        in between.
+        If the rows have not changed since the last commit, the record may have a later cursor than
+        the commit; the later cursor is returned.
         """
         recorded, copy = self.record.tables.get(name), self.copies[name]
         note = copy.note()
@@ -441,7 +444,7 @@ def _ensure_apart(store: Store, to: str) -> None:
 
 
 def _claim_target(target: Store, root: str) -> ExportRecord:
-    """Returns the record of a folder to which this root exports, and creates it in an empty folder.
+    """Returns the export's record in a folder, and creates the record if the folder is empty.
 
     Raises Conflict if another root exports to the folder, and UsageError if the folder has other
     files.
@@ -483,7 +486,7 @@ def _read_record(target: Store) -> ExportRecord | None:
 
 
 def _put_record(target: Store, record: ExportRecord) -> None:
-    """Replaces the record of a folder as a whole."""
+    """Replaces the record file of a folder as a whole."""
     target.put_json(RECORD, msgspec.to_builtins(record, str_keys=True))
 
 

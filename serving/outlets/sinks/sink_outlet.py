@@ -1,10 +1,11 @@
 """A running sink: each change set of the table is a transaction of the topic.
 
-A transaction has the rows and the position after the rows, all or none. So when a courier has died,
-the next courier continues from the position. If that is not possible, the topic is compared with
-the served table, and only the rows that differ are sent. If there are two couriers, the later
-courier writes, and Kafka fences the earlier one. Kafka also fences a courier whose transaction has
-taken too long, so a fenced sink checks whether another process has sent records.
+A transaction contains rows and the position after the rows, and Kafka commits either all or none of
+it. So when a courier has died, the next courier continues from the position. If that is not
+possible, the topic is compared with the served table, and only the rows that differ are sent. If
+there are two couriers, the later courier writes, and Kafka fences the earlier one. Kafka also
+fences a courier whose transaction has taken too long, so a fenced sink checks whether another
+process has sent records.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _SWITCHES = frozenset({ChangeKind.PROMOTE, ChangeKind.UNDO})
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """The resources of a sink: the store, the log and the limits of reads.
+    """The resources of a sink: the store, the client of the broker, and the limits of reads.
 
     `keep_seconds` is the time for which cursors are kept. `writer` is the name under which the
     sinks of this root write. `before` has the names from which this root may take over a topic: an
@@ -74,9 +75,10 @@ class SinkContext:
 
 
 class _CompareAnew(Exception):  # no error: the sink begins again with a comparison
-    """Signals that the topic or its declaration has changed.
+    """Signals that the topic must be compared with the served table again.
 
-    The topic must be compared with the served table.
+    The reason is that the topic or the sink's declaration has changed, or that no position is
+    known.
     """
 
 
@@ -132,8 +134,8 @@ class SinkOutlet:
 
         This is so if the last position in the topic belongs to this root, or if there is no
         position. This courier has the root's lock, so no other process sends the rows of this root.
-        Then either the courier that has fenced this sink has exited, or a transaction of this sink
-        has taken too long.
+        If True is returned, the sink was fenced by a courier that has exited, or because its own
+        transaction took too long.
         """
         with self._open_transactions() as transactions:
             position = SinkPosition.parse(transactions.position())
@@ -150,7 +152,8 @@ class SinkOutlet:
     def _fence_other_root(self, other: str, birth: Birth) -> None:
         """Fences the other root that has sent records to the topic until now.
 
-        Raises KappaError if this root may not take the topic over.
+        `other` is the name under which that root writes. Raises KappaError if this root may not
+        take the topic over.
         """
         if other not in self._means.before and not is_topic_allowed(birth, self._topic):
             raise KappaError(
@@ -345,7 +348,7 @@ class SinkOutlet:
 
 
 class _CountedMessages:
-    """Messages that are counted while the transaction takes them."""
+    """Messages that are counted while they are iterated."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._messages = messages

@@ -1,7 +1,7 @@
 """The position of a sink, and the lease on the position.
 
 The position is the place up to which the topic has the changes of the table. A follower's own
-leases are short, and each change set has another lease. A sink has a longer lease, which moves with
+leases are short, and are replaced with each change set. A sink has a longer lease, which moves with
 the sink's position. So a courier that did not run for hours can continue with change sets.
 """
 
@@ -35,7 +35,7 @@ _RESUMED_SECONDS = 60.0
 class SinkPosition:
     """The position of a sink: the cursor of the last change set that was sent.
 
-    `part` is a hash of the part of the table that the sink sends. `topic_id` is the id of the
+    `part` is a hash of the settings that determine the sink's records. `topic_id` is the id of the
     topic; a topic that was created again has another id, and no rows. `writer` is the name under
     which an adopted root has sent the change set, or "".
     """
@@ -66,7 +66,7 @@ class SinkPosition:
 
 
 def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
-    """Returns a hash of all settings that decide which records a row becomes."""
+    """Returns a hash of all settings that determine which records a row becomes."""
     # A position of JSON is that of a Kappa that knew no other format.
     form = [] if sink.format is None else [sink.format]
     decides = json.dumps([sink.of, sink.columns, sink.where, keys, *form])
@@ -74,7 +74,7 @@ def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
 
 
 class SinkLease:
-    """The lease on the frontier that a sink's topic has reached."""
+    """The sink's lease on the frontier up to which the topic has the table's changes."""
 
     def __init__(
         self, store: Store, topic: str, *, keep_seconds: float, clock: Callable[[], float]
@@ -103,7 +103,7 @@ class SinkLease:
     def keep_cursor(self, cursor: Cursor) -> None:
         """Puts this sink's lease on the files of a cursor, which its follower's lease keeps now.
 
-        The leases on earlier cursors are kept.
+        This sink's leases on earlier cursors remain.
         """
         found = read_lease(
             self._store, cursor_lease_id(read_birth(self._store, cursor.build), cursor.frontier)
@@ -132,9 +132,9 @@ class SinkLease:
         failpoint("sink.after_release")
 
     def release_other_cursors(self, cursor: Cursor | None) -> None:
-        """Releases this sink's leases on all other cursors.
+        """Releases this sink's leases on all cursors except `cursor`.
 
-        They may have been left by a courier that was killed.
+        A courier that was killed may have left such leases.
         """
         kept = None if cursor is None else lease_name(self._lease_id(cursor))
         for name in self._store.names("leases"):

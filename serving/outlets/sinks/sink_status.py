@@ -1,7 +1,8 @@
 """The state of each sink, as the courier records it.
 
-The state is for display: it can be derived again, and is not synced to disk. The position of a sink
-is in its topic. A status also has whether a courier runs, and how far a sink is behind.
+The state is only for display: it can be derived again, and is not synced to disk. The position of a
+sink is stored in its topic. A status also shows whether a courier runs, and how far a sink is
+behind.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _state_file(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """A sink with its state.
+    """A sink, its state, and how far it is behind.
 
     `behind_seconds` is None if the sink has never sent all rows. The state `waits` means that no
     courier runs. The state `off` means that no courier may run, because the root was adopted and
@@ -124,7 +125,7 @@ def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
 
 
 def sinks_listing(found: tuple[SinkStatus, ...]) -> Listing:
-    """Makes a listing with a row for each sink."""
+    """Creates a listing with a row for each sink."""
     columns = (
         *("sink", "table", "pipeline", "state", "behind_seconds", "written", "deleted"),
         *("switch", "error", "hint", "error_at", "cursor", "last"),

@@ -1,4 +1,4 @@
-"""The topic of a sink: created, watched, and compared with the served table.
+"""The topic of a sink: creates and checks the topic, and compares it with the served table.
 
 A topic that would lose rows is refused. After a comparison, only the rows that differ are sent.
 """
@@ -54,15 +54,16 @@ def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
 
 
 def is_topic_allowed(birth: Birth, topic: str) -> bool:
-    """Returns True if the deploy of a build has allowed a sink's topic as it is."""
+    """Returns True if the deploy of a build has explicitly allowed the topic of a sink."""
     return any(each.startswith(f"sink:{topic}: ") for each in birth.accepted)
 
 
 def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
     """Returns the keys of the rows in a topic, each with a digest of its value.
 
-    The result takes about 210 bytes per row. The second value is the number of rows that no sink
-    has written. Raises KappaError if none of the records was written by a sink, unless `take_over`.
+    The result takes about 210 bytes per row. The second returned value is the number of rows that
+    no sink has written. Raises KappaError if no sink has written any of the topic's records, unless
+    `take_over`.
     """
     found: dict[bytes, bytes] = {}
     foreign: set[bytes] = set()
@@ -92,8 +93,9 @@ def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[byte
 def differing_rows(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Message]:
     """Yields the records that make a topic equal to the rows.
 
-    First, these are the rows that are missing from the topic or differ there; then a deletion for
-    each other key. `there` has the digests of the topic's rows by key, and is emptied.
+    The records of the rows that are missing from the topic or differ there come first, and then a
+    deletion for each key that the rows do not have. `there` has the digests of the topic's rows by
+    key, and is emptied.
     """
     for key, value in rows:
         known = there.pop(key, None)

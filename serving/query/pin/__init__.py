@@ -6,9 +6,8 @@ A lease pins the choice. This package reads no rows. Read in this order:
 - pin_places.py: the limits on the snapshots that clients hold
 - shared_pins.py: the pin that readers of a process share until the frontier moves
 - moments.py: moments of the past, by time, generation, offsets or the log's time
-- snapshot_reads.py: the two looks, at now or at the past (law 11); records in a bucket are read
-  once
-- catalog.py: pins the result of a look
+- snapshot_reads.py: reads the serving builds before and after the lease is put (law 11)
+- catalog.py: pins the snapshot that was read
 - write_token.py: waits until readers see a write
 """
 

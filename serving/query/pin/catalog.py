@@ -1,12 +1,13 @@
 """The catalog: pins the builds that answer for the pipelines, each up to one frontier.
 
 Each query pins once. To pin, a reader takes the last generation that this process knows of, and
-reads the frontiers. The reader puts a lease on the frontiers, and then reads the floors and the
-journal. If the reader finds a newer generation, or a frontier below its floor, the reader starts
-over. Together with the hold of a promote, this ensures that no reader goes back. Without the second
-look, a reader does go back (tests/replay/rollout/test_promote_model.py tries all interleavings).
-The past is pinned in the same way; there, the second look checks that the moment is still kept.
-This module reads no data of tables.
+reads the frontiers (the first look). The reader puts a lease on the frontiers, and then reads the
+floors and the journal (the second look). If the reader finds a newer generation, or a frontier
+below its floor, the reader starts over. Together with the hold of a promote, this ensures that no
+reader goes back to an older state. Without the second look, a reader does go back
+(tests/replay/rollout/test_promote_model.py tries all interleavings). The past is pinned in the same
+way; there, the second look checks that the frontiers are still kept. This module reads no data of
+tables.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def pin_served(
     """Pins the snapshot that is served now.
 
     If nothing is served, the snapshot has generation 0. `beside` reads objects from the bucket that
-    the caller will need for the snapshot; `beside` runs in parallel with the second look. Several
-    readers of this process use the same pin until the frontier moves, if the pin is `shared` or the
-    root is in a bucket.
+    the caller will need for the snapshot; `beside` runs in parallel with the second look. If
+    `shared` is True or the root is in a bucket, several readers of this process use the same pin
+    until the frontier moves.
     """
     shared |= not store.is_on_disk
     common = take_pin(store, lease_seconds) if shared else None
@@ -141,8 +142,8 @@ def pin_at(
 
     If `when` is a time or a generation, the snapshot has the builds that served then. If `when` is
     offsets or a time of the log, the snapshot has the builds that serve now, at those offsets or
-    that time. Raises UsageError if nothing was ever served. Raises KappaError if the moment is not
-    kept; the error names the kept times.
+    that time. Raises UsageError if `when` names no moment, for example an unknown generation, or if
+    nothing was served. Raises KappaError if the moment is not kept; the error names what is kept.
     """
     with closing(
         _pin_snapshot(
@@ -214,10 +215,11 @@ def _pin_snapshot(
     common: PinnedSnapshot | None = None,
     beside: Callable[[Snapshot], object] | None = None,
 ) -> PinnedSnapshot:
-    """Returns a pin of the snapshot that `look` reads.
+    """Puts a lease on the snapshot that `look` reads, and returns the pin.
 
     `common` is the pin that readers of this process share, or None. `common` is returned if `look`
-    reads the same snapshot.
+    reads the same snapshot. If the snapshot is overtaken meanwhile, the function starts over.
+    Raises Conflict if that happens too often.
     """
     for _ in range(_ATTEMPTS):
         pinned, common = common, None
@@ -249,8 +251,8 @@ def _is_overtaken(
 ) -> bool:
     """Makes the second look, and returns True if the snapshot was overtaken.
 
-    In a bucket, `beside` runs in parallel with the second look. On a disk, `beside` is not run,
-    because a disk answers too fast for that to help.
+    If the root is in a bucket, `beside` runs in parallel with the second look. If the root is on a
+    disk, `beside` is not run, because a disk answers too fast for this to save time.
     """
     if beside is None or store.is_on_disk:
         return seen.overtaken()

@@ -1,14 +1,14 @@
-"""Finds the frontiers of moments of the past: by time, generation, or the log. Pure.
+"""Finds the frontiers of a moment of the past, given by time, generation or the log. Pure.
 
-By the clock: for a time, the frontiers are those that readers saw then, or saw up to
-`history.every_seconds` before. For a generation, the frontiers are the last that readers saw before
-the generation was replaced.
+For a time, the frontiers are those that readers saw at that time, or up to `history.every_seconds`
+before. For a generation, the frontiers are the last that readers saw before the generation was
+replaced.
 
-By the log, the builds that serve now give the answer. Offsets match exactly: the frontier has these
-offsets in every named partition. For a time of the log, the frontier is the newest frontier without
-a record of a later time; it may be up to `history.every_seconds` older than that time. A pipeline
-is left out if no such frontier of the pipeline is kept, or if the pipeline does not read the
-topics.
+For a moment of the log, the frontiers are those of the builds that serve now. Offsets match
+exactly: the frontier has these offsets in every named partition. For a time of the log, the
+frontier is the newest frontier without a record of a later time; it may be up to
+`history.every_seconds` older than that time. A pipeline is left out if no such frontier of the
+pipeline is kept, or if the pipeline does not read the topics.
 
 The sources are the kept frontiers (kappa/state/kept_frontiers.py) and the newest frontiers. If no
 frontier of a moment is kept, the error names the kept times or the nearest offsets.
@@ -46,8 +46,8 @@ _WRITE = "write topic:partition=offset, and commas between: orders:0=120,orders:
 class AtGeneration:
     """A moment given by the number of a generation.
 
-    The moment means the last frontiers of the generation, or the newest frontiers if the generation
-    still serves.
+    The frontiers of the moment are the last frontiers that readers saw in the generation, or the
+    newest frontiers if the generation still serves.
     """
 
     generation: int
@@ -77,7 +77,7 @@ class Generation:
 
 
 def ensure_one_moment(asked: Mapping[str, object]) -> None:
-    """Raises UsageError if more than one moment is asked for.
+    """Raises UsageError if more than one moment was given.
 
     `asked` maps the name of each argument or flag to its moment, or to None if it was not given.
     """
@@ -131,7 +131,8 @@ def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> G
     """Returns the generation that served at a moment.
 
     `known` has all generations, oldest first. Raises UsageError if no generation served at the
-    moment: the number does not exist, nothing was served yet, or the time is in the future.
+    moment: the generation's number does not exist, nothing was served yet, or the time is in the
+    future.
     """
     there = (
         f"generations are numbered {known[0].number} to {known[-1].number}, the first since "
@@ -199,7 +200,7 @@ def frontier_shown(
 def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> KappaError:
     """Creates the error for a moment whose frontiers are no longer kept.
 
-    `available` has the times that a reader can ask for, and the error names them.
+    `available` has the times that a reader can ask for; the error's hint lists them.
     """
     what = (
         f"what generation {generation.number} showed last"
@@ -219,10 +220,10 @@ def available_times(
     kept: Mapping[str, Sequence[KeptFrontierRecord]],
     newest: Mapping[str, Frontier | None],
 ) -> Iterator[str]:
-    """Yields the times that a reader can ask for, as lines of text.
+    """Yields the periods of time that a reader can ask for, each as a line of text.
 
-    Each line names a generation, and a period of time for which the frontiers of all its pipelines
-    are kept.
+    Each line names a generation, and a period for which the frontiers of all its pipelines are
+    kept.
     """
     for generation in known:
         spans: list[tuple[datetime, datetime | None]] = [(generation.begin, generation.end)]
@@ -285,7 +286,8 @@ def _began_to_serve(
 ) -> int:
     """Returns the first generation of the unbroken series in which a build serves a pipeline.
 
-    The series ends with `generation`.
+    The series is the consecutive generations up to `generation` that all map the pipeline to the
+    build.
     """
     before = [
         each.number
@@ -319,7 +321,7 @@ class AtOffsets:
 class AtEventTime:
     """A moment of the log, given by a time.
 
-    At this moment, readers see no record whose log time is later than the time.
+    The frontier of the moment contains no record whose log time is later than `time`.
     """
 
     time: datetime
@@ -369,10 +371,10 @@ def frontiers_at(
 ) -> dict[str, Frontier]:
     """Returns the frontiers of a moment of the log, by build.
 
-    A build without such a frontier is left out. `kept` has all kept frontiers of each build, oldest
-    first. `newest` has the frontier that readers of each build see now. Raises UsageError if no
-    build reads the named topics and partitions. Raises KappaError if no build has a frontier of the
-    moment; the error names the nearest kept frontiers.
+    A build is left out if it has no frontier of the moment. `kept` has all kept frontiers of each
+    build, oldest first. `newest` has the frontier that readers of each build see now. Raises
+    UsageError if nothing is served, or if no build reads a named topic and partition. Raises
+    KappaError if no build has a frontier of the moment; the error names the nearest kept frontiers.
     """
     shown = {build: with_newest(kept.get(build, ()), newest[build]) for build in serving.values()}
     if not shown:
@@ -428,7 +430,8 @@ def _at_offsets(offsets: Offsets, shown: Iterable[KeptFrontierRecord]) -> Fronti
 def _read_of(offsets: Offsets, newest: Frontier) -> Offsets:
     """Returns only the offsets of the topics that a build reads.
 
-    The other offsets are for other builds. `newest` is a frontier of the build.
+    A token or moment may also have offsets of other builds' topics. `newest` is a frontier of the
+    build.
     """
     return offsets.only(set(newest.offsets.next))
 
@@ -440,7 +443,7 @@ def _at_event_time(time: datetime, shown: Sequence[KeptFrontierRecord]) -> Front
 
 
 def log_time(frontier: Frontier) -> datetime | None:
-    """Returns the latest log time in any partition of a frontier.
+    """Returns the latest log time of all partitions at a frontier.
 
     Returns None if the build has read nothing. A time that `datetime` cannot represent is replaced
     by the nearest time that it can.

@@ -12,21 +12,22 @@ MOST_PINS = 64
 
 
 class PinPlaces:
-    """The places of one server for held snapshots. Usable from any thread.
+    """The places of one server for pinned snapshots. Usable from any thread.
 
     A client may take a place only while it holds fewer snapshots than there are free places. A
     client that is alone can therefore hold half of all places.
     """
 
     def __init__(self) -> None:
-        """Starts with all places free."""
+        """Creates the places, all of them free."""
         self._lock = threading.Lock()
         self._held: Counter[str] = Counter()
 
     def take(self, client: str) -> str | None:
         """Takes a place for the named client.
 
-        Returns None, or the reason if there is no place for the client.
+        Returns None if the place was taken. Otherwise returns the reason why the client gets no
+        place.
         """
         with self._lock:
             held, free = self._held[client], MOST_PINS - self._held.total()

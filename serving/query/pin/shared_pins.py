@@ -1,10 +1,10 @@
 """Shared pins: the readers of one process share a pin until the frontier moves.
 
-When a reader has left its pin, or while it still reads, the next reader of the same frontiers uses
-the same pin. This saves work, because a lease costs two files, or two requests to a bucket. The
-lease of a shared pin was put before the next reader looks (law 11), so the next reader needs no new
-lease. The lease is renewed meanwhile. A pin is given up when no reader has used it for about a
-second, or when a newer pin has replaced it and its last reader has left.
+While a reader uses a pin, and for about a second afterwards, the next reader of the same frontiers
+uses the same pin. This saves work, because a lease costs two files, or two requests to a bucket.
+The lease of a shared pin was put before the next reader reads what serves (law 11), so the next
+reader needs no new lease. The lease is renewed meanwhile. A pin is given up when no reader has used
+it for about a second, or when a newer pin has replaced it and its last reader has left.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _IDLE_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _Shared:
-    """The newest pin of a store.
+    """The shared pin of a store.
 
-    `clock` is the timer that gives the pin up, while no reader uses the pin.
+    `clock` is the timer that gives up the pin if no reader uses the pin.
     """
 
     pinned: PinnedSnapshot
@@ -44,8 +44,9 @@ _CHANGES = threading.Lock()
 def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
     """Returns the shared pin of a store, and counts one more reader of the pin.
 
-    Returns None if there is no shared pin. If the lease of the shared pin is not for
-    `lease_seconds`, or ends soon, stops sharing the pin and returns None.
+    Returns None if there is no shared pin. If the lease of the shared pin was not taken for
+    `lease_seconds`, or has less than half of that time left, the function stops sharing the pin and
+    returns None.
     """
     with _CHANGES:
         shared = _NEWEST.get(store)
@@ -62,7 +63,7 @@ def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
 
 
 def share_pin(store: Store, pinned: PinnedSnapshot) -> None:
-    """Shares a new pin, which its reader already uses, with later readers.
+    """Shares a new pin with later readers. The pin already has one reader.
 
     The previous shared pin is given up when its last reader leaves.
     """
@@ -80,8 +81,8 @@ def share_pin(store: Store, pinned: PinnedSnapshot) -> None:
 def leave_pin(store: Store, pinned: PinnedSnapshot, *, lingers: bool = True) -> None:
     """Counts one reader of a pin less, and gives the pin up if no reader is left.
 
-    If `lingers` is True, a shared pin is kept for about a second for the next reader. A pin that
-    was not shared, or that has lost its lease, is given up at once.
+    If `lingers` is True, a shared pin without readers is kept for about a second, for the next
+    reader. A pin that was not shared, or that has lost its lease, is given up at once.
     """
     with _CHANGES:
         shared = _NEWEST.get(store)
@@ -157,9 +158,10 @@ def _give_up_idle(store: Store, shared: _Shared) -> None:
 
 
 def end_beside(pinned: PinnedSnapshot) -> None:
-    """Gives up a lease in a background thread, so that the caller does not wait.
+    """Gives up the lease of a pin in a background thread, so that the caller does not wait.
 
-    Only the process itself waits for the thread, before the process exits.
+    The process waits for the thread before the process exits. If no thread can be started, the
+    caller's thread gives up the lease.
     """
     try:
         threading.Thread(target=_close_quietly, args=(pinned,), name="end of a lease").start()

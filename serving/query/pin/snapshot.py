@@ -1,4 +1,4 @@
-"""Snapshots of a moment, and pinned snapshots, which a self-renewing lease keeps."""
+"""Snapshots of a moment, and pinned snapshots, whose files a self-renewing lease keeps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Snapshot:
 def readable_snapshot(snapshot: Snapshot, readable: TableGrant) -> Snapshot:
     """Narrows a snapshot to the pipelines and table versions that a reader may read.
 
-    The result is for the description of an answer. Tables are not read from it.
+    The result only describes the snapshot of an answer; no tables are read from it.
     """
     if readable.is_all:
         return snapshot
@@ -58,7 +58,7 @@ def readable_snapshot(snapshot: Snapshot, readable: TableGrant) -> Snapshot:
 
 
 def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
-    """Describes a snapshot as the head of an answer, for the command line and for HTTP.
+    """Returns the head of an answer that describes its snapshot, for the command line and HTTP.
 
     The head has the generation, and the build, offsets and versions of each pipeline. `shown_at` is
     the time since which readers have seen the frontier. `log_time` is the latest log time up to the
@@ -79,9 +79,9 @@ def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
 
 
 class PinnedSnapshot:
-    """A snapshot together with a lease that keeps its versions.
+    """A snapshot together with a lease that keeps the files of its table versions.
 
-    The lease renews itself until the pin is closed.
+    A thread renews the lease until the pin is closed.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class PinnedSnapshot:
     ) -> None:
         """Starts the thread that renews `lease`, which the caller has already put.
 
-        `overtaken` is given if the lease could not be put. `overtaken` returns True if the versions
-        may have been collected.
+        If the lease could not be put, the caller gives `overtaken` instead, and no thread is
+        started. `overtaken` returns True if the versions may have been collected.
         """
         self.snapshot = snapshot
         self._overtaken = overtaken

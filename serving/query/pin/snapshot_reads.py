@@ -1,10 +1,10 @@
-"""The looks at the served builds, now or in the past.
+"""Reads the serving builds and their frontiers, now or in the past.
 
-A look reads the serving builds and their frontiers. Each look returns its second look, and a reader
-makes the second look after the reader has put its lease (law 11).
+Each such read is a "look". Each look returns its second look, a function that the reader calls
+after the reader has put its lease (law 11).
 
 A record in a bucket that never changes is read only once; the newest record is looked for each
-time. A record on a disk is read each time, because reading a file costs almost nothing and shows
+time. A record on a disk is read each time, because reading a file costs almost nothing and reveals
 damage.
 """
 
@@ -45,9 +45,10 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class LookResult:
-    """A snapshot as it was read, together with the second look.
+    """A snapshot as it was read, and the second look at it.
 
-    The second look, `overtaken`, returns True if the snapshot was overtaken since it was read.
+    The second look, `overtaken`, returns True if a newer generation serves or files of the snapshot
+    may have been deleted since the snapshot was read.
     """
 
     snapshot: Snapshot
@@ -59,8 +60,8 @@ def look_now(store: Store, leased: Snapshot | None = None) -> LookResult:
 
     This function reads the journal's last generation first, as far as this process knows it, and
     then the frontiers. The second look finds a newer generation, so no change between the two looks
-    is missed. `leased` is a snapshot that an earlier reader has looked at twice; its lease is still
-    valid. If `leased` still serves, one look is enough to confirm this.
+    is missed. `leased` is a snapshot whose lease is still valid and that an earlier reader has
+    checked with both looks. If `leased` still serves, one look is enough to confirm this.
     """
     if leased is not None and store.is_on_disk and _serves_still(store, leased):
         return LookResult(leased, lambda: False)
@@ -94,8 +95,8 @@ def look_now(store: Store, leased: Snapshot | None = None) -> LookResult:
 def _serves_still(store: Store, leased: Snapshot) -> bool:
     """Returns True if a leased snapshot is the snapshot that serves now.
 
-    The lease must still be valid. A floor is never above the newest frontier, so the files of the
-    snapshot are all kept. No record is read twice.
+    The lease must still be valid. A floor is never above the newest frontier, so all files of the
+    snapshot are kept, and the floors need not be read.
     """
     if not all(
         frontier_records(store, frontier.build).is_newest(frontier.number)
@@ -193,7 +194,7 @@ def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, 
 
 
 def served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
-    """Returns the journal's last number, the last generation and its serving map.
+    """Returns the number of the journal's last record, the last generation, and its serving map.
 
     If nothing was ever served, the generation is 0 and the map is empty.
     """
@@ -281,9 +282,9 @@ def last_frontier(store: Store, build: str) -> Frontier | None:
 
 
 def floor_of(store: Store, build: str) -> int:
-    """Returns the present floor of a build.
+    """Returns the present floor of a build, or 0 if the build has none.
 
-    The value is that of `floor`, but a record in a bucket is read only once.
+    The value equals that of `floor`, but a record in a bucket is read only once.
     """
     last = _last_record(store, floor_records(store, folded_by(store, build)))
     return 0 if last is None else last.frontier

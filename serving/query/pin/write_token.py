@@ -2,10 +2,10 @@
 
 The wait ends when readers see all records of the token, or when the time is up. A write token is
 offsets in the form of `--at-offsets`: for each partition, the offset after the last acknowledged
-record. A reader waits before the reader pins a snapshot. Frontiers never go back (I3), so a
-snapshot that is pinned after the wait includes all records of the token. The wait concerns the
-pipelines that serve and read a topic of the token. `pipelines_behind` decides, and is pure; the
-code of the look and of the loop is small.
+record. A reader waits before it pins a snapshot. Frontiers never go back (I3), so a snapshot that
+is pinned after the wait includes all records of the token. The wait concerns the pipelines that
+serve and read a topic of the token. `pipelines_behind` finds the pipelines that still lack records,
+and is pure.
 """
 
 from __future__ import annotations
@@ -82,19 +82,19 @@ def _missing_offsets(awaited: Offsets, shown: Offsets) -> tuple[Offsets, Offsets
 
 
 class ServedLook:
-    """A repeated look at the offsets that readers see.
+    """Repeatedly reads the offsets that are visible to readers.
 
-    Each look finds a build's newest frontier from the frontier of the previous look, because
-    listing a build's frontiers takes longer than all else that a look does.
+    Each read searches for a build's newest frontier from the frontier that the previous read found,
+    because listing all frontiers of a build takes longer than the rest of the read.
     """
 
     def __init__(self, store: Store) -> None:
-        """Remembers the store. The first look is made later."""
+        """Stores the arguments. `shown_offsets` makes the first read."""
         self._store = store
         self._newest: Mapping[str, Frontier] = {}
 
     def shown_offsets(self) -> Shown:
-        """Returns the serving build of each pipeline, and the offsets that readers see."""
+        """Returns each pipeline's serving build, and the offsets that readers of the build see."""
         _, _, serving = served_last(self._store)
         newest = {build: self._newest_of(build) for build in serving.values()}
         self._newest = {build: each for build, each in newest.items() if each is not None}
@@ -122,9 +122,9 @@ def ensure_covered(
     """Waits until readers see all records of a write token.
 
     All pipelines that serve and read a topic of the token must show the records. Raises TimedOut if
-    the wait takes longer than `seconds`. The error then mentions if `is_up` returns False, that is,
-    if no supervisor runs jobs. Raises UsageError at once if no serving pipeline reads one of the
-    token's topics.
+    the wait takes longer than `seconds`. The hint of TimedOut also says that Kappa is not up, if
+    `is_up` returns False (no supervisor runs jobs). Raises UsageError at once if nothing is served,
+    or if no serving pipeline reads one of the token's topics.
     """
     look, due = ServedLook(store), time.monotonic() + seconds
     while behind := pipelines_behind(token, look.shown_offsets()):

@@ -1,7 +1,8 @@
-"""Creates `pg_catalog` and `information_schema` of a snapshot's tables, for one query.
+"""Creates `pg_catalog` and `information_schema` for the tables of a snapshot, for one query.
 
-If a query names a part of either schema (serving/postgres/translation.py), DuckDB gets that part in
-addition to the query's tables. The parts have only the names, types and kinds of the relations.
+If a query names a relation or function of either schema (serving/postgres/translation.py), DuckDB
+gets that relation or function in addition to the query's tables. The relations describe only the
+names, types and kinds of the snapshot's relations and columns.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def catalogue_names() -> frozenset[tuple[str, str]]:
 
 
 def put_catalogue(connection: Connection, sql: str, found: Sequence[Relations]) -> None:
-    """Creates the parts of the catalogue that a query names, unless an earlier query created them.
+    """Creates the relations and functions of the catalogue that a query names.
 
-    The relations of `found` must exist already.
+    The tables that list the relations of `found` are created only once per connection. The
+    relations of `found` must exist already.
     """
     is_there = f"select count(*) from duckdb_schemas() where schema_name = '{SCHEMA}'"
     if connection.execute(is_there).fetchall() == [(0,)]:
@@ -112,9 +114,10 @@ def _rows(
 
 
 def _oid_of(name: str, taken: set[int]) -> int:
-    """Returns a number for a name, always the same for the same name, also after a switch.
+    """Returns a number for a name.
 
-    If the number is in `taken`, the next free number is returned. The number is added to `taken`.
+    The number is computed from the name alone, so it stays the same after a switch. If the number
+    is in `taken`, the next free number is returned. The number is added to `taken`.
     """
     oid = _FIRST_OID + zlib.crc32(name.encode()) % _OIDS
     while oid in taken:

@@ -1,8 +1,8 @@
 """Splits an SQL text into words, and finds its parameters, such as `$1`. Pure.
 
-The text is split as by the parser of DuckDB, which is that of Postgres: a quoted text, a
-dollar-quoted text and a nested comment are each a single word. So no value is ever put inside
-quotes.
+The text is split as DuckDB's parser, which is derived from that of Postgres, splits it: a quoted
+text, a dollar-quoted text and a nested comment are each a single word. A parameter is therefore
+never replaced inside quotes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class SqlWord:
 
 
 def words_of(sql: str) -> list[SqlWord]:
-    """Lists the words of a text. The joined words are equal to the text."""
+    """Lists the words of an SQL text, including spaces and comments.
+
+    The joined words are equal to the text.
+    """
     return list(_words(sql))
 
 

@@ -1,7 +1,7 @@
-"""The rows of a query as messages of the Postgres protocol, and the types of a query.
+"""Formats the rows of a query as messages of the Postgres protocol, and finds a query's types.
 
 The worker of a query writes complete messages, and the server passes the messages on. So the server
-never parses a value. A row is a `DataRow` message, or a `CopyData` message if the client copies.
+never parses a value. A row is a `DataRow` message, or a `CopyData` message for `COPY`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _UNDECIDED = frozenset({"UNKNOWN", "NULL", '"NULL"', "INVALID", "ANY"})
 
 
 class Pieces(Protocol):
-    """An output to the server that takes bytes up to a limit."""
+    """An output to the server that accepts a limited number of bytes."""
 
     def can_write(self, count: int) -> bool:
         """Returns True if `count` more bytes may be written."""
 
     def write(self, content: Any) -> int:
-        """Sends bytes to the server."""
+        """Sends bytes to the server, and returns their number."""
 
 
 Line = Callable[[tuple[Any, ...]], bytes]
@@ -87,7 +87,7 @@ def write_rows(
 
 
 def write_description(connection: Connection, sql: str, pieces: Pieces) -> Mapping[str, Any]:
-    """Writes the types of the parameters of a query as JSON, by DuckDB's names of the types.
+    """Writes a JSON object with DuckDB's type name of each parameter in a query.
 
     A parameter whose type the query does not determine is text. Returns the columns of the query,
     in the form of an answer without rows.

@@ -1,4 +1,4 @@
-"""The forms in which a Postgres client can request the rows of a query. Values."""
+"""The forms in which a Postgres client can request the rows of a query."""
 
 from __future__ import annotations
 

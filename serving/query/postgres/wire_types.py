@@ -1,4 +1,4 @@
-"""The Postgres type of each DuckDB type, and each value in text or binary form.
+"""The Postgres type of each DuckDB type, and the text and binary forms of values.
 
 SQL does most of the work: an SQL expression turns a value into Postgres's text form, or into a
 number, a text or a list that a packer turns into the binary form. A type that Postgres does not
@@ -111,9 +111,9 @@ _OF_DUCKDB = {
 class WireColumn:
     """A column of an answer for a client.
 
-    `oid`, `size` and `modifier` are the number of the column's type, the bytes of a value (-1:
-    variable) and the type modifier. `sql` is the expression for a value, and `pack` turns such a
-    value into bytes.
+    `oid` is the number of the column's type, `size` the bytes of a value (-1: variable), and
+    `modifier` the type modifier. `sql` is the expression for a value, and `pack` turns the result
+    into bytes.
     """
 
     oid: int
@@ -137,7 +137,7 @@ def wire_type(kind: DuckType) -> tuple[int, int, int]:
 def oid_of_name(name: str) -> int:
     """Returns the number of the Postgres type for DuckDB's name of a type.
 
-    The name is in lower case.
+    `name` is in lower case, and may end with `[]`.
     """
     element = name.removesuffix("[]")
     found = _OF_DUCKDB.get(element.partition("(")[0], JSON if element == "json" else TEXT)
@@ -145,9 +145,10 @@ def oid_of_name(name: str) -> int:
 
 
 def wire_column(sql: str, kind: DuckType, column: str, *, binary: bool) -> WireColumn:
-    """Returns the form of a column's values for a client.
+    """Returns the expression and the packer that give a client the values of a column.
 
-    `sql` is the expression of the column, and `column` is its name in error messages.
+    `sql` is the expression of the column, and `column` is its name in error messages. `binary`
+    selects the binary form instead of text.
     """
     oid, size, modifier = wire_type(kind)
     scalar, child = _scalar_of(kind), _array_child(kind)
@@ -182,7 +183,7 @@ def _scalar_of(kind: DuckType) -> WireType | None:
 
 
 def _array_child(kind: DuckType) -> WireType | None:
-    """Returns the Postgres type of a list's values, or None unless it is a list of plain values."""
+    """Returns the Postgres type of a list's elements, or None if `kind` is no list of scalars."""
     if str(kind.id) not in {"list", "array"}:
         return None
     return _scalar_of(dict(kind.children)["child"])

@@ -1,7 +1,7 @@
 """Readers: a DuckDB in memory over the files of some builds.
 
-A reader can read exactly these files. This package also has the SQL that DuckDB runs. It pins
-nothing, and writes only temporary files in which DuckDB spills. Read in this order:
+A reader can read exactly these files. This package pins nothing, and writes only the temporary
+files into which DuckDB spills. Read in this order:
 
 - reader.py: a DuckDB that answers queries, and how it is opened
 - errors.py: errors of DuckDB, and relations that cannot be read, as errors of Kappa

@@ -1,7 +1,7 @@
 """The client of a query.
 
-A client may leave before the answer is ready. The query of a client that has left ends at once, and
-its place is free for other queries.
+A client may leave before the answer is ready. The query is then interrupted at once, and its place
+is free for other queries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.05
 class ClientLeft(Exception):
     """The error that a client has left before its answer was ready.
 
-    No one is left to receive an error message.
+    The client cannot receive an error message any more.
     """
 
 
@@ -34,7 +34,10 @@ class Client:
         self._acts: list[Callable[[], None]] = []
 
     def leave_now(self) -> None:
-        """Marks the client as left, and ends all work for it. A second call does nothing."""
+        """Marks the client as left, and ends all work for the client.
+
+        A second call does nothing.
+        """
         with self._changes:
             self._has_left = True
             while self._acts:
@@ -67,9 +70,10 @@ class Client:
     def take_turn(
         self, turn: threading.Lock | threading.Semaphore, seconds: float = float("inf")
     ) -> bool:
-        """Takes a lock or semaphore.
+        """Waits for a lock or semaphore, and takes it.
 
-        Returns False if it is not free within `seconds`. Raises ClientLeft if the client leaves.
+        Returns False if `turn` is not free within `seconds`. Raises ClientLeft if the client
+        leaves.
         """
         deadline = time.monotonic() + seconds
         while True:

@@ -1,7 +1,7 @@
-"""Translates errors of a reader into errors of Kappa.
+"""Translates the failures of a reader into errors of Kappa.
 
-The causes are errors of DuckDB, broken or retired relations, and unreadable files. An error of
-DuckDB becomes one sentence, and the names that DuckDB suggests become the hint.
+A query may fail because of an error of DuckDB, a broken or retired relation, or an unreadable file.
+An error of DuckDB becomes one sentence, and the names that DuckDB suggests become the hint.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RetiredRelation:
 def explain_error(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaError:
     """Translates an error of DuckDB into an error of Kappa.
 
-    `served` is True if some pipeline is served, so that there are relations to name.
+    `served` is False if no pipeline is served; the hint then says so for an unknown name.
     """
     message, hints = told_by(error)
     if isinstance(error, MACHINE_ERRORS):
@@ -72,7 +72,7 @@ def explain_error(error: DuckError | UnicodeDecodeError, *, served: bool) -> Kap
 
 @dataclass(frozen=True, slots=True)
 class BrokenRelation:
-    """A served relation that could not be made, with the reason.
+    """A served relation that could not be created, with the reason.
 
     `kind` is `table` or `view`. `damaged` is True if files differ from the files that were written;
     then neither the declaration nor the query is at fault.

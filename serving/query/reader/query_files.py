@@ -1,8 +1,8 @@
 """Checks the files that a query is about to read.
 
-These are the files of the tables that the query names, directly or through views. The names are
-taken from DuckDB's parser tree. If the tree does not show all names, the files of all tables are
-checked.
+These are the files of the tables that the query names, directly or through views. The names come
+from DuckDB's parser tree. If the tree does not contain all names, for example because a function
+names a table by a value, the files of all tables are checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Named = tuple[str, str]
 
 
 def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]) -> list[Named]:
-    """Lists the tables that a query may read.
+    """Lists the tables that a query may read, as (pipeline, name).
 
     `tree` is a function that returns the parser tree of a text.
     """
@@ -53,7 +53,7 @@ def ensure_files_whole(
     named: Iterable[Named],
     copies: Callable[[str], str] | None = None,
 ) -> None:
-    """Raises Damaged if a file of the `named` tables has changed.
+    """Raises Damaged if a file of the `named` tables is not as it was written.
 
     The error names the file. If `copies` is given, it maps a file in a bucket to the copy on this
     host, and the copy is checked.
@@ -104,7 +104,8 @@ def _reached_names(
 def _named_relations(tree: Any) -> frozenset[str] | None:
     """Returns the names of the relations in a parser tree, in lower case.
 
-    Returns None if the tree does not show all names.
+    Returns None if the tree is not that of a query, or if a function in it names a table by a
+    value.
     """
     if (
         not isinstance(tree, dict)

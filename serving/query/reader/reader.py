@@ -1,7 +1,7 @@
 """A reader: a DuckDB in memory that answers queries over prepared relations.
 
-A reader may be used by one thread at a time. A reader needs no JVM, and cannot write files except
-to spill.
+A reader may be used by one thread at a time. A reader needs no JVM, and writes no files except the
+answers that `save_parquet` saves and temporary files for spilling.
 
 Creating a DuckDB takes about 20 ms, removing all of its relations 2 ms, and creating its views 6
 ms. So a reader without limits reuses the connection of an earlier reader. If the connection already
@@ -84,9 +84,9 @@ select 'view', view_name from duckdb_views() where not internal and schema_name 
 class Limits:
     """The limits of a reader.
 
-    `memory` and `size` are texts as in settings (`1g`), and `threads` is a number. When memory is
-    short, DuckDB spills up to `size` below `folder`. `seconds` limits the whole life of the reader;
-    None means no limit.
+    `memory` and `size` are texts as in settings (`1g`), and `threads` is the number of DuckDB's
+    threads. When memory is short, DuckDB spills at most `size` into files below `folder`. `seconds`
+    limits the whole life of the reader; None means no limit.
     """
 
     memory: str
@@ -130,10 +130,10 @@ class Rows:
 
 
 class KeptRows:
-    """The rows of a query, kept in the DuckDB that ran the query, for conversion into any form.
+    """The rows of a query, stored in the DuckDB that ran the query, for conversion into any form.
 
-    `types` are DuckDB's, and `count` is the number of rows. The DuckDB ends when all of its kept
-    rows have been released.
+    `types` are DuckDB's, and `count` is the number of rows. The DuckDB is closed when all of its
+    kept rows have been released.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class KeptRows:
     def arrow_table(self) -> Any:
         """Returns the rows as an Arrow table.
 
-        Raises UsageError if Arrow cannot hold a value.
+        Raises UsageError if a value has no Arrow type.
         """
         if not isinstance(self._kept, str):
             raise UsageError(
@@ -196,7 +196,7 @@ class KeptRows:
 
 
 class Reader:
-    """A DuckDB with views over files, and possibly with the tables of a comparison."""
+    """A DuckDB with views over the files of a snapshot, or over those of two builds to compare."""
 
     def __init__(
         self,
@@ -209,9 +209,9 @@ class Reader:
     ) -> None:
         """Wraps a connection from `open_reader`.
 
-        `folder` belongs to this reader, for spilling. After `seconds`, the running query is
-        interrupted and no further query is started. When the reader is closed, `leave` receives the
-        connection if another reader can use it.
+        `served` is True if some pipeline is served. `folder` is the reader's own folder for
+        spilling. After `seconds`, the running query is interrupted and no further query is started.
+        When the reader is closed, `leave` receives the connection if another reader can use it.
         """
         # The relations that the connection shows; None once a command has changed them.
         self.shows: Shown | None = None
@@ -253,7 +253,7 @@ class Reader:
         return Rows(query.columns, query.types, tuple(map(query.row, found)))
 
     def keep_rows(self, sql: str) -> KeptRows:
-        """Runs a query, and keeps the rows in memory after the reader is closed.
+        """Runs a query, and keeps its rows so that they can be read after the reader is closed.
 
         Raises the errors of `rows`.
         """
@@ -326,9 +326,10 @@ class Reader:
         return python_query(self._connection, query, times=True, names=distinct_names)
 
     def _examine_query(self, sql: str, look: Callable[[str], _Found]) -> _Found:
-        """Returns the result of `look` for the single query in `sql`, before the query runs.
+        """Checks that `sql` is a single query, and returns the result of `look` for the query.
 
-        Raises UsageError if the text is not a single query.
+        `look` examines the query before the query runs. Raises UsageError if the text is not a
+        single query, and the error of a broken or retired relation that the query names.
         """
         query = self.only_select(sql)
         self.before(query)
@@ -371,9 +372,9 @@ class Reader:
         return str(statements[0].query).strip().rstrip(";")
 
     def declared_sql(self, sql: str) -> str:
-        """Returns the single query in a declared text, rewritten so that it has only one meaning.
+        """Returns the single query in a declared text, rewritten to be unambiguous.
 
-        See views/query_binding.py.
+        In the result, each name has only one meaning. See views/query_binding.py.
         """
         query = self.only_select(sql)
         return self._run_on_connection(lambda: declared_sql(self._connection, query))
@@ -381,7 +382,7 @@ class Reader:
     def parser_tree(self, sql: str) -> Any:
         """Returns DuckDB's parser tree of a query.
 
-        The tree is that of `json_serialize_sql`. No name in the query is looked up.
+        The tree is that of `json_serialize_sql`. The relations that the query names need not exist.
         """
         _ensure_text(sql)
         # A parameter would make DuckDB import pandas.
@@ -415,10 +416,10 @@ class Reader:
         self._connection.interrupt()
 
     def close(self) -> None:
-        """Releases memory and files.
+        """Releases the memory and the spill folder of the reader.
 
         The connection of a reader without limits is kept for the next reader, if no query has
-        failed.
+        failed. A connection that stores kept rows stays open for them.
         """
         self._closed.set()
         if self._clock is not None:
@@ -463,7 +464,7 @@ class Reader:
     def explain_error(self, error: DuckError | UnicodeDecodeError) -> KappaError:
         """Translates an error of DuckDB into an error of Kappa.
 
-        Returns Damaged if DuckDB could not read a data file.
+        Returns Damaged if the cause is a data file that DuckDB could not read.
         """
         if isinstance(error, DATA_ERRORS):
             damage = damage_in_message(str(error), self.files())
@@ -525,11 +526,11 @@ _idle_changes = threading.Lock()
 
 
 def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object] = ()) -> Reader:
-    """Opens a reader that has no relations, or has exactly the relations of `showing`.
+    """Opens a reader, if possible on a connection that already has the relations of `showing`.
 
-    Without limits, the connection of an earlier reader may be reused, and that connection may have
-    the relations of `showing` already. The attribute `shows` of the reader has the relations that
-    it has. `served` is True if some pipeline is served.
+    Without limits, the connection of an earlier reader may be reused. The reader then has exactly
+    the relations of `showing`, or none; its attribute `shows` contains the relations that it has.
+    `served` is True if some pipeline is served.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     found = _take_idle_connection(tuple(showing)) if limits is None else None
@@ -562,7 +563,7 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
 
 
 def _forget_idle_connections() -> None:
-    """Sets the connections of the parent process aside in a forked process, without closing them.
+    """Replaces the list of idle connections in a forked process, without closing the connections.
 
     The forked process does not have the threads of these connections.
     """
@@ -600,9 +601,9 @@ def _take_idle_connection(showing: Shown) -> _IdleConnection | None:
 
 
 def _keep_connection(left: _IdleConnection) -> None:
-    """Keeps a connection for the next reader, or closes it.
+    """Keeps a connection for the next reader, or closes the connection.
 
-    It is closed if enough connections are kept, or if it was used too often.
+    The connection is closed if enough connections are kept, or if too many readers have used it.
     """
     with _idle_changes:
         if len(_idle) < _MOST_IDLE and left.uses < _MOST_USES:

@@ -2,8 +2,8 @@
 
 Each pipeline has a schema with its tables, its views and its `rejects`. The main schema has all
 tables and views under their public names, and one `rejects` for all pipelines. Hidden columns (with
-a leading underscore) and deleted rows are left out. A relation that cannot be made is broken: the
-reader remembers its name and the reason, and the other relations are not affected.
+a leading underscore) and deleted rows are left out. A relation that cannot be created is broken:
+the reader stores its name and the reason, and the other relations are not affected.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Relations:
     """The relations of a pipeline.
 
     The tables are at the versions of a frontier, and the views are as declared. `hidden` has the
-    tables and views that no query may name: only views of the pipeline read them.
+    tables and views that no query may name, because only views of the pipeline may read them.
     """
 
     pipeline: str
@@ -96,8 +96,8 @@ def empty_relations(
 def file_sizes_at(path: str, version: int, vouched: str | None) -> Mapping[str, int]:
     """Returns the size in bytes of each data file of a table's version, by path or URL.
 
-    The sizes are those in the table's log. `path` is the path of the table, and `vouched` is the
-    sum of the file list in the frontier.
+    The sizes are those in the table's Delta log. `path` is the path of the table, and `vouched` is
+    the checksum of the file list in the frontier.
     """
     found = _LISTS.list_at(path, version, vouched)
     return {f"{path}/{name}": size for name, (size, _) in sorted(found.files.items())}
@@ -184,10 +184,10 @@ def tables_of(
 ) -> Mapping[str, TableFiles]:
     """Returns the tables of a build at a frontier, by name, with recent rows folded in.
 
-    Rows that have expired by the log's clock are left out. `columns` returns the columns to read of
-    a table, hidden columns included; the default is the served columns. `listed` returns the files
-    of a table's version. A caller that has created a table again at the same path must pass a
-    `listed` without the cache of `files_at`.
+    Rows that have expired by the log's clock are left out. `columns` returns the columns of a table
+    that are to be read, including hidden columns; the default is the served columns. `listed`
+    returns the files of a table's version. A caller that has created a table again at the same path
+    must pass a `listed` without the cache of `files_at`.
     """
     versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
     names = [

@@ -3,15 +3,15 @@
 An untrusted client may run a single query over the catalogue. DuckDB's own parser turns the query
 into a tree (`json_serialize_sql`), and does so only for a SELECT. Every name that DuckDB would look
 up is looked up here first, in the same scope: in a `with`, and otherwise in the catalogue. A
-function that returns rows must make the rows from its arguments. No function may reveal settings,
-or how views are made. The rules use the tree alone, so the spelling of the text (quotes, case,
-comments, strings as names) has no influence.
+function that returns rows must compute the rows from its arguments. No function may reveal settings
+or the definitions of views. The rules use the tree alone, so the spelling of the text (quotes,
+case, comments, strings as names) has no influence.
 
-A view or a check is a query over the pipeline's tables that must have a single answer, so more
-rules apply. Names have no schema, because a view is created in its pipeline's schema before other
-schemas have names. DuckDB must compute the same result of an as-of join with any plan. No part of
-the SQL may have a different value each time, such as a clock, a random number, or a property of the
-connection.
+A view or a check is a query over the pipeline's tables whose result must depend on nothing else, so
+more rules apply. Names have no schema, because a view is created in its pipeline's schema before
+other schemas have names. An as-of join must have the same result with each of DuckDB's plans. The
+SQL may contain nothing whose value changes from call to call, such as a clock, a random number, or
+a property of the connection.
 """
 
 from __future__ import annotations

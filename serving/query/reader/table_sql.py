@@ -1,4 +1,4 @@
-"""SQL for checks, and the form of names, texts and types in SQL. Pure."""
+"""Builds the SQL of checks, and formats names and types for DuckDB. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _PART = re.compile(r""""(?:[^"]|"")*"|'(?:[^']|'')*'|\w+|.""")
 def check_sql(table: str, condition: str) -> str:
     """Returns the query that checks a condition in all rows of a table.
 
-    The query counts the rows of the table, and the rows for which the condition is false or null.
+    The query returns two counts: the rows of the table, and the rows for which the condition is
+    false or null.
     """
     return (
         "select count(*), count(*) filter (where holds is not true) from "
@@ -32,7 +33,10 @@ def condition_sql(table: str, condition: str) -> str:
 
 
 def schema_of(pipeline: str) -> str:
-    """Returns the name of the schema for a pipeline's relations."""
+    """Returns the name of the schema that contains a pipeline's relations.
+
+    If DuckDB reserves the pipeline's name, an underscore is appended.
+    """
     return f"{pipeline}_" if pipeline in _RESERVED else pipeline
 
 

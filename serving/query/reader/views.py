@@ -17,7 +17,7 @@ from kappa.tables.views.syntax_tree import tables_in
 
 
 def make_views(reader: Reader, views: Mapping[str, str]) -> Mapping[str, KappaError]:
-    """Creates views, and returns the error of each view that cannot be created.
+    """Creates views, and returns the error of each view that cannot be created, by name.
 
     Each view is created after the views that it reads.
     """
@@ -82,12 +82,12 @@ def unreadable_sql(
 def view_refusals(
     tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Mapping[str, UsageError]:
-    """Finds views that need more than the pipeline's own tables, and returns their errors.
+    """Finds views whose result depends on more than the pipeline's tables.
 
-    A view may read the pipeline's tables and other views, named without a schema. A view may not
-    read a file or the relations of other pipelines: the rows would have no version, and every query
-    would fail if the file were missing. A view may not call a function that gives a different value
-    each time.
+    Returns the error of each such view, by name. A view may read the pipeline's tables and other
+    views, named without a schema. A view may not read a file or the relations of other pipelines:
+    the rows would have no version, and every query would fail if the file were missing. A view may
+    not call a function whose value changes from call to call.
     """
     with open_reader(None, served=True) as reader:
         return _refusals_by_rules(reader, tuple(tables), views, views, what="a view")

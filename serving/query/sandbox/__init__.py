@@ -4,12 +4,12 @@ A worker has the tables of a single snapshot, and answers the queries of a singl
 the other. No state passes from one query to the next. A worker cannot write files or connect to
 anything, and the server never parses an answer. Read in this order:
 
-- question.py: a query, its allowance and its reply, as values
+- question.py: a query, its limits and its reply, as values
 - sandbox.py: the server's part: takes a worker for each query and passes the answer on
 - fair_queue.py: the places for queries, and the order in which clients get them
 - workers.py: the workers by snapshot and reader, and how long each is used
 - file_cache.py: the files of a root in a bucket, on this host's disk
-- processes.py: the fork server and its children as the server handles them
+- processes.py: the fork server and the workers, as objects of the server
 - fork_server.py: the program that forks a process for each worker
 - frames.py: the protocol between the server and a worker
 - query_program.py: the program of a worker: opens a snapshot, confines itself and answers

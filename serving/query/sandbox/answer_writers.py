@@ -1,7 +1,7 @@
 """Writers of an answer, one for each format.
 
-A writer runs in the worker that answers the query. The rows stop at the answer's limit of rows or
-of bytes, and the answer reports whether rows were left out.
+A writer runs in the worker that answers the query. It stops at the answer's limit of rows or of
+bytes, and reports whether rows were left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PieceFile:
     closed = False
 
     def __init__(self, file: int, most: int) -> None:
-        """Takes the file descriptor of the socket to the server, and the limit of bytes."""
+        """Creates the object for the socket `file` to the server, with a limit of `most` bytes."""
         self._file = file
         self._left = most
         self._held = bytearray()
@@ -61,7 +61,7 @@ class PieceFile:
         self._held.clear()
 
     def close(self) -> None:
-        """Does nothing. The writers of Arrow call this method at their end."""
+        """Does nothing. The writers of Arrow and Parquet call this method at their end."""
 
 
 def write_answer(
@@ -70,8 +70,8 @@ def write_answer(
     """Writes the rows of a query in the requested format.
 
     Returns the columns, the number of rows, and whether rows were left out. Columns are never left
-    out: raises UsageError if their names and types are too long. Raises UsageError if the format
-    does not have a type.
+    out: raises UsageError if the names and types of the columns are too long. Also raises
+    UsageError if the format cannot represent a type.
     """
     form = request["form"]
     if form != "postgres":
@@ -212,7 +212,7 @@ def _limited_batches(
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
     """Yields the batches of rows, up to the limits of rows and bytes.
 
-    The second value is True if rows are left out after this batch.
+    Each batch is followed by a flag, which is True if rows are left out after this batch.
     """
     left = most
     for batch in reader:

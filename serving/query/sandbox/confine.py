@@ -1,11 +1,11 @@
 """Confines a process for untrusted SQL: limits memory and CPU, files, network and programs.
 
-A process confines itself before it runs the query. Each layer is final: neither the process nor a
-thread that starts later can undo it. On Linux, no layer needs privileges. Rlimits work everywhere.
-Landlock, which restricts files, needs Linux 5.13. Seccomp, which restricts system calls, works only
-on x86-64, because the numbers of the calls are listed here for x86-64. `available_layers()` returns
-the layers of this machine. This module imports only the standard library. Sources: landlock(7),
-seccomp(2), prctl(2), getrlimit(2).
+A process confines itself before it runs the query. Each layer of limits is final: neither the
+process nor a thread that starts later can undo the layer. On Linux, no layer needs privileges.
+Rlimits work everywhere. Landlock, which restricts files, needs Linux 5.13. Seccomp, which restricts
+system calls, works only on x86-64, because this module lists the numbers of the system calls for
+x86-64. `available_layers()` returns the layers that this machine supports. This module imports only
+the standard library. Sources: landlock(7), seccomp(2), prctl(2), getrlimit(2).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 
 def available_layers() -> tuple[str, ...]:
-    """Lists the layers that this machine supports, of `rlimits`, `landlock` and `seccomp`."""
+    """Lists the layers (`rlimits`, `landlock`, `seccomp`) that this machine supports."""
     return (
         "rlimits",
         *(("landlock",) if _landlock_version() else ()),
@@ -142,7 +142,7 @@ def limit_process(*, memory: int, cpu_seconds: int) -> None:
 
 
 def limit_next_query(cpu_seconds: int) -> None:
-    """Makes the kernel end this process after `cpu_seconds` more of CPU time, by SIGPROF."""
+    """Makes the kernel end this process after a further `cpu_seconds` of CPU time, by SIGPROF."""
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
 
 
@@ -266,10 +266,12 @@ def _set_filter(steps: Iterable[bytes]) -> None:
 
 
 def _filter_program() -> Iterator[bytes]:
-    """Yields the steps of the seccomp filter for queries, which the kernel runs at each call.
+    """Yields the steps of the seccomp filter for queries.
 
-    The steps read the number of the call (at byte 0), the machine (at byte 4) and the arguments
-    (from byte 16 on, 8 bytes each).
+    The kernel runs the filter at each system call.
+
+    The steps read the number of the system call (at byte 0), the machine (at byte 4) and the
+    arguments (from byte 16 on, 8 bytes each).
     """
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     yield from (
@@ -322,10 +324,10 @@ def _filter_program() -> Iterator[bytes]:
 def _filter_of_program() -> Iterator[bytes]:
     """Yields the steps of the seccomp filter for whole programs.
 
-    The filter restricts sockets by kind, and calls by number. Landlock does not treat another
-    process's socket file (for example, that of a spare) as a file, so a program may only use
-    Internet sockets and netlink sockets. Pairs of connected sockets remain possible, because they
-    are created by another call.
+    The filter restricts sockets by kind, and other system calls by number. Landlock does not treat
+    the socket file of another process (for example, of a spare) as a file, so a program may only
+    use Internet sockets and netlink sockets. Pairs of connected sockets remain possible, because
+    another system call creates them.
     """
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     yield from (

@@ -3,7 +3,7 @@
 A free place goes to the client that has used the least time so far. So a client with many
 connections, or with slow queries, delays mainly itself, and uses no more than its share of the
 places. The times are counted as in start-time fair queueing: a new client begins at the time of the
-query that started last, so it has no credit for hours in which it was idle.
+query that started last, so it gets no credit for the hours in which it was idle.
 """
 
 from __future__ import annotations

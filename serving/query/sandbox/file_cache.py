@@ -1,10 +1,10 @@
 """A cache of a bucket's files on this host's disk, for queries.
 
-The processes of these queries cannot connect to the bucket. A data file never changes, so a fetched
-file remains valid while it is kept. The file is kept under the digest of its URL. Files that no
-query reads are deleted to make room for others, the least recently used first. The cache folder may
-be lost at any time. Each query has a separate folder, with links to the files that the query reads,
-under their names in the root: the process of the query may read no other files.
+The processes that run these queries cannot connect to the bucket. A data file never changes, so a
+fetched file remains valid while it is cached. A file is stored under the digest of its URL. Files
+that no query reads are deleted to make room for others, the least recently used first. The cache
+folder may be lost at any time. Each query has a separate folder, with links to the files that the
+query reads, under their names in the root: the process of the query may read no other files.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ _AT_ONCE = 8
 
 
 class FilesInPlace:
-    """The files of a root on this host's disk, which a query reads where they are."""
+    """The files of a root on this host's disk, which a query reads in the root itself."""
 
     # If given, the query's process may read all files below this folder, and no others.
     folder: Path | None = None
 
     def local_path(self, address: str) -> str:
-        """Returns the path at which the query's process reads a file."""
+        """Returns the path at which the query's process reads the file `address`."""
         return address
 
     def fetch_files(self, addresses: Iterable[str], client: Client) -> None:
-        """Makes files available on this host.
+        """Does nothing, because the files are on this host already. Subclasses fetch the files.
 
-        A file that no longer exists is skipped, because the query itself reports it. Raises
-        KappaError if a file cannot be fetched, and ClientLeft if the client leaves before the end.
+        A subclass skips a file that no longer exists, because the query itself reports that. It
+        raises KappaError if a file cannot be fetched, and ClientLeft if the client leaves before
+        the end.
         """
 
     def drop_files(self, addresses: Iterable[str]) -> None:
-        """Makes the next query fetch these files again."""
+        """Does nothing. Subclasses make the next query fetch these files again."""
 
 
 class FileCache:
@@ -117,7 +118,7 @@ class FileCache:
             self._bytes -= self._sizes.pop(name, 0)
 
     def release_files(self, names: Iterable[str]) -> None:
-        """Marks the named files as no longer used by a query that has ended."""
+        """Records that a query which has ended no longer uses the named files."""
         with self._changes:
             self._users.subtract(names)
             self._users = +self._users
@@ -166,7 +167,7 @@ class QueryFiles(FilesInPlace):
         return str(self.folder / address.removeprefix(self._fetched.root))
 
     def fetch_files(self, addresses: Iterable[str], client: Client) -> None:
-        """Fetches the files that this host does not have, and links all into the folder."""
+        """Fetches the files that this host does not have, and links all files into the folder."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
             asked = [threads.submit(self._fetch_file, each, client) for each in {*addresses}]
             try:
@@ -177,7 +178,7 @@ class QueryFiles(FilesInPlace):
                 raise
 
     def drop_files(self, addresses: Iterable[str]) -> None:
-        """Makes the next query fetch these files again."""
+        """Does nothing. Subclasses make the next query fetch these files again."""
         for each in addresses:
             self._fetched.drop_file(each)
 

@@ -1,11 +1,11 @@
 """The fork server: a process that forks a child for each worker.
 
 The fork server has a single thread, and has already imported all modules that a query needs, so a
-worker starts within milliseconds. A request arrives on a socket: a number, the child's end of its
-socket to the server, and a pipe. The answer repeats the number, with the child's pid and a handle
-(pidfd_open(2)); a handle never refers to another process. The child's exit code is written to the
-pipe. The fork server and its children end when the server ends. As a program: `python -m
-kappa.serving.query.sandbox.fork_server SOCKET`.
+worker starts within milliseconds. A request arrives on a socket. It consists of a number, the
+child's end of a socket to the server, and a pipe. The answer repeats the number, and has the
+child's pid and a handle (pidfd_open(2)); a handle never refers to another process. The fork server
+writes the child's exit code to the pipe. The fork server and its children end when the server ends.
+As a program: `python -m kappa.serving.query.sandbox.fork_server SOCKET`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from kappa.serving.query.sandbox.query_program import serve_snapshot
 
 
 def main(arguments: list[str]) -> int:
-    """Forks a child for each request, until the server closes the socket."""
+    """Forks a child for each request, until the server closes the socket.
+
+    `arguments` has the file descriptor of the socket.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # The live job's freshness is more important.
     os.nice(LOW_PRIORITY)

@@ -1,4 +1,4 @@
-"""The fork server and its children, the workers of queries, as the server handles them."""
+"""The fork server and the workers of queries, as objects through which the server uses them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml a
 
 @dataclass(slots=True)
 class QueryWorker:
-    """A worker, as the server handles the process.
+    """A worker process, as an object through which the server uses the process.
 
     `pid` is for display, and `handle` (pidfd_open(2)) is for system calls. `way` is the socket to
     the process, and `death` is the pipe that reports the exit code. `taken_at` is the time at which
@@ -72,7 +72,7 @@ class QueryWorker:
     _ended: bool = field(default=False)
 
     def accepts_snapshot(self, request: bytes) -> bool:
-        """Sends the process the snapshot to open, which it keeps for the rest of its life.
+        """Sends the process the snapshot that all its queries read.
 
         Returns False if the process exits before it has read the request.
         """
@@ -93,9 +93,10 @@ class QueryWorker:
     ) -> Reply:
         """Sends a query to the process, and returns the complete answer.
 
-        `check` ensures that the files of the query's tables can be read, and otherwise raises
-        KappaError. The time that `check` takes does not count as the query's. Raises the error that
-        the process reports. Raises TooMuch if the process takes too long or exits.
+        `check` is called with the tables that the query names. It ensures that their files can be
+        read, and otherwise raises KappaError. The time that `check` takes does not count as the
+        query's. Raises the error that the process reports. Raises TooMuch if the process takes too
+        long or exits.
         """
         # The caller closes the file.
         body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
@@ -126,8 +127,9 @@ class QueryWorker:
     ) -> Generator[bytes, None, Mapping[str, Any]]:
         """Sends a query, yields the pieces of the answer, and returns facts about the answer.
 
-        The time that the caller takes between two pieces does not count as the query's. `check` and
-        the errors are as in `read_reply`.
+        The facts are the columns, the number of rows, and whether rows were left out. The time that
+        the caller takes between two pieces does not count as the query's. `check` and the errors
+        are as in `read_reply`.
         """
         self.is_fit = False
         left, size = allowance.seconds, 0
@@ -217,9 +219,9 @@ class QueryWorker:
 
 
 class ForkServer:
-    """The fork server, as the server handles it.
+    """The fork server, as an object through which the server creates workers.
 
-    The fork server exits when this process exits, because that closes the socket.
+    The fork server exits when this process exits, because the exit closes the socket between them.
     """
 
     def __init__(self, program: Sequence[str], *, start_seconds: float = _START_SECONDS) -> None:
@@ -257,7 +259,7 @@ class ForkServer:
         return self._process.poll() is None
 
     def make_child(self) -> QueryWorker:
-        """Creates a child, and returns at once; the child prepares itself in the background.
+        """Requests a child from the fork server, and returns before the child is ready.
 
         Raises KappaError if the fork server creates no child. Each request has a number, and its
         answer repeats the number: the answer to an abandoned request may arrive late, and must not

@@ -6,14 +6,13 @@ keep a query within the tables of its snapshot, and each would be enough alone:
 - The parser's tree is checked (serving/query/reader/sql_rules.py).
 - DuckDB may open only the snapshot's files, and that setting is locked.
 - The kernel allows only the same files (confine.py).
-- The process has nothing to reveal: no environment, no open file except the socket to the server,
-  and an empty working folder.
+- The process has nothing to reveal: no environment, no open file except the socket to the
+  server, and an empty working folder.
 
 No state passes from one query to the next. A query cannot write, and each query has a separate
-connection, so settings, random seeds and temporary objects end with the query. The worker exits
-after the first error, and after a query that has used much memory or time.
-
-The worker writes the complete answer, so the server only passes bytes on.
+connection, so settings, random seeds and temporary objects are lost when the query ends. The worker
+exits after the first error. After a query that has used much memory or time, it reports that it
+should not be used again. The worker writes the complete answer, so the server only passes bytes on.
 """
 
 from __future__ import annotations
@@ -99,7 +98,8 @@ _LONGEST_SENTENCE = 2000
 def serve_snapshot(way_back: int, parent: int) -> None:
     """Opens a snapshot, and answers queries until the server closes the socket.
 
-    This is the whole work of the process. The process must exit after this function.
+    `way_back` is the file descriptor of the socket to the server, and `parent` is the pid of the
+    fork server. The process must exit after this function.
     """
     confine.tie_to_parent(parent)
     confine.close_all_but(way_back)
@@ -158,7 +158,7 @@ def _error_kind(error: KappaError) -> str:
 
 
 def _shortened_text(told: str) -> str:
-    """Removes the middle of a long message.
+    """Removes the middle of a long error message.
 
     A message may repeat a long name from the query.
     """
@@ -167,13 +167,13 @@ def _shortened_text(told: str) -> str:
 
 
 class _Worker:
-    """The relations of a snapshot in a confined process, for one query at a time."""
+    """The relations of a snapshot in a confined process, which answers one query at a time."""
 
     def __init__(self, connection: Connection, opening: Mapping[str, Any], way_back: int) -> None:
-        """Confines the process, and makes the relations.
+        """Confines the process, and creates the relations.
 
-        If the root is in a bucket, the relations are made later, when the files have been fetched
-        for a query.
+        If the root is in a bucket, the relations are created later, when the files have been
+        fetched for a query.
         """
         self._connection = connection
         self._opening = opening
@@ -225,7 +225,7 @@ class _Worker:
             self._make_relations()
 
     def answer_query(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answers a query, and returns the facts about the answer that the last frame contains."""
+        """Answers a query, and returns the facts about the answer for the last frame."""
         begun = time.monotonic()
         confine.limit_next_query(self._seconds)
         connection = new_cursor(self._connection)
@@ -326,8 +326,8 @@ class _Worker:
         """Returns the text of the single statement in `sql`, and a function that parses a text.
 
         The function returns DuckDB's tree of a text. Raises UsageError if the statement is not
-        allowed, and Forbidden if it names a table that the client may not read. The text is parsed
-        twice by DuckDB, into statements and into a tree, and both must be a single query.
+        allowed, and Forbidden if it names a table that the client may not read. DuckDB parses `sql`
+        twice, into statements and into a tree, and both results must be a single query.
         """
         query = reader.only_select(sql)
         trees = functools.cache(reader.parser_tree)

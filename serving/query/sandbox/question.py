@@ -1,4 +1,4 @@
-"""An untrusted query as values: its allowance, its question, and its reply."""
+"""An untrusted query, its limits and its reply, as values."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Format(StrEnum):
 class Allowance:
     """The limits of a query, and the number of queries that may run at once.
 
-    `memory` is in bytes. `seconds` limits the time of the query, and the time of each CPU core.
-    `rows` and `bytes` limit the answer. `wait_seconds` is the time for which a query may first wait
-    for a write.
+    `memory` is in bytes. `seconds` limits both the duration and the CPU time of the query. `rows`
+    and `bytes` limit the answer. `wait_seconds` is the time for which a query may wait, before it
+    starts, until readers see a write.
     """
 
     memory: int = 512 << 20
@@ -69,9 +69,9 @@ class Allowance:
 class Question:
     """A query, the format of its answer, and the most rows and bytes to return.
 
-    The allowance limits `rows` and `bytes`, and is used if they are None. The query sees the tables
-    that `reader` may read. Queries of different readers never run in the same process. `wire` is
-    the form of the rows for a Postgres client.
+    The allowance limits `rows` and `bytes`, and applies if they are None. The query can read the
+    tables that `reader` may read. Queries of different readers never run in the same process.
+    `wire` is the form of the rows for a Postgres client.
     """
 
     sql: str
@@ -84,11 +84,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: a file with its bytes, and facts about it.
+    """An answer: a file with its bytes, and facts about the answer.
 
-    `body` is read from the beginning. The caller must close `body`, and this deletes the file. Each
-    of `columns` has a name and DuckDB's type, and for a Postgres client also the Postgres type.
-    `truncated` is True if rows were left out. `snapshot` is the snapshot of the answer.
+    `body` is positioned at its beginning. The caller must close `body`, which deletes the file.
+    Each of `columns` has a name and DuckDB's type, and for a Postgres client also the Postgres
+    type. `truncated` is True if rows were left out. `snapshot` is the snapshot that the query read.
     """
 
     body: IO[bytes]

@@ -49,7 +49,7 @@ class Sandbox:
         *,
         program: Sequence[str] = ("-m", "kappa.serving.query.sandbox.fork_server"),
     ) -> None:
-        """Starts no process. The first query, or `start_processes`, starts the processes.
+        """Stores the arguments. `start_processes` or the first query starts the processes.
 
         `program` has the arguments with which Python runs the fork server.
         """
@@ -62,7 +62,7 @@ class Sandbox:
         self._served: WeakKeyDictionary[Store, Snapshot] = WeakKeyDictionary()
 
     def start_processes(self) -> None:
-        """Starts the first processes, so that the first query need not wait for them."""
+        """Starts processes in advance, so that the first query need not wait for their start."""
         self._workers.start_processes()
 
     def ask_query(
@@ -166,7 +166,10 @@ class Sandbox:
         request: bytes,
         check: Callable[[Iterable[Named]], None],
     ) -> Reply:
-        """Returns the answer of a worker. If a used worker could not answer, asks a new worker."""
+        """Returns the answer of a worker.
+
+        If a used worker could not answer, a new worker is asked.
+        """
         is_new = False
         while True:
             with self._worker(opened, client, is_new=is_new) as worker:

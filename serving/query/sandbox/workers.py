@@ -1,8 +1,8 @@
 """Workers by the snapshot that they have opened, and the spare processes for new workers.
 
 An opened snapshot has the data that all queries of one reader over the snapshot share: its
-relations, and the request that opens the snapshot in a worker. A worker that has answered a query
-waits for the next query of the same reader over the same snapshot.
+relations, and the request by which a worker opens the snapshot. A worker that has answered a query
+is kept for the next query of the same reader over the same snapshot.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _Key = tuple[str, Identity, object]
 class OpenedSnapshot:
     """A snapshot for the queries of one reader: its relations, and its waiting workers.
 
-    `told` is the part of the snapshot that answers mention.
+    `told` is the part of the snapshot that answers describe. `opening` is the request that opens
+    the snapshot in a worker.
     """
 
     key: _Key
@@ -80,7 +81,7 @@ class WorkerPool:
     """The workers of a sandbox. Usable from any thread."""
 
     def __init__(self, allowance: Allowance, program: Sequence[str]) -> None:
-        """Starts no process yet.
+        """Stores the arguments, and starts no process yet.
 
         `program` has the arguments with which Python runs the fork server.
         """
@@ -99,7 +100,7 @@ class WorkerPool:
         self._opened: OrderedDict[_Key, OpenedSnapshot] = OrderedDict()
 
     def start_processes(self) -> None:
-        """Starts the first processes, so that the first query need not wait for them."""
+        """Starts processes in advance, so that the first query need not wait for their start."""
         with self._forking:
             self._fill_spares()
 

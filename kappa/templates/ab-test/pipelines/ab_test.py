@@ -1,4 +1,4 @@
-"""An A/B test: who saw which variant, who bought within an hour, and how certain the result is."""
+"""An A/B test: the variant each person saw, purchases within an hour, and rates with bounds."""
 
 from pyspark.sql import DataFrame
 

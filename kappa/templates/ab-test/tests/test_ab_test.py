@@ -1,4 +1,4 @@
-"""The pipeline ab_test: events in, rows out."""
+"""Tests of the rows that the pipeline ab_test computes from given events."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ads: each impression with its first click within ten minutes, and totals by campaign."""
+"""Ads: each impression with its first click within ten minutes, and totals for each campaign."""
 
 from pyspark.sql import DataFrame
 
@@ -68,7 +68,10 @@ CLICKS = Topic(
     ],
 )
 def ads(impressions: DataFrame, ad_clicks: DataFrame) -> dict[str, DataFrame]:
-    """Keeps both histories. Views join them, so either of two events may arrive first."""
+    """Keeps all impressions and all clicks.
+
+    Views join each click with its impression, so either of the two events may arrive first.
+    """
     return {
         "impressions": impressions.select("id", "campaign", "happened_at"),
         "ad_clicks": ad_clicks.select("id", "impression", "happened_at"),

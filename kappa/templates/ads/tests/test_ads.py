@@ -1,4 +1,4 @@
-"""The pipeline ads: events in, rows out."""
+"""Tests of the rows that the pipeline ads computes from given events."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Changes of a database, as Debezium sends them: the present rows, their history, and views."""
+"""Changes of a database, as Debezium sends them: current rows, the history of orders, and views."""
 
 from pyspark.sql import DataFrame
 
@@ -57,5 +57,5 @@ CUSTOMERS = Topic(
     ],
 )
 def orders(orders: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each change of an order. The tables of present rows are folded from the topics."""
+    """Keeps each change of an order. Kappa itself folds the current rows from the topics."""
     return {"order_changes": orders.select("id", "status", "amount", "change_op", "change_at")}

@@ -1,4 +1,4 @@
-"""The pipeline orders: changes in, the database's rows out."""
+"""Tests of the rows that the pipeline orders computes from given changes of a database."""
 
 from decimal import Decimal
 from pathlib import Path

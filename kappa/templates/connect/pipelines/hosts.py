@@ -1,4 +1,4 @@
-"""My Connect's hosts: metrics by five minutes, and an alert for a host that is overloaded."""
+"""The hosts of My Connect: metrics per five minutes, and an alert for an overloaded host."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ METRICS = Topic("metrics", key="host", event=Path("schemas/metric.json"))
     ],
 )
 def hosts(metrics: DataFrame) -> dict[str, DataFrame]:
-    """Groups metrics by the five minutes in which they were measured."""
+    """Folds metrics by the five minutes in which they were measured, and by host."""
     return {
         "metrics_by_5_minutes": metrics.withColumn("since", tumble("measured_at", "5 minutes")),
         "host_metrics": metrics,

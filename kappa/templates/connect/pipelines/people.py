@@ -1,4 +1,4 @@
-"""My Connect: people, their connections, unread messages, a home page by usage, and a funnel."""
+"""My Connect: people, connections, unread messages, home pages by use of their parts, a funnel."""
 
 from pathlib import Path
 
@@ -95,7 +95,10 @@ USES = Topic("uses", key="person", event=Path("schemas/use.json"))
 def people(
     sign_ups: DataFrame, connections: DataFrame, messages: DataFrame, uses: DataFrame
 ) -> dict[str, DataFrame]:
-    """Passes each event to the tables of the people that it names."""
+    """Returns the rows of each event for the tables of the people that the event names.
+
+    A connection has a row for each of its two people.
+    """
     ends = F.explode(
         F.array(
             F.struct(F.col("person").alias("of"), F.col("other").alias("to")),

@@ -1,4 +1,4 @@
-"""The pipeline hosts: metrics by five minutes, and hosts that are overloaded."""
+"""Tests of the pipeline hosts: metrics per five minutes, and overloaded hosts."""
 
 from decimal import Decimal
 from pathlib import Path

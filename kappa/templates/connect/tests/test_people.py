@@ -1,4 +1,4 @@
-"""The pipeline people: connections, unread messages, home pages and the funnel."""
+"""Tests of the pipeline people: connections, unread messages, home pages and the funnel."""
 
 from pathlib import Path
 from typing import Any

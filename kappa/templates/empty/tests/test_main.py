@@ -1,4 +1,4 @@
-"""The pipeline main: events in, rows out."""
+"""Tests of the rows that the pipeline main computes from given events."""
 
 from pathlib import Path
 

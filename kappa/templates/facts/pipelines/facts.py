@@ -1,4 +1,4 @@
-"""Facts with two times: since when a fact is true, and since when it is known."""
+"""Facts with two times: the time since when a fact is true, and the time when it became known."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""The pipeline facts: events in, rows out."""
+"""Tests of the rows that the pipeline facts computes from given events."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Fraud: a large transfer soon after a successful login that follows failed logins."""
+"""Fraud: large transfers from an account soon after a login that followed several failed logins."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,12 +26,12 @@ TRANSFERS = Topic(
 
 
 def failed(login: Mapping[str, Any]) -> bool:
-    """Returns True if a login failed."""
+    """Returns True if the login failed."""
     return not login["ok"]
 
 
 def entered(login: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the fields to keep of a successful login, or None for a failed login."""
+    """Returns the values to keep of a successful login, or None for a failed login."""
     return {"login": login["id"], "entered_at": login["happened_at"]} if login["ok"] else None
 
 
@@ -76,7 +76,10 @@ def entered(login: Mapping[str, Any]) -> dict[str, Any] | None:
     ],
 )
 def fraud(logins: DataFrame, transfers: DataFrame) -> dict[str, DataFrame]:
-    """Finds break-ins in the order of the log. Views join transfers, even if these arrive first."""
+    """Finds break-ins in the order of the logins, and keeps all transfers.
+
+    A view joins each break-in with its transfers, so a transfer may arrive before the break-in.
+    """
     return {
         "watched_accounts": logins,
         "transfers": transfers.select("id", "account", "amount", "happened_at"),

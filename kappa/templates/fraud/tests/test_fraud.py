@@ -1,4 +1,4 @@
-"""The pipeline fraud: events in, rows out."""
+"""Tests of the rows that the pipeline fraud computes from given events."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Sensors: readings per five minutes, including late ones, and an alarm for a silent sensor."""
+"""Sensors: readings per five minutes, including late readings, and an alarm for a silent sensor."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -21,7 +21,7 @@ LATE_MINUTES = 5
 
 
 def watch(state: dict[str, Any], reading: Any) -> Iterator[dict[str, Any]]:
-    """Emits an alarm when a sensor has sent nothing for a while, and another when it is back."""
+    """Emits an alarm when a sensor has sent nothing for ten minutes, and when it sends again."""
     if reading is None:
         yield {"sensor": state["sensor"], "alarm": "silent", "raised_at": state["wake_at"]}
         state["wake_at"], state["is_silent"] = None, True
@@ -72,7 +72,10 @@ def watch(state: dict[str, Any], reading: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def iot(measurements: DataFrame) -> dict[str, DataFrame]:
-    """Groups readings by the time when they were taken, and passes them to the step on arrival."""
+    """Folds readings by the five minutes in which they were taken.
+
+    The step `watch` receives each reading in the order of arrival.
+    """
     late = F.col("_timestamp") > F.col("happened_at") + F.expr(f"interval {LATE_MINUTES} minutes")
     return {
         "celsius_by_5_minutes": measurements.withColumn(

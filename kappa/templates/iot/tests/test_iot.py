@@ -1,4 +1,4 @@
-"""The pipeline iot: events in, rows out."""
+"""Tests of the rows that the pipeline iot computes from given events."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Learning online: a model for each shop predicts each purchase, and then learns from it."""
+"""Learning online: each shop's model predicts each purchase, and then learns from its outcome."""
 
 import math
 from collections.abc import Iterator
@@ -24,7 +24,10 @@ WEIGHTS = ("bias", "price_weight", "member_weight")
 
 
 def learn(state: dict[str, Any], offer: Any) -> Iterator[dict[str, Any]]:
-    """Predicts a purchase, and then learns from it: logistic regression by gradient descent."""
+    """Predicts whether an offer is bought, and then updates the shop's model with the outcome.
+
+    The model is a logistic regression, which learns by gradient descent.
+    """
     inputs = (1.0, (offer["price"] - 50) / 50, float(offer["is_member"]))
     weights = [state[name] or 0.0 for name in WEIGHTS]
     chance = 1 / (1 + math.exp(-sum(w * x for w, x in zip(weights, inputs, strict=True))))
@@ -74,5 +77,5 @@ def learn(state: dict[str, Any], offer: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def learner(offers_shown: DataFrame) -> dict[str, DataFrame]:
-    """Passes each offer, with its hour, to the model of its shop."""
+    """Adds the hour to each offer, for the step that trains the model of the offer's shop."""
     return {"models": offers_shown.withColumn("hour", F.date_trunc("hour", "happened_at"))}

@@ -1,4 +1,4 @@
-"""The pipeline learner: events in, rows out."""
+"""Tests of the rows that the pipeline learner computes from given events."""
 
 from pathlib import Path
 

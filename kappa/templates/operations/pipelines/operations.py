@@ -50,7 +50,7 @@ SLOW_MS = 500
 
 
 def watch(state: dict[str, Any], stat: Any) -> Iterator[dict[str, Any]]:
-    """Emits an event when a service has sent nothing for a while, and another when it is back."""
+    """Emits an event when a service has sent nothing for a while, and when it sends again."""
     if stat is None:
         yield {"service": state["service"], "event": "silent", "happened_at": state["wake_at"]}
         state["wake_at"], state["is_silent"] = None, True
@@ -119,7 +119,7 @@ def watch(state: dict[str, Any], stat: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def operations(stats: DataFrame, hits: DataFrame) -> dict[str, DataFrame]:
-    """Groups statistics by the minute of their arrival, and hits by the minute of the request."""
+    """Folds statistics by the minute of their arrival, and hits by the minute of the request."""
     arrived = stats.withColumn("since", tumble("_timestamp", "1 minute"))
     # A name that nobody has is no route: strangers try thousands.
     route = F.when(F.col("status") == 404, "(not found)").otherwise(

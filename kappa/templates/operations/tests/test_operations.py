@@ -1,4 +1,4 @@
-"""The pipeline operations: events in, rows out."""
+"""Tests of the rows that the pipeline operations computes from given events."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Page hits: the number of visits of each page, and the time of the last one."""
+"""Page hits: the number of visits to each page, and the time of the last visit."""
 
 from pyspark.sql import DataFrame
 
@@ -11,5 +11,5 @@ HITS = Table("page_hits", keys=("page",), fold={"hits": count(), "last": max_("h
 
 @pipeline(reads={"visits": VISITS}, writes=[HITS])
 def web(visits: DataFrame) -> dict[str, DataFrame]:
-    """Counts each visit as a hit of its page."""
+    """Counts each visit as a hit of the visited page."""
     return {"page_hits": visits}

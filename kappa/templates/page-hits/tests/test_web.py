@@ -1,4 +1,4 @@
-"""The pipeline web: events in, rows out, and the same rows for each cut of the log."""
+"""Tests of the rows that the pipeline web computes from given events, however these are sliced."""
 
 from pathlib import Path
 

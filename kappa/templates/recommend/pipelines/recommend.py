@@ -1,4 +1,4 @@
-"""Recommendations: other items that visitors viewed in the same session as an item."""
+"""Recommendations: for each item, the items that were most often viewed in the same sessions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ MOST_ITEMS = 20
 
 
 def browse(state: dict[str, Any], view: Any) -> Iterator[dict[str, Any]]:
-    """Emits both orders of each pair of items that a visitor views in one session."""
+    """Emits each pair of items that a visitor views in one session, in both orders."""
     session(state, view["happened_at"], PAUSE)
     items = state["items"] or []
     if view["item"] in items or len(items) == MOST_ITEMS:
@@ -63,5 +63,5 @@ def browse(state: dict[str, Any], view: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def recommend(item_views: DataFrame) -> dict[str, DataFrame]:
-    """Passes the views of each visitor to the step."""
+    """Returns the views of items, which the step `browse` folds by visitor."""
     return {"visitors": item_views}

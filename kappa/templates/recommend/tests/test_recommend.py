@@ -1,4 +1,4 @@
-"""The pipeline recommend: events in, rows out."""
+"""Tests of the rows that the pipeline recommend computes from given events."""
 
 from pathlib import Path
 

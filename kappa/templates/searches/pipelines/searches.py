@@ -43,5 +43,5 @@ OFFERS = Topic(
     ],
 )
 def searches(offers: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each offer. The view finds the offers that match a search."""
+    """Keeps each offer. The view `found` joins the offers with the searches that they match."""
     return {"offers": offers.select("id", "title", "category", "price", "happened_at")}

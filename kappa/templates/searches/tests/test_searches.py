@@ -1,4 +1,4 @@
-"""The pipeline searches: events in, rows out."""
+"""Tests of the rows that the pipeline searches computes from given events."""
 
 from collections import Counter
 from pathlib import Path

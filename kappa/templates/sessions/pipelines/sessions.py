@@ -1,4 +1,4 @@
-"""Hits of web pages: by overlapping windows, by a visitor's session, and by landing page."""
+"""Page hits: by overlapping windows, by sessions of visitors, and by the session's first page."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ PAUSE = "30 minutes"
 
 
 def follow(state: dict[str, Any], hit: Any) -> Iterator[dict[str, Any]]:
-    """Emits a visitor's session when the first hit after a pause has ended the session."""
+    """Emits a visitor's session when the visitor's next hit comes after a pause of 30 minutes."""
     ended = session(state, hit["happened_at"], PAUSE)
     if ended is not None:
         yield {
@@ -74,6 +74,6 @@ def follow(state: dict[str, Any], hit: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def sessions(page_hits: DataFrame) -> dict[str, DataFrame]:
-    """Adds a hit to each window of ten minutes that contains it, and to its visitor's session."""
+    """Adds each hit to all windows of ten minutes that contain it, and to its visitor's session."""
     since = F.explode(hop("happened_at", "10 minutes", every="5 minutes"))
     return {"page_windows": page_hits.withColumn("since", since), "visitors": page_hits}

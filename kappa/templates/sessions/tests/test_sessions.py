@@ -1,4 +1,4 @@
-"""The pipeline sessions: events in, rows out."""
+"""Tests of the rows that the pipeline sessions computes from given events."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A shop: revenue by the present country of customers, and by the category of products."""
+"""A shop: revenue by the current country of the customer, and by the category of the product."""
 
 from pyspark.sql import DataFrame
 
@@ -66,5 +66,5 @@ PRODUCTS = Topic(
     ],
 )
 def shop(orders: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each order. Views join it with the present rows of its customer and its product."""
+    """Keeps each order. A view joins it with the current rows of its customer and product."""
     return {"orders": orders.select("id", "customer", "product", "quantity", "happened_at")}

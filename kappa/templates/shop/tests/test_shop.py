@@ -1,4 +1,4 @@
-"""The pipeline shop: events in, rows out."""
+"""Tests of the rows that the pipeline shop computes from given events."""
 
 from decimal import Decimal
 from pathlib import Path

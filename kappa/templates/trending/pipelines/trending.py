@@ -1,4 +1,4 @@
-"""Trending words: words that occur in more posts of an hour than of the hour before."""
+"""Trending words: words that occur in more posts of an hour than in posts of the hour before."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""The pipeline trending: events in, rows out."""
+"""Tests of the rows that the pipeline trending computes from given events."""
 
 from pathlib import Path
 
