@@ -87,17 +87,19 @@ def pipeline_cards(
     trails: Callable[[str], Sequence[HistoryPoint]],
     now: datetime,
     open_rejects: Mapping[str, int],
+    *,
+    supervised: bool = True,
 ) -> tuple[PipelineCard, ...]:
     """Makes a card for each pipeline with a build, sorted by name.
 
     `trails` returns the history of a build. `open_rejects` maps a pipeline to the number of its
-    rejects that no redriven record has corrected.
+    rejects that no redriven record has corrected. `supervised` is True if a supervisor is up.
     """
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:
         found.setdefault(build.pipeline, {})[build.role] = build
     return tuple(
-        _pipeline_card(pipeline, roles, state, trails, now, open_rejects)
+        _pipeline_card(pipeline, roles, state, trails, now, open_rejects, supervised=supervised)
         for pipeline, roles in sorted(found.items())
     )
 
@@ -234,6 +236,8 @@ def _pipeline_card(
     trails: Callable[[str], Sequence[HistoryPoint]],
     now: datetime,
     open_rejects: Mapping[str, int],
+    *,
+    supervised: bool,
 ) -> PipelineCard:
     live = roles.get("live")
     steps = () if live is None else joined_points(_served_spans(state, pipeline, trails, now))
@@ -250,7 +254,7 @@ def _pipeline_card(
         live,
         idle,
         candidate,
-        None if live is None else health_of(live, now, rate=rate),
+        None if live is None else health_of(live, now, rate=rate, supervised=supervised),
         rate,
         {"x": times, "y": rates},
         0.0 if not steps else min(WINDOW, now - steps[0].at).total_seconds(),

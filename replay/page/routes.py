@@ -206,10 +206,6 @@ def render_page(
     supervised = desk.here.running is not None
     where = request.url.path
 
-    def health(build: BuildStatus) -> object:
-        rate = _rate_in(request, desk, build, now)
-        return health_of(build, now, rate=rate, supervised=supervised)
-
     html = page_html(
         name,
         place=place_of(request),
@@ -220,7 +216,7 @@ def render_page(
         with_token=request.app.state.accounts.is_guarded,
         asker=asker(request),
         where=where,
-        health=health,
+        health=lambda build: _health_at(request, build, now),
         phase_health=phase_health,
         **values,
     )
@@ -254,7 +250,9 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
     state, status = desk.here.state(), desk.status()
     trails = _histories_of(request, desk)
     found = pipeline_cards(
-        status, state, lambda build: trails.points_of(build, now), now, desk.open_rejects(status)
+        *(status, state, lambda build: trails.points_of(build, now), now),
+        desk.open_rejects(status),
+        supervised=desk.here.running is not None,
     )
     return render_page(
         request,
@@ -421,11 +419,7 @@ def show_log(request: Request, name: str) -> Response:
         now,
         shown=name,
         own=[each for each in there if each in OWN_LOGS],
-        builds={
-            each: _role_of(state, each)
-            for each in sorted(there, key=lambda each: each)
-            if each not in OWN_LOGS
-        },
+        builds={each: _role_of(state, each) for each in sorted(there) if each not in OWN_LOGS},
         part=part,
         lines=[(of, line[:_LINE_CHARACTERS]) for of, line in part.lines],
         total=sum(part.counts.values()),
@@ -469,10 +463,7 @@ def _log_path(request: Request, name: str) -> Path:
 
 def _role_of(state: State, build: str) -> str:
     """Returns the pipeline and the role of a build, such as `web, live`."""
-    pipeline = state.pipelines.get(build, "")
-    if state.serving.get(pipeline) == build:
-        return f"{pipeline}, live"
-    return f"{pipeline}, idle" if state.idle.get(pipeline) == build else f"{pipeline}, candidate"
+    return f"{state.pipelines.get(build, '')}, {state.roles.get(build, 'candidate')}"
 
 
 @router.get("/history")
@@ -536,15 +527,12 @@ def show_generation(request: Request, number: int) -> Response:
     )
 
 
-def _rate_in(
-    request: Request, desk: SharedLooks, build: BuildStatus, now: datetime
-) -> float | None:
-    """Returns how many offsets a build that lags folds per second, or None if it is not known."""
-    return (
-        rate_of(_histories_of(request, desk).points_of(build.build, now), now)
-        if build.lag
-        else None
-    )
+def _health_at(request: Request, build: BuildStatus, now: datetime) -> Health:
+    """Returns the health of a build. The rate is computed only if the build has a lag."""
+    desk = desk_of(request)
+    points = _histories_of(request, desk).points_of(build.build, now) if build.lag else ()
+    supervised = desk.here.running is not None
+    return health_of(build, now, rate=rate_of(points, now), supervised=supervised)
 
 
 def _rollout_numbered(state: State, number: int) -> Rollout:
@@ -881,17 +869,14 @@ def _states_in(
     rates: Mapping[str, float | None],
 ) -> Mapping[str, Health]:
     """Returns the states of a graph's nodes, by id. Nodes whose state is unknown are left out."""
-    store, supervised = desk.here.store, desk.here.running is not None
-    now, tables = datetime.now(UTC), tuple[ServedTable, ...]()
+    store, now, tables = desk.here.store, datetime.now(UTC), tuple[ServedTable, ...]()
     with suppress(KappaError):
         if status.generation:
             tables = desk.tables(status.generation, in_background=True)
     return graph_states(
         graph,
         {each.pipeline: each for each in status.builds if each.role == "live"},
-        lambda build: health_of(
-            build, now, rate=_rate_in(request, desk, build, now), supervised=supervised
-        ),
+        lambda build: _health_at(request, build, now),
         rates,
         sink_statuses(store, now.timestamp()),
         alert_statuses(store),

@@ -72,13 +72,21 @@ class State:
         """Returns True if both builds serve the same tables. `other` may be None."""
         return other is not None and self.folded_by(build) == self.folded_by(other)
 
+    @property
+    def roles(self) -> dict[str, str]:
+        """Returns the roles of all wanted builds, by build: "live", "idle" or "candidate".
+
+        An idle build that a rollout lets serve again keeps the role idle.
+        """
+        return {
+            **dict.fromkeys((each.build for each in self.active_rollouts), "candidate"),
+            **dict.fromkeys(self.idle.values(), "idle"),
+            **dict.fromkeys(self.serving.values(), "live"),
+        }
+
     def wanted_builds(self) -> frozenset[str]:
         """Returns the builds that are needed: serving builds, idle builds and active candidates."""
-        return (
-            frozenset(self.serving.values())
-            | frozenset(self.idle.values())
-            | {rollout.build for rollout in self.active_rollouts}
-        )
+        return frozenset(self.roles)
 
     def wanted_jobs(self) -> frozenset[str]:
         """Returns the builds whose jobs should run.

@@ -179,12 +179,7 @@ def _setting_line(found: TopicDescription, name: str, value: str) -> str:
 
 
 def _topic_users(topic: str, state: State, births: Mapping[str, Birth]) -> Iterator[TopicUser]:
-    roles = {
-        **dict.fromkeys((each.build for each in state.active_rollouts), "candidate"),
-        **dict.fromkeys(state.idle.values(), "idle"),
-        **dict.fromkeys(state.serving.values(), "live"),
-    }
-    for build, role in roles.items():
+    for build, role in state.roles.items():
         birth = births[build]
         if any(each.name == topic for each in birth.topics):
             yield TopicUser(birth.pipeline, build, role)
