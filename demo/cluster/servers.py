@@ -22,7 +22,7 @@ from kappa.kafka.client import Log
 
 WORKERS = 2
 BUCKET = "kappa-demo"
-# A catch-up of twenty times so many records is folded on the cluster.
+# A catch-up of six times so many records is folded on the cluster.
 _LARGE_SLICE, _TAIL_RECORDS = 2_000, 20_000
 _BROKERS_SECONDS = 120.0
 _NAP_SECONDS = 0.2

@@ -628,8 +628,9 @@ class KafkaSettings(Section, frozen=True):
             )
 
 
-# The most slices of a short catch-up.
-_SHORT_SLICES = 20
+# The most slices of a short catch-up. Workers of Spark need some seconds to start, and then fold
+# three times as many offsets per second: with more slices than this, they end earlier.
+_SHORT_SLICES = 6
 
 
 class EngineSettings(Section, frozen=True):
@@ -667,7 +668,7 @@ class EngineSettings(Section, frozen=True):
         Count,
         "slices with at most this number of offsets are decoded, and contributions with this "
         "number of rows are committed, in the job's own process; Spark processes larger ones. "
-        "A catch-up with at most twenty times this number of offsets has no larger slice",
+        "A catch-up with at most six times this number of offsets has no larger slice",
     ] = 250_000
     merge_bytes: Annotated[
         Count,

@@ -99,7 +99,9 @@ def test_a_topic_made_anew_is_another_one_and_is_read_to_its_end(store: Store) -
         (3_000_000, False, -1, 3_000_000),
         (3_000_000, True, 0, 3_000_000),
         # Of a short catch-up each slice is small.
-        (1_000_000, False, -1, 222_222),
+        (700_000, False, -1, 233_332),
+        # A longer one is for the workers of Spark.
+        (1_000_000, False, -1, 1_000_000),
         (10_000, True, -1, 20_000),
         (5_000_000, False, -1, 25_000),
     ],
