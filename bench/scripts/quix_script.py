@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import secrets
 import sys
 import time
 from pathlib import Path
@@ -53,7 +54,8 @@ def fold(bid: dict[str, Any], state: State) -> None:
 count = messages()
 application = Application(
     broker_address=bootstrap,
-    consumer_group="quix",
+    # A group of its own: with the group of an earlier run, it would begin at the end.
+    consumer_group=f"quix-{secrets.token_hex(4)}",
     auto_offset_reset="earliest",
     state_dir=f"{folder}/state",
     loglevel="WARNING",
