@@ -37,6 +37,14 @@ Duration = Annotated[
         description="a time in s, m, h or d, such as 90s, 30m, 1h or 2d",
     ),
 ]
+# An address to listen at; nothing: none. The port's bound is checked when the address is opened.
+Address = Annotated[
+    str,
+    Meta(
+        pattern=r"^(|\S+:\d{1,5})\Z",
+        description="host and port, such as 127.0.0.1:8717",
+    ),
+]
 
 
 class Section(Struct, frozen=True):
@@ -130,10 +138,10 @@ class CollectSettings(Section, frozen=True):
         "the topics for which the collector accepts events; none: `kappa up` runs no collector",
     ] = field(default_factory=list)
     listen: Annotated[
-        str, "the address at which the collector accepts events over HTTP, as HOST:PORT"
+        Address, "the address at which the collector accepts events over HTTP, as HOST:PORT"
     ] = "127.0.0.1:8727"
     udp: Annotated[
-        str,
+        Address,
         "the address at which the collector accepts events by UDP, one per datagram, as "
         'HOST:PORT; nothing (`""`): none',
     ] = ""
@@ -375,7 +383,7 @@ class PostgresSettings(Section, frozen=True):
     """`[serve.postgres]`: the address for Postgres clients, and a certificate for TLS."""
 
     listen: Annotated[
-        str,
+        Address,
         "the address for Postgres clients, in addition to HTTP, as HOST:PORT; their password "
         'is a token; nothing (`""`): none',
     ] = ""
@@ -391,7 +399,7 @@ class ServeSettings(Section, frozen=True):
     """`[serve]`: the address for HTTP, and the limits of one query over the network."""
 
     listen: Annotated[
-        str,
+        Address,
         'the address at which kappa up serves HTTP, as HOST:PORT; nothing (`""`): no HTTP; if '
         "the port is taken, another port is used, which the project then keeps",
     ] = "127.0.0.1:8717"

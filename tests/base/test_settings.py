@@ -109,7 +109,7 @@ def test_values_have_their_settings_types(project: Path, monkeypatch: pytest.Mon
             '[engine]\nmemory = "2g\\n"',
             "engine.memory is '2g\\n', which is not a size in m or g, such",
         ),
-        ('[serve]\nlisten = ["a"]', "serve.listen is ['a']: Expected `str`, got `array`"),
+        ('[serve]\nlisten = ["a"]', "serve.listen is ['a'], which is not host and port"),
     ],
 )
 def test_odd_value_is_named(project: Path, text: str, message: str) -> None:
@@ -118,6 +118,17 @@ def test_odd_value_is_named(project: Path, text: str, message: str) -> None:
 
     line = text.count("\n", 0, len(text) - 1) + 1
     assert told.message.startswith(f"kappa.toml:{line}: {message}")
+
+
+@pytest.mark.parametrize("section", ["serve", "serve.postgres", "collect"])
+@pytest.mark.parametrize("place", ["8080", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:8080 "])
+def test_an_address_without_host_and_port_is_refused(
+    project: Path, section: str, place: str
+) -> None:
+    told = refusal(project, f'[{section}]\nlisten = "{place}"')
+
+    assert told.message.startswith(f"kappa.toml:2: {section}.listen is '{place}'")
+    assert "host and port, such as 127.0.0.1:8717" in str(told)
 
 
 SIZE = "which is not a size in m or g, such as 512m or 4g"

@@ -226,7 +226,11 @@ def test_exploding_view_is_ended_at_its_share(tmp_path: Path) -> None:
         ensure_lawful(settings, store, _Orders(), Plan(steps, (), 0, 0), say=said.append)
 
     assert len(steps) == 3
-    assert [line for line in said if "bad: no way to cut records into slices was tried to its end" in line], said
+    assert [
+        line
+        for line in said
+        if "bad: no way to cut records into slices was tried to its end" in line
+    ], said
     assert [line for line in said if re.search("good: 20 records .* in [1-9] of . ways", line)]
 
 
