@@ -11,7 +11,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
@@ -19,15 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from collecting import Collector, collecting, until, write_project
+from collecting import (
+    EVENT,
+    IDENTIFIED,
+    Collector,
+    collecting,
+    folded,
+    records_of,
+    until,
+    write_project,
+)
 from pulled_sources import free_port
 
 from kappa import Topic
 from kappa.kafka.client import Log
-from kappa.kafka.reader import Record
-from kappa.records.identity import Memory, identity_of
-from kappa.records.record import RecordReader, Tombstone
-from kappa.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from losing import Restarted
@@ -35,36 +39,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.jvm, pytest.mark.fault]
 # Debian's place of servers may be off the user's path.
 HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-
-EVENT = "id string, page string not null, ms int"
-IDENTIFIED = Topic(
-    "kept",
-    event=EVENT,
-    partitions=3,
-    identity="id",
-    config={"message.timestamp.type": "LogAppendTime"},
-)
-
-
-def records(log: Log, topic: str) -> list[Record]:
-    return list(log.records([topic], Offsets(), log.end([topic])))
-
-
-def folded(found: list[Record]) -> Counter[str]:
-    """Returns how often each event is folded: once, unless a repeat was not recognized."""
-    identity, reader = identity_of(IDENTIFIED), RecordReader(IDENTIFIED)
-    assert identity is not None
-    memories: dict[int, Memory] = {}
-    counted: Counter[str] = Counter()
-    for record in found:
-        row = reader.read(record.key, record.value)
-        assert not isinstance(row, Tombstone)
-        memory = memories.setdefault(record.partition, Memory(600_000))
-        digest = identity(row)
-        assert digest is not None
-        if memory.accepts(digest, record.timestamp_ms):
-            counted[row[0]] += 1
-    return counted
 
 
 class Client(threading.Thread):
@@ -148,7 +122,7 @@ def test_a_killed_collector_keeps_what_it_acknowledged_and_repeats_fold_once(
 
 def ensure_kept_once(log: Log, clients: list[Client]) -> None:
     """Asserts that each acknowledged event is in the log, and is folded once."""
-    found = records(log, "kept")
+    found = records_of(log, "kept")
     by_place = {(each.partition, each.offset): each for each in found}
     acknowledged = {name: at for each in clients for name, at in each.acknowledged.items()}
     assert len(acknowledged) > 3_000
