@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from overlays import born
 from overlays import declared as declare_delays
+from source_trees import finding
 
 from kappa import (
     Alert,
@@ -45,7 +46,6 @@ from kappa.code.fingerprint import (
     without_checks,
 )
 from kappa.code.reach import imported_files, reached_parts
-from kappa.code.sources import Find, SourceFile
 from kappa.engine.read.archive_reader import archive_fingerprint
 from kappa.replay.rollout.plan.facts import Declared
 
@@ -98,18 +98,6 @@ CODE = {
     "function pipelines/helpers.py:clean",
     "function pipelines/numbers.py:half",
 }
-
-
-def finding(tree: Mapping[str, str]) -> Find:
-    def find(module: str) -> SourceFile | None:
-        stem = module.replace(".", "/")
-        for path in (f"{stem}/__init__.py", f"{stem}.py"):
-            if path in tree:
-                is_package = path.endswith("__init__.py")
-                return SourceFile(module, path, tree[path].encode(), is_package=is_package)
-        return None
-
-    return find
 
 
 def parts(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from source_trees import finding
 
 from kappa import Table, Topic, View, count, pipeline, sum_
 from kappa.code.code_snapshot import snapshot_files
 from kappa.code.fingerprint import compute_fingerprint, declaration_lines
 from kappa.code.project import load_project
-from kappa.code.sources import Find, SourceFile
 from kappa.replay.rollout.plan.code_diff import CodeSide, PartDiff, part_diffs
 
 FLIGHTS = '''
@@ -43,14 +42,6 @@ def web(visits):
     return {"visits": visits}
 """
 HELPERS = "def clean(rows):\n    return rows\n"
-
-
-def finding(tree: Mapping[str, str]) -> Find:
-    def find(module: str) -> SourceFile | None:
-        path = f"{module.replace('.', '/')}.py"
-        return SourceFile(module, path, tree[path].encode()) if path in tree else None
-
-    return find
 
 
 def side(text: str = FLIGHTS, *, helpers: str = HELPERS, **declared: object) -> CodeSide:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from house import HOUSE
+from source_trees import finding
 
 from kappa import Table, Topic, ordered, pipeline
 from kappa.code.project import PipelinePlace
-from kappa.code.sources import Find, SourceFile
 from kappa.replay.rollout.plan.declared_pipelines import code_doubts
 from kappa.replay.rollout.plan.determinism import find_doubts, spark_findings
 from kappa.replay.rollout.plan.finding import Finding
@@ -21,18 +21,6 @@ APPENDED = "R = []\nR.append(random.random())"
 LINES = "\n  a,\n  current_timestamp() as t\n"
 SELECTS = "def p(x):\n    return x.selectExpr(SQL)"
 TOPIC = Topic("t", event="k string", key="k")
-
-
-def finding(tree: dict[str, str]) -> Find:
-    def find(module: str) -> SourceFile | None:
-        stem = module.replace(".", "/")
-        for path in (f"{stem}/__init__.py", f"{stem}.py"):
-            if path in tree:
-                is_package = path.endswith("__init__.py")
-                return SourceFile(module, path, tree[path].encode(), is_package=is_package)
-        return None
-
-    return find
 
 
 def lint(text: str, **others: str) -> tuple[Finding, ...]:
