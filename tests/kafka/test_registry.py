@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from decoded import read_record
 from google.protobuf import message_factory
 from registries import RunningRegistry, free_port, running_registry
 
@@ -28,7 +29,6 @@ from kappa.commands.app import run_command
 from kappa.declare.formats.protobuf_schema import message_named, message_types
 from kappa.declare.formats.registry_schemas import RegisteredSchema, frame_message, open_schemas
 from kappa.declare.topic import Topic
-from kappa.declare.values.reason import Rejected
 from kappa.kafka.registry import RegistryClient
 from kappa.kafka.stored_schemas import StoredSchemas, _unknown
 from kappa.records.record import RecordReader
@@ -108,10 +108,7 @@ def source(project: Path, url: str | None, patience_seconds: float = 0.0) -> Sto
 
 
 def read(topic: Topic, value: bytes, key: bytes = b"a") -> Any:
-    try:
-        return RecordReader(topic).read(key, value)
-    except Rejected as rejected:
-        return str(rejected.reason)
+    return read_record(topic, key, value)
 
 
 def test_records_are_read_by_their_schemas_also_while_the_registry_is_away(

@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from decoded import read_record
 from examples import examples
 from google.protobuf import message_factory
 from hypothesis import given
@@ -130,13 +131,6 @@ def declared(project: Path, name: str, key: str = "id") -> Topic:
     return scope["made"]
 
 
-def read(topic: Topic, key: bytes | None, value: bytes | None) -> Any:
-    try:
-        return RecordReader(topic).read(key, value)
-    except Rejected as rejected:
-        return str(rejected.reason)
-
-
 @pytest.mark.law
 @examples(50)
 @given(st.sampled_from(TEXT_FORMS), TEXTS, TEXTS)
@@ -144,10 +138,10 @@ def test_official_keys_are_the_key_column(project: Path, name: str, key: str, ot
     topic, written = declared(project, name), serializer(name)(key)
     value = json.dumps({"id": key, "n": 1}).encode()
 
-    assert read(topic, written, value) == (key, 1)
-    assert read(topic, written, None) == Tombstone(key)
+    assert read_record(topic, written, value) == (key, 1)
+    assert read_record(topic, written, None) == Tombstone(key)
     if other != key:
-        assert read(topic, serializer(name)(other), value) == "key_mismatch"
+        assert read_record(topic, serializer(name)(other), value) == "key_mismatch"
 
 
 @pytest.mark.law
@@ -156,9 +150,9 @@ def test_official_keys_are_the_key_column(project: Path, name: str, key: str, ot
 def test_a_number_as_a_key_is_no_text(project: Path, key: int) -> None:
     topic, written = declared(project, "number", key="n"), serializer("number")(key)
 
-    assert read(topic, written, json.dumps({"id": "a", "n": key}).encode()) == ("a", key)
-    assert read(topic, written, None) == Tombstone(key)
-    assert read(topic, str(key).encode(), None) == "bad_key"
+    assert read_record(topic, written, json.dumps({"id": "a", "n": key}).encode()) == ("a", key)
+    assert read_record(topic, written, None) == Tombstone(key)
+    assert read_record(topic, str(key).encode(), None) == "bad_key"
 
 
 @pytest.mark.law
@@ -171,9 +165,9 @@ def test_damaged_key_is_not_equal(project: Path, name: str, key: str, data: st.D
         written[at : at + data.draw(st.integers(0, 1))] = data.draw(st.binary(max_size=1))
     value = json.dumps({"id": key}).encode()
 
-    found = read(topic, bytes(written), None)
+    found = read_record(topic, bytes(written), None)
     assert found == "bad_key" or isinstance(found, Tombstone)
-    same = read(topic, bytes(written), value)
+    same = read_record(topic, bytes(written), value)
     if found == Tombstone(key):
         assert same == (key, None)
     else:
@@ -261,7 +255,7 @@ def test_what_kappa_writes_is_what_the_official_serializers_write(project: Path,
     assert key is not None
     assert event_records(topic)('{"id": "ä"}'.encode()).key == key
     assert event_of(topic, {"id": "ä"}).key == key
-    assert read(topic, key, None) == read(topic, wanted, None) == Tombstone("ä")
+    assert read_record(topic, key, None) == read_record(topic, wanted, None) == Tombstone("ä")
     # JSON has several texts for one value, and so have ids that the registry gave them.
     if name in {"record", "bare"}:
         assert key == wanted

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decoded import read_row
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,12 +161,7 @@ def row_of(event: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def read(topic: Topic, value: bytes) -> tuple[Any, ...] | str:
-    try:
-        row = RecordReader(topic).read(None, value)
-    except Rejected as rejected:
-        return str(rejected.reason)
-    assert isinstance(row, tuple)
-    return row
+    return read_row(RecordReader(topic), value)
 
 
 class Registry:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decoded import read_change
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ from kappa.records.decode.raw_records import raw_table
 from kappa.records.keys import KeyReader
 from kappa.records.lines.events import EventWriter
 from kappa.records.lines.produce import event_records
-from kappa.records.record import RecordReader, Removal, Tombstone
+from kappa.records.record import RecordReader, Tombstone
 from kappa.replay.status.topics.records import SeenRecord, decoder_of, filter_of
 from kappa.serving.collect.declared_topics import DeclaredTopics
 
@@ -58,21 +59,8 @@ def sent(found: Any) -> bytes:
 
 
 def read(of: Topic, value: Any, key: Any = KEY) -> Any:
-    """Returns a row as a mapping, a removal with its row, a tombstone, or a reject's reason."""
-    try:
-        found = RecordReader(of).read(
-            None if key is None else sent(key), None if value is None else sent(value)
-        )
-    except Rejected as rejected:
-        return str(rejected.reason) if rejected.detail else "no detail"
-    names = [column.name for column in of.columns]
-    match found:
-        case Removal():
-            return found.truncates, dict(zip(names, found.row, strict=True))
-        case Tombstone():
-            return found
-        case _:
-            return dict(zip(names, found, strict=True))
+    key, value = (None if each is None else sent(each) for each in (key, value))
+    return read_change(of, key, value)
 
 
 def test_a_row_that_is_written_has_the_columns_after_the_change_and_its_facts() -> None:

@@ -9,6 +9,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from decoded import read_change
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from kappa.base.errors import UsageError
 from kappa.declare.formats.registry_schemas import RegisteredSchema, frame_message, open_schemas
 from kappa.declare.values.reason import Rejected
 from kappa.records.keys import KeyReader
-from kappa.records.record import RecordReader, Removal, Tombstone
+from kappa.records.record import RecordReader, Tombstone
 
 CONNECT = "org.apache.kafka.connect.data"
 
@@ -119,18 +120,7 @@ def change(op: str, row: Any, schema_id: int = 1) -> bytes:
 
 
 def read(value: bytes | None, key: bytes | None = None, of: Topic = TOPIC) -> Any:
-    try:
-        found = RecordReader(of).read(sent(2, {"id": 1}) if key is None else key, value)
-    except Rejected as rejected:
-        return str(rejected.reason)
-    names = [column.name for column in of.columns]
-    match found:
-        case Removal():
-            return found.truncates, dict(zip(names, found.row, strict=True))
-        case Tombstone():
-            return found
-        case _:
-            return dict(zip(names, found, strict=True))
+    return read_change(of, sent(2, {"id": 1}) if key is None else key, value)
 
 
 def test_a_row_is_read_by_the_schema_it_was_written_with() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decoded import read_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from kappa.declare.formats.registry_schemas import (
     frame_message,
     put_pin,
 )
-from kappa.declare.values.reason import Rejected
 from kappa.records.record import RecordReader
 
 EVENT = "id string not null, n int, tags array<string>, price decimal(12,2)"
@@ -61,24 +61,15 @@ def pinned(project: Path, schema: Any, kind: str = "JSON", event: str = "") -> T
     return topic
 
 
-def read(reader: RecordReader, value: bytes) -> tuple[Any, ...] | str:
-    try:
-        row = reader.read(None, value)
-    except Rejected as rejected:
-        return str(rejected.reason)
-    assert isinstance(row, tuple)
-    return row
-
-
 @given(EVENTS, st.integers(0, 2**32 - 1))
 def test_a_framed_record_is_the_row_of_the_same_json_whatever_its_id(
     event: dict[str, Any], schema_id: int
 ) -> None:
     text = json.dumps(event).encode()
-    found = read(FRAMED, frame_message(schema_id, text))
+    found = read_row(FRAMED, frame_message(schema_id, text))
 
     assert isinstance(found, tuple)
-    assert found == read(PLAIN, text)
+    assert found == read_row(PLAIN, text)
 
 
 @given(EVENTS, st.data())
@@ -88,9 +79,8 @@ def test_any_damage_is_a_reject_or_a_row(event: dict[str, Any], data: st.DataObj
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(value[: data.draw(st.integers(0, len(value)))])
 
-    assert read(FRAMED, cut) == ("no_schema_id" if cut[:1] != b"\0" or len(cut) < 5 else read(
-        PLAIN, cut[5:]
-    ))  # fmt: skip
+    is_framed = cut[:1] == b"\0" and len(cut) >= 5
+    assert read_row(FRAMED, cut) == (read_row(PLAIN, cut[5:]) if is_framed else "no_schema_id")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +96,7 @@ def test_any_damage_is_a_reject_or_a_row(event: dict[str, Any], data: st.DataObj
     ],
 )
 def test_bad_bytes_are_rejected_with_their_reason(value: bytes, reason: str) -> None:
-    assert read(FRAMED, value) == reason
+    assert read_row(FRAMED, value) == reason
 
 
 def test_a_pinned_schema_is_the_event_with_its_columns_and_demands(project: Path) -> None:
@@ -117,8 +107,8 @@ def test_a_pinned_schema_is_the_event_with_its_columns_and_demands(project: Path
         "id string not null",
         "n bigint not null default 5",
     ]
-    assert read(reader, frame_message(1, b'{"id": "a", "more": 1}')) == ("a", 5)
-    assert read(reader, frame_message(1, b'{"id": ""}')) == "against_schema"
+    assert read_row(reader, frame_message(1, b'{"id": "a", "more": 1}')) == ("a", 5)
+    assert read_row(reader, frame_message(1, b'{"id": ""}')) == "against_schema"
     assert topic.format.encode_event({"id": "a"}, topic.columns) == frame_message(7, b'{"id": "a"}')
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decoded import read_row
 from google.protobuf import message_factory, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given
@@ -27,7 +28,6 @@ from kappa.declare.formats.registry_schemas import (
     open_schemas,
     put_pin,
 )
-from kappa.declare.values.reason import Rejected
 from kappa.records.record import RecordReader
 
 ORDER = """
@@ -186,15 +186,6 @@ def row_of(event: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(made[field.name] for field in MESSAGE.DESCRIPTOR.fields)
 
 
-def read(reader: RecordReader, value: bytes) -> tuple[Any, ...] | str:
-    try:
-        row = reader.read(None, value)
-    except Rejected as rejected:
-        return str(rejected.reason)
-    assert isinstance(row, tuple)
-    return row
-
-
 @pytest.fixture(scope="module")
 def plain(project: Path) -> RecordReader:
     return RecordReader(of_file(project))
@@ -225,9 +216,9 @@ def test_a_message_is_the_row_of_its_values(
 ) -> None:
     value = written(event)
 
-    assert read(plain, value) == row_of(event)
+    assert read_row(plain, value) == row_of(event)
     # The second message of its schema.
-    assert read(subject, frame_message(7, b"\x02\x02" + value)) == row_of(event)
+    assert read_row(subject, frame_message(7, b"\x02\x02" + value)) == row_of(event)
 
 
 @given(EVENTS, st.data())
@@ -239,7 +230,7 @@ def test_any_damage_is_a_reject_or_a_row(
     for _ in range(data.draw(st.integers(0, 4))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
 
-    read(subject, bytes(value[: data.draw(st.integers(0, len(value)))]))
+    read_row(subject, bytes(value[: data.draw(st.integers(0, len(value)))]))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +263,7 @@ def test_bad_bytes_are_rejected_with_their_reason(project: Path, value: bytes, r
     open_schemas(Registry(kinds))
 
     # One that has asked another registry before remembers which ids that did not know.
-    assert read(RecordReader(of_subject(project)), value) == reason
+    assert read_row(RecordReader(of_subject(project)), value) == reason
 
 
 def test_frames_that_name_messages_at_length_are_not_kept(project: Path) -> None:
@@ -282,23 +273,23 @@ def test_frames_that_name_messages_at_length_are_not_kept(project: Path) -> None
     try:
         for number in range(50):
             indexes = b"\xa0\x9c\x01" + bytes([2 * number]) * 10_000
-            assert read(reader, frame_message(7, indexes)) == "malformed_protobuf"
+            assert read_row(reader, frame_message(7, indexes)) == "malformed_protobuf"
         for number in range(10, 5_000):
             index = bytes([2, 0x80 | number & 0x7F, number >> 7])
-            assert read(reader, frame_message(7, index)) == "schema_mismatch"
+            assert read_row(reader, frame_message(7, index)) == "schema_mismatch"
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()
 
 
 def test_numbers_and_times_that_columns_cannot_hold_are_rejected(plain: RecordReader) -> None:
-    assert read(plain, MESSAGE(x=math.nan).SerializeToString()) == "out_of_range"
-    assert read(plain, MESSAGE(f=math.inf).SerializeToString()) == "out_of_range"
+    assert read_row(plain, MESSAGE(x=math.nan).SerializeToString()) == "out_of_range"
+    assert read_row(plain, MESSAGE(f=math.inf).SerializeToString()) == "out_of_range"
     late = MESSAGE()
     late.at.seconds = 2**62
-    assert read(plain, late.SerializeToString()) == "out_of_range"
+    assert read_row(plain, late.SerializeToString()) == "out_of_range"
     # Presence decides: an empty message has its defaults, and null for what can be absent.
-    assert isinstance(row := read(plain, b""), tuple)
+    assert isinstance(row := read_row(plain, b""), tuple)
     assert (row[0], row[1], row[7], row[8], row[12]) == ("", None, None, "NEW", None)
 
 
@@ -317,9 +308,9 @@ def test_a_writer_of_another_version_is_read_by_the_name_of_its_message(project:
     )
 
     for each in (8, 9):
-        row = read(subject, frame_message(each, b"\x00" + value))
+        row = read_row(subject, frame_message(each, b"\x00" + value))
         assert row[0] == "a"
-        assert read(subject, frame_message(each, b"\x02\x02" + value)) == "schema_mismatch"
+        assert read_row(subject, frame_message(each, b"\x02\x02" + value)) == "schema_mismatch"
 
 
 def test_a_registry_that_is_needed_and_not_set_is_no_reject(project: Path) -> None:
@@ -362,7 +353,7 @@ def test_events_of_a_test_are_written_by_the_schema(project: Path) -> None:
     value = topic.format.encode_event(event, topic.columns)
 
     assert value.startswith(frame_message(7, b"\x02\x02"))
-    row = read(RecordReader(topic), value)
+    row = read_row(RecordReader(topic), value)
     assert (row[0], row[7], row[8]) == ("a", 1_706_659_200_000_000, "PAID")
     with pytest.raises(UsageError, match="cannot be written as Protobuf"):
         topic.format.encode_event({"id": 1}, topic.columns)
@@ -441,7 +432,7 @@ def test_a_damaged_text_is_refused_or_a_schema(data: st.DataObject) -> None:
 def test_a_field_that_makes_no_column_may_be_left_out(project: Path) -> None:
     topic = of_file(project, message("bytes odd = 2;"), "", ", event='id string'")
 
-    assert read(RecordReader(topic), b"\x0a\x01a\x12\x01\xff") == ("a",)
+    assert read_row(RecordReader(topic), b"\x0a\x01a\x12\x01\xff") == ("a",)
 
 
 def test_a_declaration_is_sent_to_spark_as_it_is(project: Path) -> None:
@@ -451,4 +442,4 @@ def test_a_declaration_is_sent_to_spark_as_it_is(project: Path) -> None:
     again = pickle.loads(pickle.dumps(topic))  # our own
 
     assert again == topic
-    assert read(RecordReader(again), frame_message(7, b"\x02\x02\xff")) == "malformed_protobuf"
+    assert read_row(RecordReader(again), frame_message(7, b"\x02\x02\xff")) == "malformed_protobuf"
