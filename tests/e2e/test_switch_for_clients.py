@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from meanwhile import Producing, beside
+from ports import free_port
 from pyiceberg.catalog import load_catalog
 from story_shop import FIRST, WITHOUT_AN_ITEM, Orders
 from testbed import Testbed, platform
@@ -124,11 +124,6 @@ def test_a_switch_is_one_moment_to_clients(tmp_path: Path) -> None:
         each.generations for each in clients
     ]
     print(f"{sum(each.transactions for each in clients)} transactions")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from decoded import read_record
 from google.protobuf import message_factory
-from registries import RunningRegistry, free_port, running_registry
+from ports import free_port
+from registries import RunningRegistry, running_registry
 
 from kappa.base.errors import SettingsError, Unreachable, UsageError
 from kappa.base.sections import RegistrySettings

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fetched_jars import fetched_jars
-from registries import RunningRegistry, free_port
+from ports import free_port
+from registries import RunningRegistry
 
 from kappa.base.java.jars import Jars
 from kappa.base.java.java import find_java

@@ -19,6 +19,7 @@ from builds import JobProcess, Project
 from changing import ChangingWorld
 from collecting import Collector, collecting, until, write_project
 from delivering import applied, known, once
+from ports import free_port
 from receiver import SECRET, Receiver
 from sinking import (
     courier,
@@ -103,7 +104,7 @@ def table(crashed: Sequence[Crashed]) -> str:
 def crash_collector(folder: Path, log: Log) -> list[Crashed]:
     """Kills the collector while datagrams, pixels and repeated requests arrive; starts it again."""
     log.create(Topic("visits", event="id string, page string not null, ms int", partitions=3))
-    ports = _free_port(socket.SOCK_STREAM), _free_port(socket.SOCK_DGRAM)
+    ports = free_port(socket.SOCK_STREAM), free_port(socket.SOCK_DGRAM)
     project = write_project(folder, "visits", settings=f'udp = "127.0.0.1:{ports[1]}"\n')
     settings = (project / "kappa.toml").read_text().replace(":0", f":{ports[0]}")
     (project / "kappa.toml").write_text(settings)
@@ -285,9 +286,3 @@ def _status(collector: Collector, method: str, path: str, body: str | None = Non
         return 0
     finally:
         connection.close()
-
-
-def _free_port(kind: socket.SocketKind) -> int:
-    with socket.socket(socket.AF_INET, kind) as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from registries import free_port
+from ports import free_port
 
 from kappa.base.process import start_tied
 

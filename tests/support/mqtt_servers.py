@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import mqtt5
-from pulled_sources import free_port
+from ports import free_port
 
 # Debian's place of servers may be off the user's path.
 PROGRAM = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

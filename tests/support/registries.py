@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
-import socket
 import subprocess
 import tarfile
 import time
@@ -13,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from ports import free_port
 
 from demo.cluster.answering import answers
 from kappa.base.java.jars import spark_home
@@ -131,11 +132,3 @@ def running_registry(folder: Path) -> Iterator[RunningRegistry | None]:
         yield running
     finally:
         running.stop()
-
-
-def free_port() -> int:
-    """Returns a port of this machine on which nobody listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from xml.sax.saxutils import escape
 
 from fetched_jars import fetched_jars
-from registries import free_port
+from ports import free_port
 
 from kappa.base.errors import KappaError
 from kappa.base.java.jars import spark_home

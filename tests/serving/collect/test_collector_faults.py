@@ -28,7 +28,7 @@ from collecting import (
     until,
     write_project,
 )
-from pulled_sources import free_port
+from ports import free_port
 
 from kappa import Topic
 from kappa.kafka.client import Log

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from collecting import Collector, collecting, until, write_project
+from ports import free_port
 
 from kappa import Topic
 from kappa.kafka.client import Log
@@ -38,12 +39,6 @@ def pixel(collector: Collector, topic: str, event: str, **headers: str) -> int:
     return replied.status
 
 
-def free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 @pytest.fixture
 def topic(kafka: Restarted, topic_name: str) -> str:
     kafka.log.create(Topic(topic_name, event="page string", partitions=1))
@@ -53,7 +48,7 @@ def topic(kafka: Restarted, topic_name: str) -> str:
 def test_while_the_broker_is_away_they_wait_on_the_disk_and_survive_a_kill(
     kafka: Restarted, topic: str, tmp_path: Path
 ) -> None:
-    port = free_udp_port()
+    port = free_port(socket.SOCK_DGRAM)
     # The queue is smaller than a batch of the spool.
     settings = f'udp = "127.0.0.1:{port}"\nwait_seconds = 3\nqueue_events = 50\n'
     project = write_project(tmp_path, topic, settings=settings)
@@ -101,7 +96,7 @@ def test_while_the_broker_is_away_they_wait_on_the_disk_and_survive_a_kill(
 
 
 def test_a_full_spool_drops_and_counts(kafka: Restarted, topic: str, tmp_path: Path) -> None:
-    port = free_udp_port()
+    port = free_port(socket.SOCK_DGRAM)
     settings = f'udp = "127.0.0.1:{port}"\nwait_seconds = 3\nspool = "1m"\n'
     project = write_project(tmp_path, topic, settings=settings)
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -140,7 +135,7 @@ def test_an_image_on_a_page_of_another_site_sends_nothing(
 def test_a_line_of_text_by_udp_is_an_event_behind_its_token(
     kafka: Restarted, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, token, port = kafka.log, "a-token-of-24-characters", free_udp_port()
+    log, token, port = kafka.log, "a-token-of-24-characters", free_port(socket.SOCK_DGRAM)
     log.create(Topic(topic_name, event="page string", partitions=1))
     monkeypatch.setenv("KAPPA__COLLECT__SOURCES__WEB__TOKEN", token)
     settings = f'udp = "127.0.0.1:{port}"\n[collect.sources.web]\n'
