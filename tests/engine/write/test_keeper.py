@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from births import make_birth
+from clocks import Clock
 from commits import make_commits
 from writers import make_mark
 
@@ -19,14 +19,6 @@ from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
 FIRST = Frontier(1, "b", 1, Offsets(), {"t": 0}, "")
-
-
-@dataclass
-class Clock:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Job:

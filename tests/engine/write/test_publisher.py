@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from clocks import Clock
 from commits import make_commits
 from msgspec.structs import replace
 from writers import make_mark
@@ -27,13 +28,6 @@ FIRST = Frontier(1, "b", 1, Offsets(), {"t": 0}, "")
 
 def mark(offset: int) -> Mark:
     return make_mark(offset - 1, number=offset)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from clocks import Clock
 from journals import at, numbered, staged
 
 from kappa.replay.rollout.fold import fold_records
@@ -31,13 +32,6 @@ from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import Failed, Held
 from kappa.state.slices import Slice
 from kappa.state.store import Store
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Counting(Store):

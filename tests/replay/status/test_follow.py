@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import replace
 
+from clocks import Clock
 from journals import NOWHERE, at, numbered, staged, verified
 from msgspec import structs
 from rich.console import Console
@@ -21,13 +22,6 @@ from kappa.state.journal.events import CaughtUp, Check, Event
 from kappa.state.offsets import Offsets
 
 LINE = "rollout 1 of pipeline flights"
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def rollout(*after: Event) -> Rollout:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from clocks import Clock
 
 from kappa.base.errors import UsageError
 from kappa.replay.status.context import ProjectContext
@@ -22,19 +23,9 @@ from kappa.state.build_status import Stopped
 from kappa.state.offsets import Offsets
 
 
-class Clock:
-    """A clock in seconds that moves only when a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from between import Between
+from clocks import Clock
 from msgspec.structs import replace
 from object_store import ObjectStore
 
@@ -493,13 +494,6 @@ def test_a_record_costs_a_list_from_the_last_known_one(store, between):
     assert methods == ["GET", "GET", "PUT"], requests
     assert "start-after=" in requests[0]
     assert f"{'0' * 19}4.json" in requests[0]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_an_idle_minute_of_watchers_costs_a_few_requests(store, between):
