@@ -24,6 +24,7 @@ import pytest
 from births import make_birth
 from deltalake import write_deltalake
 from house import HOUSE
+from journals import append, state_of
 from msgspec import to_builtins
 from msgspec.structs import replace
 from programs import run_program, run_python
@@ -35,8 +36,6 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.declare.values.tally import Tally
 from kappa.kafka.client import TopicFacts
 from kappa.kafka.producer import Acknowledged, ProducedRecord
-from kappa.replay.rollout.fold import fold_records
-from kappa.replay.rollout.state import State
 from kappa.replay.status.context import ProjectContext
 from kappa.replay.status.follow import ensure_not_waiting, raise_unless_served, rollout_news
 from kappa.replay.status.logs import follow_files
@@ -89,15 +88,6 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(project: Path) -> Store:
     return Store(project / ".kappa")
-
-
-def state_of(store: Store) -> State:
-    return fold_records(Journal(store).after(0))
-
-
-def append(store: Store, *events: Event) -> None:
-    for number, event in enumerate(events, start=state_of(store).last + 1):
-        assert Journal(store).append(number, event) is not None
 
 
 def born(store: Store, build: str, pipeline: str = "web") -> None:

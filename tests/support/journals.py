@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.state import State
 from kappa.state.frontier import Frontier
 from kappa.state.journal.events import (
     CaughtUp,
@@ -17,9 +19,10 @@ from kappa.state.journal.events import (
     Switched,
     Verified,
 )
-from kappa.state.journal.journal import JournalRecord
+from kappa.state.journal.journal import Journal, JournalRecord
 from kappa.state.journal.projections import hold_after
 from kappa.state.offsets import Offsets
+from kappa.state.store import Store
 
 NOWHERE = Offsets()
 
@@ -29,6 +32,19 @@ def numbered(*events: Event, after: int = 0) -> list[JournalRecord]:
         JournalRecord(number=number, event=event, at="then", by="ada@test", id=str(number))
         for number, event in enumerate(events, start=after + 1)
     ]
+
+
+def state_of(store: Store) -> State:
+    """Returns the state after all records of the journal."""
+    return fold_records(Journal(store).after(0))
+
+
+def append(store: Store, *events: Event, reason: str = "") -> State:
+    """Appends events to the journal, and returns the state after them."""
+    journal = Journal(store)
+    for number, event in enumerate(events, start=state_of(store).last + 1):
+        assert journal.append(number, event, reason) is not None
+    return state_of(store)
 
 
 def open_hold(records: Iterable[JournalRecord], build: str) -> JournalRecord | None:

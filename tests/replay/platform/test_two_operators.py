@@ -15,7 +15,19 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from journals import NOWHERE, at, frontier, held, numbered, served, staged, switch_asked, verified
+from journals import (
+    NOWHERE,
+    append,
+    at,
+    frontier,
+    held,
+    numbered,
+    served,
+    staged,
+    state_of,
+    switch_asked,
+    verified,
+)
 from msgspec.structs import replace
 from plans import birth, declared, log
 from test_controller import Platform
@@ -33,7 +45,7 @@ from kappa.replay.rollout.plan.facts import Observed
 from kappa.replay.rollout.plan.make_plan import make_plan
 from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.stage import stage_plan
-from kappa.replay.rollout.state import State, soaked_builds
+from kappa.replay.rollout.state import soaked_builds
 from kappa.replay.status.follow import raise_unless_served
 from kappa.state.alignment import Alignments
 from kappa.state.build import put_birth, read_birth
@@ -85,15 +97,6 @@ PHASES = {
 }
 
 
-def state(store: Store) -> State:
-    return fold_records(Journal(store).after(0))
-
-
-def put(store: Store, *events: Event) -> None:
-    for event in events:
-        assert Journal(store).append(state(store).last + 1, event)
-
-
 @dataclass
 class Operator:
     """An operator who looks, and acts later on the basis of that look."""
@@ -103,7 +106,7 @@ class Operator:
     monkeypatch: pytest.MonkeyPatch
 
     def __post_init__(self) -> None:
-        self.seen = state(self.store)
+        self.seen = state_of(self.store)
         births = {build: read_birth(self.store, build) for build in self.seen.versions}
         self.plan = make_plan(
             Observed(frozenset({"flights"}), {"flights": V3}, self.seen, births, log())
@@ -161,13 +164,13 @@ def house(tmp_path: Path) -> Store:
 def test_alone_an_operator_gets_what_the_phase_allows_and_else_is_told_what_is_now(
     house: Store, phase: str, intent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(house, *PHASES[phase])
-    before = state(house)
+    append(house, *PHASES[phase])
+    before = state_of(house)
     error = Operator("bob", house, monkeypatch).does(intent)
 
     assert (error is None) == (intent in POSSIBLE[phase])
     if error is not None:
-        assert state(house) == before
+        assert state_of(house) == before
         assert "kappa " in error.hint
         # If nothing is on its way, nobody was first: it is a slip.
         assert error.exit_code == (
@@ -188,18 +191,18 @@ def test_alone_an_operator_gets_what_the_phase_allows_and_else_is_told_what_is_n
 def test_of_two_operators_one_wins_and_the_other_learns_who_and_what_to_type(
     house: Store, phase: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(house, *PHASES[phase])
+    append(house, *PHASES[phase])
     ada, bob = (Operator(name, house, monkeypatch) for name in ("ada@home", "bob@work"))
 
     assert ada.does(first) is None
-    after = state(house)
+    after = state_of(house)
     told = bob.does(second)
 
     assert isinstance(told, Conflict)
     assert told.exit_code == ExitCode.CONFLICT == 6
     assert "ada@home" in told.message
     assert "kappa " in told.hint
-    assert state(house) == after
+    assert state_of(house) == after
 
 
 class OtherFirst(Store):
@@ -235,7 +238,7 @@ def test_who_is_overtaken_between_look_and_record_is_refused_and_told(
     second: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    put(house, *PHASES[phase])
+    append(house, *PHASES[phase])
     slow = OtherFirst(tmp_path)
     ada, bob = Operator("ada@home", house, monkeypatch), Operator("bob@work", slow, monkeypatch)
     slow.other = lambda: ada.does(first)
@@ -285,26 +288,26 @@ def test_a_yes_is_to_the_rollout_that_was_looked_at_and_to_no_other(
     house: Store, ending: tuple[Event, ...], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAPPA_BY", "test")
-    put(house, *PHASES["ready"])
+    append(house, *PHASES["ready"])
     bob = Operator("bob@work", house, monkeypatch)
     monkeypatch.setenv("KAPPA_BY", "ada@home")
-    put(house, *ending)
-    before = state(house)
+    append(house, *ending)
+    before = state_of(house)
 
     told = bob.does("promotes")
 
     assert isinstance(told, Conflict)
     assert says in told.message
-    assert state(house) == before
+    assert state_of(house) == before
 
 
 def test_an_undo_of_what_somebody_else_has_undone_is_no_redo(
     house: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(house, *SERVING)
+    append(house, *SERVING)
     bob = Operator("bob@work", house, monkeypatch)
     monkeypatch.setenv("KAPPA_BY", "ada@home")
-    put(house, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
+    append(house, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
 
     told = bob.does("undoes")
 
@@ -313,18 +316,18 @@ def test_an_undo_of_what_somebody_else_has_undone_is_no_redo(
         told.message
         == "ada@home was first: pipeline flights is served by build a now, and not by build b"
     )
-    assert state(house).active("flights") is None
+    assert state_of(house).active("flights") is None
 
 
 def test_an_abandon_ends_the_rollout_that_was_there_and_not_the_next(
     house: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(house, *PHASES["ready"])
+    append(house, *PHASES["ready"])
     slow = OtherFirst(tmp_path)
 
     def ada() -> None:
         monkeypatch.setenv("KAPPA_BY", "ada@home")
-        put(house, Abandoned(10, "no"), staged("d"))
+        append(house, Abandoned(10, "no"), staged("d"))
 
     slow.other = ada
 
@@ -332,30 +335,30 @@ def test_an_abandon_ends_the_rollout_that_was_there_and_not_the_next(
 
     assert isinstance(told, Conflict)
     assert "rollout 4, begun by ada@home, is replaying now, with build d" in told.message
-    assert state(house).rollout(14).active
+    assert state_of(house).rollout(14).active
 
 
 def test_a_deploy_after_an_abandon_begins_anew_and_the_follower_learns_by_whom(
     house: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(house, *SERVING)
+    append(house, *SERVING)
     ada = Operator("ada@home", house, monkeypatch)
     assert ada.does("deploys") is None
     assert Operator("bob@work", house, monkeypatch).does("abandons") is None
 
     with pytest.raises(Conflict, match="was given up by bob@work: abandoned by hand") as told:
-        raise_unless_served(state(house).rollout(10))
+        raise_unless_served(state_of(house).rollout(10))
 
     assert told.value.hint == "to start again: kappa deploy flights"
     again = Operator("ada@home", house, monkeypatch)
     assert again.does("deploys") is None
-    first, second = state(house).rollouts[-2:]
+    first, second = state_of(house).rollouts[-2:]
     assert (first.phase, second.phase) == (Phase.ABANDONED, Phase.REPLAYING)
     assert first.build != second.build
 
 
 def test_of_eight_who_promote_at_once_one_says_yes_and_seven_are_told(house: Store) -> None:
-    put(house, *PHASES["ready"])
+    append(house, *PHASES["ready"])
     begin = threading.Barrier(8)
     outcomes: list[object] = []
 

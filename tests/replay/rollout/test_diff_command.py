@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journals import frontier, held, staged
+from journals import append, frontier, held, staged
 from msgspec.structs import replace
 from plans import A_SERVES
 from twins import align, appended, folded, latest, make_build
@@ -22,10 +22,8 @@ from kappa.base.sections import RolloutSettings
 from kappa.commands.app import run_command
 from kappa.commands.terminal import progress
 from kappa.declare.values.tally import Tally
-from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.history import rollout_entries
 from kappa.replay.rollout.promote import next_promote_step
-from kappa.replay.rollout.state import State
 from kappa.replay.rollout.step import Sight
 from kappa.replay.rollout.verify.diff_listing import difference_line
 from kappa.replay.status.follow import rollout_news, verification_text
@@ -34,8 +32,7 @@ from kappa.replay.status.status import observe_status
 from kappa.replay.status.status_text import status_heading, status_listing
 from kappa.serving.query.render import json_value
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import CaughtUp, Difference, Event, OutcomeCount, Verified
-from kappa.state.journal.journal import Journal
+from kappa.state.journal.events import CaughtUp, Difference, OutcomeCount, Verified
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
@@ -63,13 +60,6 @@ def kappa(
         return code, said.out, said.err
 
     return type_in
-
-
-def append(store: Store, *events: Event) -> State:
-    journal = Journal(store)
-    for event in events:
-        assert journal.append(fold_records(journal.after(0)).last + 1, event)
-    return fold_records(journal.after(0))
 
 
 UNDERWAY = (*A_SERVES, staged("b"))

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 from births import make_birth
-from journals import NOWHERE, held, served, staged, verified
+from journals import NOWHERE, append, held, served, staged, state_of, verified
 from msgspec.structs import replace
 from plans import B_SERVES
 
@@ -24,7 +24,6 @@ from kappa.declare.values.arrow import arrow_schema
 from kappa.engine.slice_rows import ArrowRows
 from kappa.engine.write.commit import TableWriter
 from kappa.engine.write.publisher import Publisher
-from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.garbage import (
     Garbage,
     GarbageKind,
@@ -39,7 +38,6 @@ from kappa.state.build import put_birth, read_birth, table_path
 from kappa.state.files.address import files_in
 from kappa.state.frontier import Frontier, Frontiers
 from kappa.state.journal.events import CaughtUp, Event, Retired
-from kappa.state.journal.journal import Journal
 from kappa.state.kept_frontiers import KeptFrontierRecord, kept_frontiers_of, put_kept_frontier
 from kappa.state.lease import Lease, Pin, ensure_lease, read_floor
 from kappa.state.lock import Lock
@@ -81,9 +79,7 @@ class House:
         self.fold(build, 6)
 
     def append(self, *events: Event) -> None:
-        journal = Journal(self.store)
-        for number, event in enumerate(events, start=fold_records(journal.after(0)).last + 1):
-            assert journal.append(number, event)
+        append(self.store, *events)
 
     def fold(self, build: str, count: int) -> Frontier:
         kept = kept_frontiers_of(self.store, build)
@@ -381,7 +377,7 @@ def test_pins_of_ten_promotes_read_on_while_collections_die(house: House) -> Non
             build = f"d{turn}"
             house.bear(build)
             house.fold(build, turn)
-            at = fold_records(Journal(house.store).after(0)).last + 1
+            at = state_of(house.store).last + 1
             house.append(
                 *(staged(build), CaughtUp(at, NOWHERE), verified(at), held(at, live)),
                 *(served(at, 4 + turn, build, live=live), Retired(live)),

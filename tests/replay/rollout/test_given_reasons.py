@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from births import make_birth
-from journals import NOWHERE, served, staged, verified
+from journals import NOWHERE, append, served, staged, state_of, verified
 from msgspec import structs
 from plans import B_SERVES
 
-from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.history import rollout_entries
 from kappa.replay.rollout.operator_requests import (
     abandon_rollout,
@@ -21,7 +20,7 @@ from kappa.replay.rollout.operator_requests import (
 from kappa.replay.rollout.state import State
 from kappa.replay.status.listings import history_listing
 from kappa.state.build import put_birth
-from kappa.state.journal.events import Abandoned, CaughtUp, Event, Held, Served, SwitchAsked
+from kappa.state.journal.events import Abandoned, CaughtUp, Held, Served, SwitchAsked
 from kappa.state.journal.journal import Journal, JournalRecord, as_document
 from kappa.state.store import Store
 
@@ -32,15 +31,6 @@ def store(tmp_path: Path) -> Store:
     for build in "ab":
         put_birth(store, make_birth(build, pipeline="flights"))
     return store
-
-
-def append(store: Store, *events: Event, reason: str = "") -> None:
-    for event in events:
-        assert Journal(store).append(state_of(store).last + 1, event, reason) is not None
-
-
-def state_of(store: Store) -> State:
-    return fold_records(Journal(store).after(0))
 
 
 def columns(state: State, *names: str) -> list[tuple[object, ...]]:

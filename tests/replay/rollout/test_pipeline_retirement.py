@@ -7,13 +7,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from journals import NOWHERE, frontier, held, numbered, served, staged, switch_asked, verified
+from journals import (
+    NOWHERE,
+    append,
+    frontier,
+    held,
+    numbered,
+    served,
+    staged,
+    state_of,
+    switch_asked,
+    verified,
+)
 from msgspec.structs import replace
 from plans import B_SERVES, V1, V2, birth, declared, log
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 from kappa.base.errors import Conflict, ExitCode, KappaError, UsageError
-from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.operator_requests import ask_pause, ask_resume, ask_undo
 from kappa.replay.rollout.pipeline_retirement import (
     LeavingTable,
@@ -29,8 +39,8 @@ from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State
 from kappa.state.build import put_birth, read_birth
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import CaughtUp, Event, PipelineRetired, PromoteAsked, Retired
-from kappa.state.journal.journal import Journal, JournalRecord
+from kappa.state.journal.events import CaughtUp, PipelineRetired, PromoteAsked, Retired
+from kappa.state.journal.journal import JournalRecord
 from kappa.state.journal.projections import retired_after
 from kappa.state.store import Store
 
@@ -39,15 +49,6 @@ ON_ITS_WAY = (
     *(staged("c", auto_promote=False), CaughtUp(10, NOWHERE), verified(10)),
     *(PromoteAsked(10), held(10, "b")),
 )
-
-
-def state(store: Store) -> State:
-    return fold_records(Journal(store).after(0))
-
-
-def put(store: Store, *events: Event) -> None:
-    for event in events:
-        assert Journal(store).append(state(store).last + 1, event)
 
 
 def retire(store: Store, *, seen: State | None = None) -> JournalRecord | None:
@@ -60,12 +61,12 @@ def house(tmp_path: Path) -> Store:
     for build, version in (("a", V1), ("b", V2), ("c", V3), ("x", TRAINS)):
         put_birth(store, birth(build, version))
         Frontiers(store, build).publish(frontier(build, 7))
-    put(store, *B_SERVES)
+    append(store, *B_SERVES)
     return store
 
 
 def plan(store: Store, of: object, **asked: bool) -> object:
-    seen = state(store)
+    seen = state_of(store)
     births = {build: read_birth(store, build) for build in seen.versions}
     observed = Observed(frozenset({"flights"}), {"flights": of}, seen, births, log())
     return make_plan(observed, only=("flights",), **asked)
@@ -76,7 +77,7 @@ def test_one_record_makes_a_generation_without_the_pipeline(house: Store) -> Non
 
     offsets = frontier("b", 7).offsets
     assert record.event == PipelineRetired("flights", "b", 3, {}, ("delays",), offsets, 3600, 2)
-    assert (state(house).serving, state(house).idle) == ({}, {"flights": "b"})
+    assert (state_of(house).serving, state_of(house).idle) == ({}, {"flights": "b"})
 
 
 def test_tables_that_leave_are_measured_in_any_store(any_store: Store) -> None:
@@ -96,10 +97,10 @@ def test_what_is_retired_paused_or_resumed_already_takes_no_second_record(house:
     assert ask_pause(house, "flights") is None
     assert ask_resume(house, "flights") is not None
     assert retire(house) is not None
-    last = state(house).last
+    last = state_of(house).last
 
     assert retire(house) is None
-    assert state(house).last == last
+    assert state_of(house).last == last
 
 
 @pytest.mark.parametrize("length", range(1, len(ON_ITS_WAY) + 1))
@@ -107,14 +108,14 @@ def test_what_is_retired_paused_or_resumed_already_takes_no_second_record(house:
 def test_while_a_rollout_is_on_its_way_it_is_refused_with_what_to_type(
     house: Store, ask: Callable[[Store], object], length: int
 ) -> None:
-    put(house, *ON_ITS_WAY[:length])
-    before = state(house)
+    append(house, *ON_ITS_WAY[:length])
+    before = state_of(house)
     with pytest.raises(Conflict) as told:
         ask(house)
 
     assert "rollout 3 of pipeline flights has not ended" in told.value.message
     assert "kappa abandon flights" in told.value.hint
-    assert state(house) == before
+    assert state_of(house) == before
 
 
 @pytest.mark.parametrize(
@@ -143,9 +144,9 @@ def test_retired_pipeline_cannot_be_paused(house: Store) -> None:
 
 
 def test_yes_is_to_the_build_looked_at(house: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = state(house)
+    seen = state_of(house)
     monkeypatch.setenv("KAPPA_BY", "ada@home")
-    put(house, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
+    append(house, switch_asked("a"), held(10, "b"), served(10, 3, "a", live="b"))
     with pytest.raises(Conflict, match="ada@home was first: .* served by build a now") as told:
         retire(house, seen=seen)
 
@@ -166,7 +167,7 @@ def test_deploy_of_retired_version_replays_nothing(house: Store) -> None:
 
     assert (step.change, step.build, step.serving) == (Change.KEPT, "b", None)
     stage_plan(house, made)
-    assert state(house).active("flights").switch
+    assert state_of(house).active("flights").switch
 
 
 def test_another_version_of_a_retired_pipeline_is_replayed_as_a_new_one(house: Store) -> None:
@@ -178,8 +179,8 @@ def test_another_version_of_a_retired_pipeline_is_replayed_as_a_new_one(house: S
 def test_undo_of_retirement_needs_free_tables(house: Store) -> None:
     """The undo is refused if another pipeline serves the table now."""
     retire(house)
-    put(house, staged("x", pipeline="trains"), CaughtUp(11, NOWHERE), verified(11))
-    put(house, served(11, 4, "x", pipeline="trains"))
+    append(house, staged("x", pipeline="trains"), CaughtUp(11, NOWHERE), verified(11))
+    append(house, served(11, 4, "x", pipeline="trains"))
     with pytest.raises(UsageError, match="delays is a table of pipeline trains by now") as told:
         ask_undo(house, "flights")
 
@@ -188,7 +189,7 @@ def test_undo_of_retirement_needs_free_tables(house: Store) -> None:
 
 def test_an_undo_of_a_retirement_whose_build_is_gone_says_so(house: Store) -> None:
     retire(house)
-    put(house, Retired("b"))
+    append(house, Retired("b"))
     with pytest.raises(UsageError, match="build b, .* is retired: its soak is over"):
         ask_undo(house, "flights")
 
@@ -216,7 +217,7 @@ def test_an_undo_of_a_paused_pipeline_is_asked_for_as_ever(house: Store) -> None
     ask_pause(house, "flights")
     ask_undo(house, "flights")
 
-    assert state(house).wanted_jobs() == {"a"}
+    assert state_of(house).wanted_jobs() == {"a"}
 
 
 def test_what_leaves_is_told_with_who_reads_it() -> None:

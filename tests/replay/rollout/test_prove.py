@@ -24,7 +24,7 @@ from births import make_birth
 from house import HOUSE
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import NOWHERE, CaughtUp, served, staged, verified
+from journals import NOWHERE, CaughtUp, append, served, staged, state_of, verified
 from msgspec import structs
 from twins import FLIGHTS, PLANES, appended, folded, latest, make_build
 
@@ -34,7 +34,6 @@ from kappa.base.settings import Settings
 from kappa.code.code_snapshot import ensure_snapshot, hash_files
 from kappa.code.fingerprint import SEMANTICS
 from kappa.kafka.client import TopicFacts
-from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.history import proof_records, rollout_entries
 from kappa.replay.rollout.prove.proof_text import proof_line, view_lines
 from kappa.replay.rollout.prove.prove import (
@@ -50,7 +49,6 @@ from kappa.replay.rollout.prove.prove import (
 )
 from kappa.replay.rollout.prove.row_hash import hash_of_all, hash_sql, table_hash
 from kappa.replay.rollout.prove.slice_cuts import Cutting, cut_as, parse_cutting
-from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.view_texts import IS_ITS_TEXT
 from kappa.replay.status.listings import history_listing
 from kappa.serving.query.query import connect_pair
@@ -58,7 +56,6 @@ from kappa.serving.query.reader.reader import Reader, open_reader
 from kappa.state.build import Base, Birth, TopicBirth
 from kappa.state.build_status import SliceProgress
 from kappa.state.journal.events import Abandoned, Check, Difference, Event, Proved
-from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -558,7 +555,7 @@ def test_refused_proof_is_neither_kept_nor_begun(
     with pytest.raises(error, match=why):
         prove_pipeline(project, store, NoLog(), pipeline, Cutting("one"), on_progress=print)  # type: ignore[arg-type]
 
-    assert fold_records(Journal(store).after(0)).proofs == ()
+    assert state_of(store).proofs == ()
     assert store.names("leases") == store.names("tmp") == ()
 
 
@@ -654,13 +651,6 @@ FOUND = Proved(
 )
 
 
-def append(store: Store, *events: Event) -> State:
-    journal = Journal(store)
-    for event in events:
-        assert journal.append(fold_records(journal.after(0)).last + 1, event)
-    return fold_records(journal.after(0))
-
-
 # Keeps the proof that its second argument has, below the root of its first.
 _KEEPER = """
 import pickle, sys
@@ -686,7 +676,7 @@ def test_proof_killed_around_its_record_is_made_again(store: Store, point: str) 
     assert killed.returncode == -signal.SIGKILL
     record = keep_proof(store, FOUND)
 
-    state = fold_records(Journal(store).after(0))
+    state = state_of(store)
     assert state.proofs[-1] == record
     assert len(state.proofs) == (1 if "before" in point else 2)
     assert replace(state, last=before.last, proofs=()) == before
@@ -696,14 +686,14 @@ def test_a_proof_is_kept_while_others_append(store: Store) -> None:
     append(store, *SERVED, staged("b"))
 
     def be_first(name: str) -> None:
-        waiting = fold_records(Journal(store).after(0)).active("flights")
+        waiting = state_of(store).active("flights")
         if name == "journal.before_proved" and waiting:
             append(store, Abandoned(5, "changed our mind"))
 
     with acting(be_first):
         record = keep_proof(store, FOUND)
 
-    assert (record.number, fold_records(Journal(store).after(0)).proofs) == (7, (record,))
+    assert (record.number, state_of(store).proofs) == (7, (record,))
 
 
 def test_the_history_tells_proofs_among_the_rollouts(store: Store) -> None:

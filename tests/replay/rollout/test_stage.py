@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 from house import HOUSE, SUPPORT
-from journals import NOWHERE, held, served, staged, switch_asked, verified
+from journals import NOWHERE, append, held, served, staged, state_of, switch_asked, verified
 from msgspec import structs
 from plans import A_SERVES, B_SERVES, V1, V2, birth, declared, log
 
 from kappa.base.errors import Conflict, KappaError
 from kappa.code.code_snapshot import load_snapshot
-from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.plan.facts import Declared, LogFacts, Observed
 from kappa.replay.rollout.plan.finding import Allowances
 from kappa.replay.rollout.plan.make_plan import make_plan
@@ -27,7 +26,7 @@ from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.stage import stage_plan
 from kappa.replay.rollout.state import State
 from kappa.state.build import Birth, read_birth
-from kappa.state.journal.events import CaughtUp, Event, Staged, SwitchAsked
+from kappa.state.journal.events import CaughtUp, Staged, SwitchAsked
 from kappa.state.journal.journal import Journal
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -39,16 +38,6 @@ BIRTHS = (birth("a", V1), birth("b", V2))
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
-
-
-def append(store: Store, *events: Event) -> None:
-    journal = Journal(store)
-    for event in events:
-        assert journal.append(state(store).last + 1, event)
-
-
-def state(store: Store) -> State:
-    return fold_records(Journal(store).after(0))
 
 
 def planned(store: Store, *pipelines: Declared, births: tuple[Birth, ...] = ()) -> Plan:
@@ -63,7 +52,7 @@ def seen(
 ) -> Observed:
     by_name = {each.pipeline.name: each for each in pipelines}
     born = {each.build: each for each in births}
-    return Observed(frozenset(by_name), by_name, state(store), born, facts or log())
+    return Observed(frozenset(by_name), by_name, state_of(store), born, facts or log())
 
 
 def builds(store: Store) -> set[str]:
@@ -73,7 +62,7 @@ def builds(store: Store) -> set[str]:
 def test_a_staged_build_has_its_code_and_its_birth_certificate(store: Store) -> None:
     (number,) = stage_plan(store, planned(store, V1))
 
-    rollout = state(store).rollout(number)
+    rollout = state_of(store).rollout(number)
     born = read_birth(store, rollout.build)
     assert (rollout.phase, rollout.pipeline) == (Phase.REPLAYING, "flights")
     assert rollout.version == V1.version
@@ -93,7 +82,7 @@ def test_the_snapshot_that_was_staged_is_the_one_that_loads(store: Store) -> Non
     files = {"pipelines/flights.py": code.encode()}
     (number,) = stage_plan(store, planned(store, replace(V1, files=files)))
 
-    born = read_birth(store, state(store).rollout(number).build)
+    born = read_birth(store, state_of(store).rollout(number).build)
     assert load_snapshot(store, born).function(None) == {"delays": 41}
 
 
@@ -102,7 +91,7 @@ def test_the_reasons_of_the_plan_are_kept(store: Store) -> None:
 
     (number,) = stage_plan(store, planned(store, V2, births=BIRTHS[:1]))
 
-    (reason,) = state(store).rollout(number).reasons
+    (reason,) = state_of(store).rollout(number).reasons
     assert reason == "function flights in pipelines/flights.py changed"
 
 
@@ -118,7 +107,7 @@ def test_what_was_let_through_stands_in_the_build_and_in_the_journal(store: Stor
 
     (number,) = stage_plan(store, plan)
 
-    rollout = state(store).rollout(number)
+    rollout = state_of(store).rollout(number)
     born = read_birth(store, rollout.build)
     assert rollout.accepted == born.accepted == (GAP,)
     assert born.origin_offsets.plain() == {"orders": {"0": 41, "1": 41}}
@@ -133,13 +122,13 @@ def test_what_was_let_through_for_a_kept_build_stands_in_the_journal(store: Stor
     (number,) = stage_plan(store, make_plan(found, accepting=Allowances(breaking=True)))
 
     breaks = "what reads the tables of flights may break: column m of table delays goes"
-    assert state(store).rollout(number).accepted == (f"breaking: {breaks}",)
+    assert state_of(store).rollout(number).accepted == (f"breaking: {breaks}",)
 
 
 def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
     (number,) = stage_plan(store, planned(store, V1))
 
-    kept = read_birth(store, state(store).rollout(number).build).declarations
+    kept = read_birth(store, state_of(store).rollout(number).build).declarations
     assert kept == {
         "topic orders": "kind retained\npartitions 2\nkey id\ncolumn id string\ncolumn n int\n"
         "given to the function as orders",
@@ -149,7 +138,7 @@ def test_a_build_keeps_what_its_topics_and_tables_were(store: Store) -> None:
 
 def test_a_build_of_before_these_were_kept_reads_back(store: Store) -> None:
     (number,) = stage_plan(store, planned(store, V1))
-    build = state(store).rollout(number).build
+    build = state_of(store).rollout(number).build
     name = f"builds/{build}/birth.json"
     document = store.get_json(name)
     for later in ("accepted", "declarations"):
@@ -164,14 +153,14 @@ def test_a_plan_without_changes_begins_nothing(store: Store) -> None:
 
     assert stage_plan(store, planned(store, V1, births=BIRTHS[:1])) == ()
 
-    assert state(store).last == 4
+    assert state_of(store).last == 4
     assert builds(store) == set()
 
 
 def test_several_pipelines_are_begun_one_after_the_other(store: Store) -> None:
     assert stage_plan(store, planned(store, V1, OTHER)) == (1, 2)
 
-    assert {rollout.pipeline for rollout in state(store).active_rollouts} == {"flights", "other"}
+    assert {rollout.pipeline for rollout in state_of(store).active_rollouts} == {"flights", "other"}
 
 
 def test_a_kept_build_is_asked_to_serve_again_and_none_is_made(store: Store) -> None:
@@ -201,7 +190,7 @@ def test_a_second_deploy_is_told_who_was_first_and_leaves_nothing(store: Store) 
         stage_plan(store, plan)
 
     assert error.value.exit_code == 6
-    assert state(store).last == 1
+    assert state_of(store).last == 1
     assert builds(store) == set()
 
 
@@ -265,7 +254,7 @@ def test_of_many_deploys_at_once_one_wins_and_every_other_is_told(store: Store) 
 
     assert won == [(1,)]
     assert len(told) == 7
-    assert builds(store) == {state(store).rollout(1).build}
+    assert builds(store) == {state_of(store).rollout(1).build}
 
 
 @pytest.mark.fault
@@ -291,7 +280,7 @@ def test_a_stage_that_is_killed_before_its_record_has_begun_nothing(store: Store
     )
 
     assert died.returncode == -9
-    assert state(store) == State()
+    assert state_of(store) == State()
     (number,) = stage_plan(store, planned(store, V1))
     record = Journal(store).get(number)
     assert isinstance(record.event, Staged)
