@@ -199,6 +199,24 @@ class ChangingWorld:
                 log_time,
             )
 
+    def step(self) -> str:
+        """Takes a random step of the world, and returns the step's name.
+
+        The reader takes the step `restart`, and the time passes in the step `late`.
+        """
+        what = self.draw.choice(["fold"] * 5 + ["keep up", "switch", "restart", "late"])
+        if what == "fold":
+            for _ in range(self.draw.choice([1, 1, 4])):
+                self.fold()
+        elif what == "keep up":
+            for build in self.builds:
+                build.keep_up()
+        elif what == "switch":
+            self.serve(1 - self._serving, asked=self.draw.random() < 0.5)
+        elif what == "late":
+            self.now += self.draw.choice([5.0, 90.0])
+        return what
+
     def close(self) -> None:
         """Ends all threads."""
         for build in self.builds:

@@ -49,20 +49,9 @@ def ensure_sums_hold(store: Store, seed: int, *, steps: int = 25) -> Counter[Cha
     consumers = {table: Consumer() for table in FOLLOWED}
     try:
         for _ in range(steps):
-            what = draw.choice(["fold"] * 5 + ["keep up", "switch", "restart", "late"])
-            if what == "fold":
-                for _ in range(draw.choice([1, 1, 4])):
-                    world.fold()
-            elif what == "keep up":
-                for build in world.builds:
-                    build.keep_up()
-            elif what == "switch":
-                number = world.builds.index(world.live)
-                world.serve(1 - number, asked=draw.random() < 0.5)
-            elif what == "restart":
+            what = world.step()
+            if what == "restart":
                 followers = {name: follower(name, each.cursor) for name, each in followers.items()}
-            else:
-                world.now += draw.choice([5.0, 90.0])
             for table in FOLLOWED:
                 if draw.random() < 0.4:
                     continue

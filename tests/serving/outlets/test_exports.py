@@ -133,21 +133,10 @@ def ensure_copies_hold(
         with ExitStack() as stack:
             exporter = opened(stack)
             for _ in range(steps):
-                what = draw.choice(["fold"] * 5 + ["keep up", "switch", "restart", "late"])
-                if what == "fold":
-                    for _ in range(draw.choice([1, 1, 4])):
-                        world.fold()
-                elif what == "keep up":
-                    for build in world.builds:
-                        build.keep_up()
-                elif what == "switch":
-                    number = world.builds.index(world.live)
-                    world.serve(1 - number, asked=draw.random() < 0.5)
-                elif what == "restart":
+                what = world.step()
+                if what == "restart":
                     stack.close()
                     exporter = opened(stack)
-                else:
-                    world.now += draw.choice([5.0, 90.0])
                 if draw.random() < 0.3:
                     continue
                 switch = exporter.next_switch()
