@@ -11,7 +11,7 @@ import ext4
 import pytest
 from e2e_shop import V1, order
 from losing import Restarted
-from object_store import CREDENTIALS, running_object_store
+from object_store import CREDENTIALS, bucket_settings, running_object_store
 from reading import assert_right
 from testbed import platform
 from victims import jobs_of
@@ -74,15 +74,6 @@ def test_a_full_disk_is_told_queries_are_answered_and_all_goes_on_with_space(
         assert bed.supervisor_pid == supervisor
 
 
-SETTINGS = """
-root = "{root}"
-[storage]
-endpoint = "{endpoint}"
-[kafka]
-bootstrap_servers = "{bootstrap_servers}"
-"""
-
-
 def test_a_full_disk_of_the_server_of_a_bucket_costs_time_alone(
     disk: ext4.Ext4, kafka: Restarted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,10 +81,8 @@ def test_a_full_disk_of_the_server_of_a_bucket_costs_time_alone(
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     with running_object_store(disk.folder / "objects") as server:
-        settings = SETTINGS.format(
-            root=server.new_root(),
-            endpoint=server.storage.endpoint,
-            bootstrap_servers=kafka.broker.bootstrap_servers,
+        settings = bucket_settings(
+            server.new_root(), server.storage, kafka.broker.bootstrap_servers
         )
         with platform(tmp_path / "shop", settings, listen="127.0.0.1:0", shop=V1) as bed:
             bed.log.produce((order(number) for number in range(200)), "orders")

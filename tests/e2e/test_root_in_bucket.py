@@ -16,7 +16,7 @@ from between import Between, proxy_before
 from e2e_shop import LEAN_1, LEAN_2, order
 from losing import Restarted
 from meanwhile import Producing, beside
-from object_store import ObjectStore
+from object_store import ObjectStore, bucket_settings
 from testbed import Testbed, platform
 from victims import go_on, kill, stop
 
@@ -26,13 +26,6 @@ from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(900)]
 
-SETTINGS = """
-root = "{root}"
-[storage]
-endpoint = "{endpoint}"
-[kafka]
-bootstrap_servers = "{bootstrap_servers}"
-"""
 RECORDS = 700
 # Requests of a whole platform with one build, measured as 52.
 IDLE_MINUTE = 80
@@ -41,11 +34,7 @@ ASKED = "select sum(orders)::bigint as orders, sum(amount)::bigint as amount fro
 
 
 def settings_for(kafka: Restarted, root: str, storage: StorageSettings) -> str:
-    return SETTINGS.format(
-        root=root,
-        endpoint=storage.endpoint,
-        bootstrap_servers=kafka.broker.bootstrap_servers,
-    )
+    return bucket_settings(root, storage, kafka.broker.bootstrap_servers)
 
 
 def forty_orders(turn: int) -> Iterator[tuple[str, ProducedRecord]]:

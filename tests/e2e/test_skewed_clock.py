@@ -9,7 +9,7 @@ from pathlib import Path
 import jumping_clock
 import pytest
 from e2e_shop import LEAN_1
-from object_store import ObjectStore
+from object_store import ObjectStore, bucket_settings
 from testbed import Testbed
 
 pytestmark = [
@@ -19,13 +19,6 @@ pytestmark = [
     ),
 ]
 
-SETTINGS = """
-root = "{root}"
-[storage]
-endpoint = "{endpoint}"
-[kafka]
-bootstrap_servers = "{bootstrap_servers}"
-"""
 HOUR = 3600
 
 
@@ -52,11 +45,7 @@ def test_a_clock_that_s3_does_not_take_is_named(
 ) -> None:
     clock = jumping_clock.Clock(tmp_path)
     clock.jump(ahead)
-    settings = SETTINGS.format(
-        root=object_store.new_root(),
-        endpoint=object_store.storage.endpoint,
-        bootstrap_servers="127.0.0.1:9",
-    )
+    settings = bucket_settings(object_store.new_root(), object_store.storage, "127.0.0.1:9")
     with host(tmp_path / "shop", settings, clock) as bed:
         for command in (("up", "-d"), ("status",), ("query", "select 1")):
             said = bed.kappa(*command)

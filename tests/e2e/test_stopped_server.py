@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 from e2e_shop import LEAN_1, LEAN_2, order
 from losing import Restarted
-from object_store import ObjectStore
+from object_store import ObjectStore, bucket_settings
 from testbed import Testbed, platform
 from victims import go_on, jobs_of, standing_still, stop
 
@@ -27,15 +27,6 @@ from kappa.replay.status.run_records import served_at
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault, pytest.mark.timeout(1800)]
 
-SETTINGS = """
-root = "{root}"
-[storage]
-endpoint = "{endpoint}"
-[kafka]
-bootstrap_servers = "{bootstrap_servers}"
-[engine]
-hung_seconds = 600
-"""
 COUNTED = "select sum(orders)::bigint as orders from by_customer"
 # How long the server stands still in a promote, and is away while people look.
 STILL_SECONDS, AWAY_SECONDS = 30.0, 60.0
@@ -49,11 +40,10 @@ def shop(
     kafka: Restarted, object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Testbed]:
     """Yields a platform in a bucket, with a serving build and a candidate that waits for a yes."""
-    settings = SETTINGS.format(
-        root=object_store.new_root(),
-        endpoint=object_store.storage.endpoint,
-        bootstrap_servers=kafka.broker.bootstrap_servers,
+    settings = bucket_settings(
+        object_store.new_root(), object_store.storage, kafka.broker.bootstrap_servers
     )
+    settings += "[engine]\nhung_seconds = 600\n"
     folder = tmp_path_factory.mktemp("stopped") / "shop"
     with platform(folder, settings, listen="127.0.0.1:0", shop=LEAN_1) as bed:
         bed.log.produce((order(number) for number in range(700)), "orders")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demo.cluster.object_store import KEY, SECRET, RunningStore, ensure_versitygw
+from kappa.base.sections import StorageSettings
 
 BUCKET = "kappa-tests"
 # In the environment, as a user has them.
@@ -27,6 +28,17 @@ class ObjectStore(RunningStore):
     def new_root(self) -> str:
         """Returns the URL of a new root for one test."""
         return f"s3://{BUCKET}/test-{next(self._roots)}/kappa"
+
+
+def bucket_settings(root: str, storage: StorageSettings, bootstrap_servers: str) -> str:
+    """Returns the settings of a project whose root is in a bucket."""
+    return f"""
+root = "{root}"
+[storage]
+endpoint = "{storage.endpoint}"
+[kafka]
+bootstrap_servers = "{bootstrap_servers}"
+"""
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from changing import ChangingWorld
-from object_store import ObjectStore
+from object_store import ObjectStore, bucket_settings
 from sinking import (
     courier,
     cursor_of,
@@ -38,14 +38,6 @@ from kappa.serving.outlets.sinks.sink_status import read_sink_state
 from kappa.state.store import open_store
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
-
-SETTINGS = """
-root = "{root}"
-[storage]
-endpoint = "{endpoint}"
-[kafka]
-bootstrap_servers = "{bootstrap_servers}"
-"""
 
 
 class Host:
@@ -84,10 +76,8 @@ class Host:
 
 @pytest.fixture
 def new_host(object_store: ObjectStore, broker: Broker, tmp_path: Path) -> Callable[[str], Host]:
-    settings = SETTINGS.format(
-        root=object_store.new_root(),
-        endpoint=object_store.storage.endpoint,
-        bootstrap_servers=broker.bootstrap_servers,
+    settings = bucket_settings(
+        object_store.new_root(), object_store.storage, broker.bootstrap_servers
     )
     return lambda name: Host(tmp_path / name, settings, broker.bootstrap_servers)
 
