@@ -12,7 +12,6 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import pytest
 from deltalake import DeltaTable
 from meanwhile import Producing, beside
 from ports import free_port
+from postgres_clients import SwitchClient
 from pyiceberg.catalog import load_catalog
 from story_shop import FIRST, WITHOUT_AN_ITEM, Orders
 from testbed import Testbed, platform
@@ -43,24 +43,8 @@ CUSTOMERS = "select coalesce(sum(orders), 0)::bigint from by_customer"
 LOG = "select count(*) from order_log"
 
 
-@dataclass
-class Client:
-    """The answers that one Postgres client has seen."""
-
-    dsn: str
-    stop: threading.Event
-    faults: list[str] = field(default_factory=list)
-    transactions: int = 0
-    generations: set[int] = field(default_factory=set)
-
-    def run(self) -> None:
-        try:
-            with psycopg.connect(self.dsn) as connection:
-                before = (0, 0)
-                while not self.stop.is_set():
-                    before = self._look(connection, before)
-        except psycopg.Error as error:
-            self.faults.append(f"error: {error!r}")
+class Client(SwitchClient):
+    """A client that adds up the orders of the log and of all customers."""
 
     def _look(
         self, connection: psycopg.Connection[Any], before: tuple[int, int]
@@ -78,8 +62,6 @@ class Client:
             self.faults.append(f"mixed: {customers} and {logged} in {text}")
         if seen[0] < before[0] or seen[1] < before[1]:
             self.faults.append(f"backward: {seen} after {before}")
-        self.transactions += 1
-        self.generations.add(seen[0])
         return seen
 
 

@@ -7,9 +7,12 @@ import socket
 import ssl
 import subprocess
 import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import psycopg
 from programs import run_program
 
 from kappa.serving.access.accounts import Accounts
@@ -90,6 +93,35 @@ class PostgresThread:
         async with self.server.running(self._listening):
             self._is_ready.set()
             await self._stop.wait()
+
+
+@dataclass
+class SwitchClient(ABC):
+    """A Postgres client in transactions across switches, and the answers that it has seen."""
+
+    dsn: str
+    stop: threading.Event
+    faults: list[str] = field(default_factory=list)
+    transactions: int = 0
+    generations: set[int] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Runs transactions until `stop` is set."""
+        try:
+            with psycopg.connect(self.dsn) as connection:
+                seen = (0, 0)
+                while not self.stop.is_set():
+                    seen = self._look(connection, seen)
+                    self.transactions += 1
+                    self.generations.add(seen[0])
+        except psycopg.Error as error:
+            self.faults.append(f"error: {error!r}")
+
+    @abstractmethod
+    def _look(
+        self, connection: psycopg.Connection[Any], before: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Runs a transaction; returns its generation, and a count that grows within it."""
 
 
 def certificate_context(folder: Path) -> ssl.SSLContext:

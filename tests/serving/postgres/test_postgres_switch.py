@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
-from postgres_clients import PostgresThread
+from postgres_clients import PostgresThread, SwitchClient
 from served import Platform
 
 from kappa.base.clock import now
@@ -72,24 +71,8 @@ class Steps:
         assert journal.append(last + 1, event) is not None
 
 
-@dataclass
-class Reader:
-    """The answers that one client has seen."""
-
-    dsn: str
-    stop: threading.Event
-    faults: list[str] = field(default_factory=list)
-    transactions: int = 0
-    generations: set[int] = field(default_factory=set)
-
-    def run(self) -> None:
-        try:
-            with psycopg.connect(self.dsn) as connection:
-                seen = (0, 0)
-                while not self.stop.is_set():
-                    seen = self._look(connection, seen)
-        except psycopg.Error as error:
-            self.faults.append(f"error: {error!r}")
+class Reader(SwitchClient):
+    """A client that looks at both tables."""
 
     def _look(
         self, connection: psycopg.Connection[tuple[object, ...]], before: tuple[int, int]
@@ -107,8 +90,6 @@ class Reader:
         now_seen = (snapshot["generation"], count)
         if now_seen[0] < before[0] or (now_seen[0] == before[0] and count < before[1]):
             self.faults.append(f"backward: {now_seen} after {before}")
-        self.transactions += 1
-        self.generations.add(now_seen[0])
         return now_seen
 
 
