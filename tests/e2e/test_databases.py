@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from connects import Connect, ensure_connect
-from databases import RunningDatabase, running_database, why_no_database
+from databases import RunningDatabase, running_database
 from followed import connector, ensure_rows
 from testbed import Testbed, platform
 
@@ -104,10 +104,7 @@ THERE = (
 
 @pytest.fixture
 def database() -> Iterator[RunningDatabase]:
-    if (why := why_no_database()) is not None:
-        pytest.skip(f"not run: {why}")
-    with running_database() as running:
-        running.run(TABLES)
+    with running_database(TABLES) as running:
         yield running
 
 

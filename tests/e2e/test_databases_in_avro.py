@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from connects import Connect, ensure_connect, to_avro
-from databases import RunningDatabase, running_database, why_no_database
+from databases import RunningDatabase, running_database
 from followed import connector, ensure_rows
 from registries import RunningRegistry, running_registry
 from testbed import Testbed, platform
@@ -64,10 +64,7 @@ THERE = (
 
 @pytest.fixture
 def database() -> Iterator[RunningDatabase]:
-    if (why := why_no_database()) is not None:
-        pytest.skip(f"not run: {why}")
-    with running_database() as running:
-        running.run(TABLE)
+    with running_database(TABLE) as running:
         yield running
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from connects import Connect, ensure_connect, ensure_jdbc_sink
-from databases import RunningDatabase, running_database, why_no_database
+from databases import RunningDatabase, running_database
 from house import HOUSE
 from testbed import Testbed, platform
 
@@ -71,10 +71,7 @@ def ensure_same(bed: Testbed, database: RunningDatabase, connect: Connect) -> in
 
 @pytest.fixture
 def database() -> Iterator[RunningDatabase]:
-    if (why := why_no_database()) is not None:
-        pytest.skip(f"not run: {why}")
-    with running_database() as running:
-        running.run(block("sql"))
+    with running_database(block("sql")) as running:
         yield running
 
 

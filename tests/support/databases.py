@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ports import free_port
 
 from kappa.base.process import start_tied
@@ -88,8 +89,10 @@ class RunningDatabase:
 
 
 @contextmanager
-def running_database() -> Iterator[RunningDatabase]:
-    """Runs an empty cluster within the block."""
+def running_database(statements: str) -> Iterator[RunningDatabase]:
+    """Runs a cluster with these statements within the block, or skips the test."""
+    if (why := why_no_database()) is not None:
+        pytest.skip(f"not run: {why}")
     programs, port = _programs(), free_port()
     assert programs is not None, why_no_database()
     folder = Path(tempfile.mkdtemp(prefix="kappa-postgres-"))
@@ -119,6 +122,7 @@ def running_database() -> Iterator[RunningDatabase]:
             assert process.poll() is None, running.log()
             assert time.monotonic() < deadline, running.log()
             time.sleep(0.05)
+        running.run(statements)
         yield running
     finally:
         if process is not None and process.poll() is None:
