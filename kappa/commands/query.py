@@ -224,14 +224,7 @@ def _moment(
     Raises UsageError if more than one option is given. `after` counts as such an option, because it
     asks for the moment after a write.
     """
-    from kappa.serving.query.pin.moments import (
-        AtEventTime,
-        AtGeneration,
-        AtOffsets,
-        AtTime,
-        ensure_one_moment,
-        parse_offsets,
-    )
+    from kappa.serving.query.pin.moments import ensure_one_moment, past_moment
 
     asked = {
         "--at-generation": at_generation,
@@ -241,10 +234,9 @@ def _moment(
         "--after": after,
     }
     ensure_one_moment(asked)
-    if at_generation is not None:
-        return AtGeneration(at_generation)
-    if at_offsets is not None:
-        return AtOffsets(parse_offsets(at_offsets))
-    if at_event_time is not None:
-        return AtEventTime(read_time(at_event_time))
-    return None if at is None else AtTime(read_time(at))
+    return past_moment(
+        at_generation,
+        None if at is None else read_time(at),
+        at_offsets,
+        None if at_event_time is None else read_time(at_event_time),
+    )

@@ -776,14 +776,7 @@ def moment_of(
     A time without a zone is in UTC. Raises UsageError if the arguments specify more than one
     moment.
     """
-    from kappa.serving.query.pin.moments import (
-        AtEventTime,
-        AtGeneration,
-        AtOffsets,
-        AtTime,
-        ensure_one_moment,
-        parse_offsets,
-    )
+    from kappa.serving.query.pin.moments import ensure_one_moment, past_moment
 
     asked = {
         "at": at,
@@ -792,13 +785,12 @@ def moment_of(
         "at_event_time": event_time,
     }
     ensure_one_moment(asked)
-    if generation is not None:
-        return AtGeneration(generation)
-    if offsets is not None:
-        return AtOffsets(parse_offsets(offsets))
-    if event_time is not None:
-        return AtEventTime(_time_of(event_time))
-    return None if at is None else AtTime(_time_of(at))
+    return past_moment(
+        generation,
+        None if at is None else _time_of(at),
+        offsets,
+        None if event_time is None else _time_of(event_time),
+    )
 
 
 def _time_of(given: datetime | str) -> datetime:

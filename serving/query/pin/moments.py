@@ -334,6 +334,22 @@ class AtEventTime:
 Past = Moment | AtOffsets | AtEventTime
 
 
+def past_moment(
+    generation: int | None,
+    time: datetime | None,
+    offsets: str | None,
+    event_time: datetime | None,
+) -> Past | None:
+    """Returns the moment that is given in one of these ways, or None if all of them are None."""
+    if generation is not None:
+        return AtGeneration(generation)
+    if offsets is not None:
+        return AtOffsets(parse_offsets(offsets))
+    if event_time is not None:
+        return AtEventTime(event_time)
+    return None if time is None else AtTime(time)
+
+
 def parse_offsets(text: str) -> Offsets:
     """Parses offsets that a user wrote.
 
