@@ -37,12 +37,12 @@ from kappa.declare.formats.registry_schemas import (
     writer_schema,
 )
 from kappa.declare.formats.schema_fields import (
-    EVENT_HINT,
     Landing,
     check_declared,
     columns_of,
     finite_check,
     refused_landing,
+    refused_part,
 )
 from kappa.declare.options import describe_value, error_prefix, option_text
 from kappa.declare.project_files import read_schema_file
@@ -313,7 +313,7 @@ class _SchemaLander:
         if isinstance(schema, list):
             others = [each for each in schema if each != "null"]
             if len(others) != 1:
-                raise _refused_part(path, f"a union of {', '.join(map(_schema_name, schema))}")
+                raise refused_part(path, f"a union of {', '.join(map(_schema_name, schema))}")
             inner = self.part_landing(others[0], path, within)
             return Landing(inner.type, nullable=len(others) < len(schema), land=inner.land)
         if isinstance(schema, str) and schema in self._named:
@@ -345,13 +345,13 @@ class _SchemaLander:
             case "record":
                 return self._record_landing(whole, path, within)
             case _:
-                raise _refused_part(path, _schema_name(whole))
+                raise refused_part(path, _schema_name(whole))
 
     def _record_landing(
         self, schema: Mapping[str, Any], path: str, within: tuple[str, ...]
     ) -> Landing:
         if schema["name"] in within:
-            raise _refused_part(
+            raise refused_part(
                 path, f"{schema['name']}, which contains itself: columns have an end"
             )
         parts = {
@@ -361,7 +361,7 @@ class _SchemaLander:
             for field in schema["fields"]
         }
         if not parts:
-            raise _refused_part(path, "a record without fields")
+            raise refused_part(path, "a record without fields")
         kind = Struct(tuple(Column(name, part.type, part.nullable) for name, part in parts.items()))
         return Landing(kind, nullable=False, land=_record_values(parts))
 
@@ -381,13 +381,11 @@ def _logical_landing(logical: str, schema: Mapping[str, Any], path: str) -> Land
         case "decimal" if kind in {"bytes", "fixed"}:
             precision, scale = schema["precision"], schema.get("scale", 0)
             if precision > _MOST_DIGITS:
-                raise _refused_part(
-                    path, f"a decimal of {precision} digits, and {_MOST_DIGITS} fit"
-                )
+                raise refused_part(path, f"a decimal of {precision} digits, and {_MOST_DIGITS} fit")
             decimal = Decimal(precision, scale)
             return _plain_landing(decimal, _decimal_check(decimal))
         case _ if logical.startswith(("timestamp-", "local-timestamp-", "time-", "duration")):
-            raise _refused_part(path, logical)
+            raise refused_part(path, logical)
         case _:
             return None
 
@@ -470,13 +468,6 @@ def _record_values(parts: Mapping[str, Landing]) -> Check:
         }
 
     return land_record
-
-
-def _refused_part(path: str, what: str) -> DeclarationError:
-    return DeclarationError(
-        f"the schema has {what} at {path}, which cannot become a column",
-        hint=f"declare the columns that you need, without it: {EVENT_HINT}",
-    )
 
 
 def _schema_name(schema: Any) -> str:

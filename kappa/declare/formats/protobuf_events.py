@@ -27,12 +27,12 @@ from kappa.declare.formats.registry_schemas import (
     writer_schema,
 )
 from kappa.declare.formats.schema_fields import (
-    EVENT_HINT,
     Landing,
     check_declared,
     columns_of,
     finite_check,
     refused_landing,
+    refused_part,
 )
 from kappa.declare.options import describe_value, error_prefix, option_text
 from kappa.declare.project_files import read_text_file
@@ -432,7 +432,7 @@ def _value_landing(field: Any, path: str, within: tuple[str, ...]) -> Landing:
     if kind == _ENUM:
         return Landing(Scalar("string"), nullable=False, land=_enum_check(field.enum_type))
     if kind != _MESSAGE:
-        raise _refused_part(path, "bytes" if kind == _BYTES else "a group")
+        raise refused_part(path, "bytes" if kind == _BYTES else "a group")
     message = field.message_type
     name = message.full_name
     if name == TIMESTAMP:
@@ -442,9 +442,9 @@ def _value_landing(field: Any, path: str, within: tuple[str, ...]) -> Landing:
         land = inner.land
         return Landing(inner.type, False, lambda found, called: land(found.value, called))  # noqa: FBT003
     if name.startswith("google.protobuf."):
-        raise _refused_part(path, name)
+        raise refused_part(path, name)
     if name in within:
-        raise _refused_part(path, f"{name}, which contains itself: columns have an end")
+        raise refused_part(path, f"{name}, which contains itself: columns have an end")
     return _message_landing(message, path, (*within, name))
 
 
@@ -454,7 +454,7 @@ def _message_landing(message: Any, path: str, within: tuple[str, ...]) -> Landin
         for field in message.fields
     ]
     if not parts:
-        raise _refused_part(path, "a message without fields")
+        raise refused_part(path, "a message without fields")
     kind = Struct(tuple(Column(name, part.type, part.nullable) for name, part, _ in parts))
     refuse_repeated(kind.fields, path)
 
@@ -504,10 +504,3 @@ def _map_check(key: Check, value: Check) -> Check:
         ]
 
     return land_map
-
-
-def _refused_part(path: str, what: str) -> DeclarationError:
-    return DeclarationError(
-        f"the schema has {what} at {path}, which cannot become a column",
-        hint=f"declare the columns that you need, without it: {EVENT_HINT}",
-    )

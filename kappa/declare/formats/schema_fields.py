@@ -27,6 +27,14 @@ class Landing:
     land: Check
 
 
+def refused_part(path: str, what: str) -> DeclarationError:
+    """Returns the error for a part of a schema that cannot become a column."""
+    return DeclarationError(
+        f"the schema has {what} at {path}, which cannot become a column",
+        hint=f"declare the columns that you need, without it: {EVENT_HINT}",
+    )
+
+
 def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
     """Returns the columns for all fields of an event.
 
