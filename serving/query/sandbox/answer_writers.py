@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,9 @@ _FRAME_BYTES = 1 << 20
 _COLUMNS_BYTES = 1 << 18
 # Raised for values that cannot be written as Arrow or Parquet.
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+Rows: TypeAlias = Iterator[tuple[Any, ...]]
+Request: TypeAlias = Mapping[str, Any]
+Columns: TypeAlias = Sequence[Mapping[str, str]]
 
 
 class PieceFile:
@@ -65,7 +68,7 @@ class PieceFile:
 
 
 def write_answer(
-    connection: Connection, sql: str, request: Mapping[str, Any], pieces: PieceFile
+    connection: Connection, sql: str, request: Request, pieces: PieceFile
 ) -> Mapping[str, Any]:
     """Writes the rows of a query in the requested format.
 
@@ -95,7 +98,7 @@ def _ensure_short(columns: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _write_form(
-    connection: Connection, sql: str, request: Mapping[str, Any], pieces: PieceFile
+    connection: Connection, sql: str, request: Request, pieces: PieceFile
 ) -> Mapping[str, Any]:
     form = request["form"]
     query = (
@@ -120,8 +123,8 @@ def _fetch_rows(result: Connection, query: ExactQuery) -> Iterator[tuple[Any, ..
 
 
 def _write_lines(
-    rows: Iterator[tuple[Any, ...]],
-    request: Mapping[str, Any],
+    rows: Rows,
+    request: Request,
     pieces: PieceFile,
     line: Callable[[int, tuple[Any, ...]], str],
 ) -> tuple[int, bool]:
@@ -140,10 +143,7 @@ def _write_lines(
 
 
 def _write_json(
-    rows: Iterator[tuple[Any, ...]],
-    request: Mapping[str, Any],
-    columns: Sequence[Mapping[str, str]],
-    pieces: PieceFile,
+    rows: Rows, request: Request, columns: Columns, pieces: PieceFile
 ) -> tuple[int, bool]:
     names = [column["name"] for column in columns]
     opening = json.dumps({**request["head"], "columns": columns}, ensure_ascii=False)
@@ -159,30 +159,21 @@ def _write_json(
 
 
 def _write_json_lines(
-    rows: Iterator[tuple[Any, ...]],
-    request: Mapping[str, Any],
-    columns: Sequence[Mapping[str, str]],
-    pieces: PieceFile,
+    rows: Rows, request: Request, columns: Columns, pieces: PieceFile
 ) -> tuple[int, bool]:
     names = [column["name"] for column in columns]
     return _write_lines(rows, request, pieces, lambda _, row: object_line(names, row))
 
 
 def _write_csv(
-    rows: Iterator[tuple[Any, ...]],
-    request: Mapping[str, Any],
-    columns: Sequence[Mapping[str, str]],
-    pieces: PieceFile,
+    rows: Rows, request: Request, columns: Columns, pieces: PieceFile
 ) -> tuple[int, bool]:
     pieces.write(csv_line([column["name"] for column in columns]).encode())
     return _write_lines(rows, request, pieces, lambda _, row: csv_line(row))
 
 
 def _write_arrow(
-    result: Connection,
-    request: Mapping[str, Any],
-    columns: Sequence[Mapping[str, str]],
-    pieces: PieceFile,
+    result: Connection, request: Request, columns: Columns, pieces: PieceFile
 ) -> tuple[int, bool]:
     reader = result.to_arrow_reader(_ARROW_ROWS_AT_ONCE)
     schema = pa.schema(
