@@ -24,17 +24,6 @@ pytestmark = [pytest.mark.jvm, pytest.mark.sweep, pytest.mark.fault]
 COUNT = "select count(*) as n from order_log"
 
 
-def fill(folder: Path) -> Path:
-    """Takes all the space that is left, and returns the file."""
-    path = folder / "filler"
-    with path.open("wb", buffering=0) as file:
-        for size in (1 << 20, 512):
-            with contextlib.suppress(OSError):
-                while file.write(bytes(size)):
-                    pass
-    return path
-
-
 def test_a_full_disk_is_told_queries_are_answered_and_all_goes_on_with_space(
     disk: ext4.Ext4,
 ) -> None:
@@ -42,13 +31,13 @@ def test_a_full_disk_is_told_queries_are_answered_and_all_goes_on_with_space(
         bed.log.produce((order(number) for number in range(200)), "orders")
         bed.must("deploy", "--yes")
         supervisor, url = bed.supervisor_pid, served_at(bed.store)
-        filler = fill(disk.folder)
+        filler = ext4.fill(disk.folder)
         # Whoever writes now meets the full disk: the broker, the jobs, the supervisor.
         with contextlib.suppress(KappaError):
             bed.log.produce((order(number) for number in range(200, 400)), "orders")
         bed.wait(lambda: "the disk is full" in bed.kappa("status").out, "the status to tell it")
         # What the reserve gave up is used up too, by somebody else.
-        second = fill(disk.folder / "shop")
+        second = ext4.fill(disk.folder / "shop")
 
         assert bed.rows(COUNT)[0]["n"] >= 200
         assert json.loads(bed.must("query", COUNT, "-o", "json").out)
@@ -89,7 +78,7 @@ def test_a_full_disk_of_the_server_of_a_bucket_costs_time_alone(
             bed.must("deploy", "--yes")
             live = bed.live("shop")
             jobs = jobs_of(bed, live)
-            filler = fill(disk.folder)
+            filler = ext4.fill(disk.folder)
             bed.log.produce((order(number) for number in range(200, 400)), "orders")
             # The live job meets the full server, and says what the server says.
             bed.wait(lambda: jobs_of(bed, live) != jobs, "another job")

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # ioctl(2) of ext4 and xfs: the file system ends at once. With this flag nothing more is written,
@@ -27,6 +27,17 @@ def why_not() -> str | None:
     if not Path("/dev/loop-control").exists():
         return "no loop devices"
     return None
+
+
+def fill(folder: Path) -> Path:
+    """Takes all the space that is left, and returns the file."""
+    path = folder / "filler"
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 512):
+            with suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+    return path
 
 
 class Ext4:

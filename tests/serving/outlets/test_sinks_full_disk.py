@@ -33,19 +33,6 @@ from kappa.state.store import Store
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 
 
-def fill(folder: Path) -> Path:
-    """Takes all the space that is left, and returns the file."""
-    path = folder / "filler"
-    with path.open("wb", buffering=0) as file:
-        for size in (1 << 20, 512):
-            try:
-                while file.write(bytes(size)):
-                    pass
-            except OSError:
-                pass
-    return path
-
-
 @pytest.mark.parametrize("place", ["the same disk", "another disk"])
 def test_a_sink_on_a_full_disk_says_so_and_goes_on_with_space(
     log: Log, broker: Broker, topic_name: str, tmp_path: Path, disk: ext4.Ext4, place: str
@@ -71,7 +58,7 @@ def test_a_sink_on_a_full_disk_says_so_and_goes_on_with_space(
             while served_records(world.store, "totals") == wanted:
                 world.fold()
             world.serve(1, asked=False)
-            filler = fill(disk.folder)
+            filler = ext4.fill(disk.folder)
             suspended = seconds_behind() or 0.0
             os.kill(running.pid, signal.SIGCONT)
 
@@ -101,7 +88,7 @@ def test_a_reader_hears_of_a_full_disk_and_comes_back_to_its_cursor(
         for _ in range(4):
             world.fold()
         hub = ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None)
-        filler = fill(disk.folder)
+        filler = ext4.fill(disk.folder)
         reader = ChangeReader("totals", None, None, lambda: None)
         with pytest.raises(KappaError, match=r"could not write .*: No space left on device"):
             hub.begin_reader(reader)
