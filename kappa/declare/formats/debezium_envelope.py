@@ -182,7 +182,6 @@ class EnvelopeReader:
         self._checks: dict[object, Mapping[str, Check]] = {}
         self._of_facts = {column: _fact_check(column, path) for column, path in self._facts.items()}
         self._before = next((c for c, path in self._facts.items() if path == BEFORE), None)
-        self._wants_key = KEY in self._facts.values()
 
     def read_change(self, key: Callable[[], EnvelopePart], value: EnvelopePart) -> SourceChange:
         """Returns the change that an envelope describes.
