@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from decoded import read_record
 from google.protobuf import message_factory
+from http_server import QuietHandler
 from ports import free_port
 from registries import RunningRegistry, running_registry
 
@@ -327,7 +328,7 @@ def test_official_protobuf_records_are_read(registry: RunningRegistry, project: 
         assert kappa(project, "schemas", "check") == 0
 
 
-class _Odd(BaseHTTPRequestHandler):
+class _Odd(QuietHandler):
     """A registry that answers as the path of the request demands."""
 
     def do_GET(self) -> None:
@@ -342,9 +343,6 @@ class _Odd(BaseHTTPRequestHandler):
         with suppress(OSError):
             self.end_headers()
             self.wfile.write(b"<html>" if kind == "html" else b"{}")
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from http_server import QuietHandler
 
 from kappa.base.sections import StorageSettings
 from kappa.kafka.broker_requests import wait_until
@@ -135,7 +137,7 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
     """Runs a proxy in front of a server for as long as the block lasts."""
     assert storage.endpoint is not None
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
         # An answer is sent in two writes, and the second would wait for 40 ms.
         disable_nagle_algorithm = True
@@ -196,9 +198,6 @@ def proxy_before(storage: StorageSettings) -> Iterator[Between]:
             self.close_connection |= whole != len(answer.content)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815  # as it is called
-
-        def log_message(self, *_: object) -> None:
-            """Logs nothing."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

@@ -7,10 +7,11 @@ import json
 import subprocess
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, unquote
+
+from http_server import QuietHandler
 
 CLIENT, CLIENT_SECRET = "kappa-client", "s3cret-of-the-client"
 
@@ -31,9 +32,9 @@ class IdentityProvider:
         }
         provider = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def do_GET(self) -> None:
-                self._answer(200, provider._keys)
+                self.send_json(200, provider._keys)
 
             def do_POST(self) -> None:
                 size = int(self.headers.get("Content-Length", 0))
@@ -44,23 +45,12 @@ class IdentityProvider:
                     .partition(":")
                 )
                 if (unquote(user), unquote(secret)) != (CLIENT, CLIENT_SECRET):
-                    self._answer(401, {"error": "invalid_client"})
+                    self.send_json(401, {"error": "invalid_client"})
                     return
                 token = provider._token(asked.get("scope", [""])[0])
-                self._answer(
+                self.send_json(
                     200, {"access_token": token, "token_type": "Bearer", "expires_in": 300}
                 )
-
-            def _answer(self, code: int, document: Any) -> None:
-                body = json.dumps(document).encode()
-                self.send_response(code)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

@@ -18,11 +18,12 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from http_server import QuietHandler
 from manifests import FIELDS, TREE, environment
 
 _NAMESPACE = FIELDS["metadata.namespace"]
@@ -141,7 +142,7 @@ def running_kubernetes(folder: Path) -> Iterator[tuple[Kubernetes, str]]:
     """Yields the server and its URL. The pods end with the server."""
     kubernetes = Kubernetes(folder)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -154,17 +155,9 @@ def running_kubernetes(folder: Path) -> Iterator[tuple[Kubernetes, str]]:
                 kubernetes.closed.wait()
                 return
             status, document = kubernetes.answer(self.command, self.path, self.rfile.read(size))
-            content = json.dumps({"apiVersion": "v1", **document}).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.send_json(status, {"apiVersion": "v1", **document})
 
         do_POST = do_PATCH = do_PUT = do_DELETE = do_GET  # noqa: N815  # http.server's names
-
-        def log_message(self, *_: object) -> None:
-            """Prints nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

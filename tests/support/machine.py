@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+
+from http_server import QuietHandler
 
 _TOKEN = "the-container's-own"
 
@@ -43,17 +45,10 @@ def running_machine(keys: tuple[str, str], folder: Path) -> Iterator[Machine]:
     """Runs the service of a machine within the block. The user has no keys in files yet."""
     machine = Machine(keys)
 
-    class Service(BaseHTTPRequestHandler):
+    class Service(QuietHandler):
         def do_GET(self) -> None:
             allowed = self.headers.get("Authorization") == _TOKEN
-            code, content = machine.answer() if allowed else (401, b"{}")
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            """Prints no request."""
+            self.send(*(machine.answer() if allowed else (401, b"{}")))
 
     (folder / "token").write_text(_TOKEN)
     for name in ("credentials", "config"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import secrets
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from http_server import QuietHandler
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
@@ -30,7 +30,7 @@ class OidcIssuer:
         self._codes: dict[str, tuple[dict[str, str], dict[str, Any]]] = {}
         issuer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def do_GET(self) -> None:
                 issuer.asked.append(self.path)
                 if issuer.is_away:
@@ -45,26 +45,13 @@ class OidcIssuer:
                     self.end_headers()
                     return
                 found = issuer.document(self.path)
-                body = json.dumps(found).encode()
-                self.send_response(200 if found is not None else 404)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.send_json(200 if found is not None else 404, found)
 
             def do_POST(self) -> None:
                 size = int(self.headers.get("Content-Length", 0))
                 asked = dict(parse_qsl(self.rfile.read(size).decode()))
                 login = self.headers.get("Authorization", "")
-                status, found = issuer.exchanged(asked, login)
-                body = json.dumps(found).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
+                self.send_json(*issuer.exchanged(asked, login))
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://{host}:{self._server.server_port}"

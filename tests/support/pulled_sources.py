@@ -9,8 +9,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from http_server import QuietHandler
 from ports import free_port
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
@@ -20,7 +21,7 @@ def event(number: int) -> str:
     return json.dumps({"id": str(number), "page": f"/{number}"})
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     source: Source
 
@@ -29,9 +30,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.source.asked.append({key.lower(): value for key, value in self.headers.items()})
         with suppress(OSError):
             self.source.answer(self)
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 class Source:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from http_server import QuietHandler
+
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 
 
@@ -53,7 +55,7 @@ class Receiver:
         """Listens within the block."""
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -64,9 +66,6 @@ class Receiver:
                 answer = receiver.answers.pop(0) if receiver.answers else receiver.usual
                 answer(self, request)
                 self.close_connection = True
-
-            def log_message(self, *_: object) -> None:
-                pass
 
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         server.daemon_threads = True

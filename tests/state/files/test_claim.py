@@ -12,7 +12,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pytest
 from between import Between
 from botocore.session import get_session
 from house import HOUSE
+from http_server import QuietHandler
 from msgspec.structs import replace
 from object_store import BUCKET, ObjectStore, running_object_store
 from programs import run_python
@@ -160,7 +161,7 @@ def test_of_hosts_that_claim_at_once_one_wins(hosts):
                 store.control.ensure_mine()
 
 
-class Heedless(BaseHTTPRequestHandler):
+class Heedless(QuietHandler):
     """An S3 server that keeps objects, but ignores one of the two conditions of a put."""
 
     protocol_version = "HTTP/1.1"
@@ -200,15 +201,8 @@ class Heedless(BaseHTTPRequestHandler):
         return f'"{zlib.crc32(content)}"'
 
     def _answer(self, status: int, content: bytes, body: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("ETag", self._tag(content))
-        self.send_header("Last-Modified", "Sun, 29 Nov 2026 00:00:00 GMT")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Prints nothing."""
+        at = "Sun, 29 Nov 2026 00:00:00 GMT"
+        self.send(status, body, ETag=self._tag(content), Last_Modified=at)
 
 
 @pytest.mark.usefixtures("object_store")  # for credentials
