@@ -121,19 +121,7 @@ def test_a_certificate_does_all(secured: SecuredBroker, topic: str) -> None:
 def test_a_token_does_all(secured: SecuredBroker, topic: str) -> None:
     secured.allow(CLIENT, everything(topic))
 
-    use(Log(secured.at("sasl"), tokens(secured, CLIENT_SECRET)), topic)
-
-
-def tokens(secured: SecuredBroker, secret: str) -> dict[str, Any]:
-    return {
-        "security.protocol": "SASL_SSL",
-        "ssl.ca.location": str(secured.authority.ca),
-        "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.method": "oidc",
-        "sasl.oauthbearer.token.endpoint.url": secured.provider.token_url,
-        "sasl.oauthbearer.client.id": CLIENT,
-        "sasl.oauthbearer.client.secret": secret,
-    }
+    use(Log(secured.at("sasl"), secured.token_options(CLIENT_SECRET)), topic)
 
 
 @pytest.mark.parametrize("without", range(6))
@@ -186,7 +174,7 @@ def test_a_wrong_password(secured: SecuredBroker) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_a_wrong_secret_for_tokens(secured: SecuredBroker) -> None:
-    sentence = refused(secured.at("sasl"), tokens(secured, "wrong-5ecret"))
+    sentence = refused(secured.at("sasl"), secured.token_options("wrong-5ecret"))
     assert "the client is not let in: " in sentence
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from both_ways import ensure_same_in_parts
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
@@ -37,9 +38,6 @@ from kappa.declare.formats.registry_schemas import (
 from kappa.declare.values.reason import Rejected
 from kappa.engine.children.event_generator import event_of
 from kappa.kafka.reader import Record
-from kappa.records.decode.decode import decode_table
-from kappa.records.decode.decoder import loading_plain_readers
-from kappa.records.decode.outcome import counts_in
 from kappa.records.decode.raw_records import raw_table
 from kappa.records.decode.readers import plain_reader
 from kappa.records.lines.produce import event_records
@@ -224,13 +222,9 @@ def test_a_large_batch_is_decoded_as_small_ones_are(project: Path, name: str, wr
     """Rows, tombstones, keys as texts, and the rejects with their reasons are the same."""
     topic = declared(project, name)
     raw = batch_of(topic, serializer(name), wrong)
-    loading_plain_readers().result()
 
-    together, clock = decode_table(raw, topic, {}, {}), dict[int, int]()
-    for start in range(0, 3_000, 300):
-        piece = decode_table(raw.slice(start, 300), topic, clock, {})
-        clock |= {partition: seen.log_time for partition, seen in counts_in(piece).items()}
-        assert together.slice(start, 300) == piece
+    together = ensure_same_in_parts(raw, topic, 300)
+
     assert together.column("_key").combine_chunks() == together.column("id").combine_chunks()
 
 

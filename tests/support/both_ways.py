@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from kappa.declare.formats.registry_schemas import RegisteredSchema, open_schemas
 from kappa.declare.topic import Topic
 from kappa.declare.values.reason import Rejected
+from kappa.records.decode.decode import decode_table
+from kappa.records.decode.decoder import loading_plain_readers
+from kappa.records.decode.outcome import counts_in
 from kappa.records.decode.readers import plain_reader
 from kappa.records.record import RecordReader
 
@@ -100,3 +103,14 @@ def is_valid(topic: Topic, record: tuple[bytes | None, bytes | None]) -> bool:
     except Rejected:
         return False
     return True
+
+
+def ensure_same_in_parts(raw: pa.Table, topic: Topic, at_once: int) -> pa.Table:
+    """Asserts that records decoded in parts give the rows of all together; returns these rows."""
+    loading_plain_readers().result()
+    together, clock = decode_table(raw, topic, {}, {}), dict[int, int]()
+    for start in range(0, raw.num_rows, at_once):
+        piece = decode_table(raw.slice(start, at_once), topic, clock, {})
+        clock |= {partition: seen.log_time for partition, seen in counts_in(piece).items()}
+        assert together.slice(start, at_once) == piece
+    return together

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from identity_provider import IdentityProvider
+from identity_provider import CLIENT, IdentityProvider
 
 from kappa.base.errors import AccessRefused
 from kappa.base.java.jars import Jars
@@ -97,6 +97,18 @@ class SecuredBroker:
             "sasl.mechanism": mechanism,
             "sasl.username": user,
             "sasl.password": password,
+        }
+
+    def token_options(self, secret: str) -> dict[str, Any]:
+        """Returns librdkafka's options for the client of tokens."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.authority.ca),
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": self.provider.token_url,
+            "sasl.oauthbearer.client.id": CLIENT,
+            "sasl.oauthbearer.client.secret": secret,
         }
 
     def add_user(self, user: str, password: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from both_ways import check
+from both_ways import check, ensure_same_in_parts
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +16,6 @@ from hypothesis import strategies as st
 from kappa import Json, Topic
 from kappa.declare.formats.registry_schemas import frame_message
 from kappa.records.decode import plain_events
-from kappa.records.decode.decode import decode_table
-from kappa.records.decode.decoder import loading_plain_readers
-from kappa.records.decode.outcome import counts_in
 from kappa.records.decode.plain_events import PlainEvents
 from kappa.records.decode.raw_records import raw_table
 
@@ -296,12 +293,7 @@ def test_a_large_batch_is_decoded_as_small_ones_are(topic: Topic, wrong: float) 
         for number, value in enumerate(plain)
     )
 
-    loading_plain_readers().result()
-    together, clock = decode_table(raw, topic, {}, {}), dict[int, int]()
-    for start in range(0, 4_000, 400):
-        piece = decode_table(raw.slice(start, 400), topic, clock, {})
-        clock |= {partition: seen.log_time for partition, seen in counts_in(piece).items()}
-        assert together.slice(start, 400) == piece
+    ensure_same_in_parts(raw, topic, 400)
 
 
 @pytest.mark.parametrize(

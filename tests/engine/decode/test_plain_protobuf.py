@@ -7,7 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from both_ways import Records, check, damaged, declared, is_valid, opened_schemas
+from both_ways import (
+    Records,
+    check,
+    damaged,
+    declared,
+    ensure_same_in_parts,
+    is_valid,
+    opened_schemas,
+)
 from examples import examples
 from google.protobuf import message_factory
 from hypothesis import given
@@ -21,9 +29,6 @@ from kappa.declare.formats.registry_schemas import (
     frame_message,
     pin_path,
 )
-from kappa.records.decode.decode import decode_table
-from kappa.records.decode.decoder import loading_plain_readers
-from kappa.records.decode.outcome import counts_in
 from kappa.records.decode.raw_records import raw_table
 from kappa.records.decode.readers import plain_reader
 
@@ -269,12 +274,7 @@ def test_a_large_batch_is_decoded_as_small_ones_are(topics: dict[str, Topic], wr
         for number, record in enumerate(records)
     )
 
-    loading_plain_readers().result()
-    together, clock = decode_table(raw, topic, {}, {}), dict[int, int]()
-    for start in range(0, 4_000, 400):
-        piece = decode_table(raw.slice(start, 400), topic, clock, {})
-        clock |= {partition: seen.log_time for partition, seen in counts_in(piece).items()}
-        assert together.slice(start, 400) == piece
+    ensure_same_in_parts(raw, topic, 400)
 
 
 def test_nested_columns_are_left_to_the_reader_of_records(topics: dict[str, Topic]) -> None:

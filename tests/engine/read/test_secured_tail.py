@@ -30,16 +30,9 @@ def test_spark_reads_by_a_certificate_and_by_a_token_and_shows_no_secret(
     certificate, key = secured.authority.issue("spark-machine")
     ca = {"ssl.ca.location": str(secured.authority.ca)}
     own = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
-    tokens = {
-        "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.method": "oidc",
-        "sasl.oauthbearer.token.endpoint.url": secured.provider.token_url,
-        "sasl.oauthbearer.client.id": CLIENT,
-        "sasl.oauthbearer.client.secret": CLIENT_SECRET,
-    }
     accesses = [
         (secured.at("ssl"), {"security.protocol": "SSL", **ca, **own}),
-        (secured.at("sasl"), {"security.protocol": "SASL_SSL", **ca, **tokens}),
+        (secured.at("sasl"), secured.token_options(CLIENT_SECRET)),
     ]
 
     done = subprocess.run(
