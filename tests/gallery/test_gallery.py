@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from builds import INTERPRETED
 from house import HOUSE
 from shares import long_except
 
@@ -39,7 +38,6 @@ pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("interpreted")]
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-    from pyspark.sql import SparkSession
 
 GALLERY = HOUSE / "docs" / "gallery"
 TEMPLATES = HOUSE / "kappa" / "templates"
@@ -50,16 +48,6 @@ ALL_NAMES = (*NAMES, *SELDOM)
 # The topic to which a page produces one event more after its first answer.
 LATER = {"shop": "customers", "searches": "offers"}
 Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Makes Spark interpret the plans, because there are only a few rows."""
-    for name, value in INTERPRETED.items():
-        spark.conf.set(name, value)
-    yield
-    for name in INTERPRETED:
-        spark.conf.unset(name)
 
 
 def pipeline_of(name: str) -> Pipeline:

@@ -147,6 +147,12 @@ POSSIBLE = {
     "holding": {"abandons"},
 }
 # Pairs that may follow each other: to give up what the other has just asked for is no race.
+# A phase, and what two operators do in it.
+ACTS = [
+    (phase, first, second)
+    for phase in PHASES
+    for first, second in product(sorted(POSSIBLE[phase]), repeat=2)
+]
 NO_CONFLICT = {(first, "abandons") for first in INTENTS if first != "abandons"}
 
 
@@ -180,12 +186,7 @@ def test_alone_an_operator_gets_what_the_phase_allows_and_else_is_told_what_is_n
 
 @pytest.mark.parametrize(
     ("phase", "first", "second"),
-    [
-        (phase, first, second)
-        for phase in PHASES
-        for first, second in product(sorted(POSSIBLE[phase]), repeat=2)
-        if second not in {"abandons", "verifies"}
-    ],
+    [each for each in ACTS if each[2] not in {"abandons", "verifies"}],
     ids=lambda each: each.replace(" ", "-"),
 )
 def test_of_two_operators_one_wins_and_the_other_learns_who_and_what_to_type(
@@ -222,12 +223,7 @@ class OtherFirst(Store):
 
 @pytest.mark.parametrize(
     ("phase", "first", "second"),
-    [
-        (phase, first, second)
-        for phase in PHASES
-        for first, second in product(sorted(POSSIBLE[phase]), repeat=2)
-        if (first, second) not in NO_CONFLICT
-    ],
+    [each for each in ACTS if each[1:] not in NO_CONFLICT],
     ids=lambda each: each.replace(" ", "-"),
 )
 def test_who_is_overtaken_between_look_and_record_is_refused_and_told(
