@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from served import PLANES, ROWS_OF_PLANES, Platform
+from typing_in import Kappa, typist
 
-from kappa.commands.app import run_command
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.serving.query.pin.catalog import pin_served
@@ -38,7 +38,6 @@ title = "Hits"
 kind = "number"
 sql = "select sum(hits) from page_hits"
 """
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -68,18 +67,12 @@ def run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Run:
+) -> Kappa:
     monkeypatch.chdir(tmp_path)
-
-    def type_in(*words: str) -> tuple[int, str, str]:
-        code = run_command(["tables", *words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return type_in
+    return partial(typist(capsys, monkeypatch), "tables")
 
 
-def test_a_table_is_described_for_people(run: Run) -> None:
+def test_a_table_is_described_for_people(run: Kappa) -> None:
     code, out, err = run("page_hits")
     head, _, columns = out.partition("\n\n")
 
@@ -100,7 +93,7 @@ def test_a_table_is_described_for_people(run: Run) -> None:
     ]
 
 
-def test_a_table_is_described_for_machines(run: Run, store: Store) -> None:
+def test_a_table_is_described_for_machines(run: Kappa, store: Store) -> None:
     found = json.loads(run("web.page_hits", "-o", "json")[1])
 
     assert found["table"] == "page_hits"
@@ -120,14 +113,14 @@ def test_a_table_is_described_for_machines(run: Run, store: Store) -> None:
     }
 
 
-def test_a_process_that_pins_it_is_a_reader(run: Run, store: Store) -> None:
+def test_a_process_that_pins_it_is_a_reader(run: Kappa, store: Store) -> None:
     with pin_served(store, lease_seconds=60.0):
         out = run("page_hits")[1]
 
     assert f", process {os.getpid()}, now" in out
 
 
-def test_a_view_has_its_query_and_no_files(run: Run) -> None:
+def test_a_view_has_its_query_and_no_files(run: Kappa) -> None:
     out = run("busy")[1]
 
     assert out.startswith("view busy of pipeline web, build web-1\n1 row\n")
@@ -135,7 +128,7 @@ def test_a_view_has_its_query_and_no_files(run: Run) -> None:
     assert "the query:\nfrom page_hits where hits > 3\n" in out
 
 
-def test_the_last_cost_of_a_maintained_view_is_told(run: Run, store: Store) -> None:
+def test_the_last_cost_of_a_maintained_view_is_told(run: Kappa, store: Store) -> None:
     cost = ViewCost("by touched keys", 9, 2, 0.012, "2026-01-31T14:00:00.000+00:00")
     put_view_costs(store, "web-1", {"page_hits": cost})
 
@@ -152,7 +145,7 @@ def test_the_last_cost_of_a_maintained_view_is_told(run: Run, store: Store) -> N
         ("rejects", "2 pipelines serve a table rejects", "flights.rejects, web.rejects"),
     ],
 )
-def test_a_wrong_name_gets_the_right_ones(run: Run, name: str, error: str, hint: str) -> None:
+def test_a_wrong_name_gets_the_right_ones(run: Kappa, name: str, error: str, hint: str) -> None:
     code, out, err = run(name)
 
     assert (code, out) == (2, "")

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,10 @@ from journals import append, frontier, held, staged
 from msgspec.structs import replace
 from plans import A_SERVES
 from twins import align, appended, folded, latest, make_build
+from typing_in import Kappa, typist
 
 from kappa.base.clock import now
 from kappa.base.sections import RolloutSettings
-from kappa.commands.app import run_command
-from kappa.commands.terminal import progress
 from kappa.declare.values.tally import Tally
 from kappa.replay.rollout.history import rollout_entries
 from kappa.replay.rollout.promote import next_promote_step
@@ -36,7 +34,6 @@ from kappa.state.journal.events import CaughtUp, Difference, OutcomeCount, Verif
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
-Kappa = Callable[..., tuple[int, str, str]]
 COLUMNS = "carrier string, flights bigint, on_time bigint, mean double, note string"
 
 
@@ -51,15 +48,7 @@ def kappa(
     store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Kappa:
     monkeypatch.chdir(store.folder.parent)
-    # On a busy machine any step may take long enough for a line of progress.
-    monkeypatch.setattr(progress, "_FIRST_SECONDS", 600.0)
-
-    def type_in(*arguments: str) -> tuple[int, str, str]:
-        code = run_command(list(arguments))
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return type_in
+    return typist(capsys, monkeypatch)
 
 
 UNDERWAY = (*A_SERVES, staged("b"))

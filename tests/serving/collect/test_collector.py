@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from collecting import Collector, collecting, collector_command, records_of, until, write_project
 from house import HOUSE
+from typing_in import typist
 
 from kappa import Topic
-from kappa.commands.app import run_command
 from kappa.kafka.client import Log
 from kappa.kafka.reader import Record
 
@@ -223,12 +223,8 @@ def test_a_wrong_setting_is_one_sentence(
     monkeypatch.setenv("KAPPA__KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
     write_project(tmp_path, "visits", settings=settings)
 
-    code = run_command(["--project", str(tmp_path), "collect"])
-
-    err = capsys.readouterr().err
-    assert code == 2, err
-    assert part in err
-    assert "Traceback" not in err
+    kappa = typist(capsys, monkeypatch)
+    kappa("--project", str(tmp_path), "collect").has(2, part)
 
 
 def test_two_collectors_at_one_port_are_refused(
