@@ -11,13 +11,11 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from postgres_clients import PostgresThread, SwitchClient
-from served import Platform
+from served import Platform, serve_build
 
 from kappa.base.clock import now
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.frontier import Frontier, Frontiers
-from kappa.state.journal.events import GenerationMade, Receipt, Served
-from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.state.table import TableBirth
@@ -61,14 +59,7 @@ class Steps:
 
     def serve(self, version: int) -> None:
         """Makes a build serve, by a promote or an undo."""
-        journal = Journal(self.platform.store)
-        last, record = journal.last_served()
-        assert record is not None
-        assert isinstance(record.event, GenerationMade)
-        build = self.builds[version - 1]
-        receipt = Receipt("pair", build, f"v{version}", Offsets(), None, None)
-        event = Served(1, record.event.generation + 1, {"pair": build}, receipt)
-        assert journal.append(last + 1, event) is not None
+        serve_build(self.platform.store, "pair", self.builds[version - 1])
 
 
 class Reader(SwitchClient):

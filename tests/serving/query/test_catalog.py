@@ -12,6 +12,7 @@ from births import make_birth
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from served import serve_build
 
 from kappa.base.errors import Conflict, Damaged, KappaError
 from kappa.kafka.broker_requests import wait_until
@@ -59,19 +60,6 @@ def publish(store: Store, build: str, offset: int, hold: int | None = None) -> F
     frontier = Frontier(number, build, 1, at, {"delays": number}, "then", hold=hold)
     frontiers.publish(frontier)
     return frontier
-
-
-def serve(store: Store, build: str, pipeline: str = "flights") -> Served:
-    journal = Journal(store)
-    last, record = journal.last_served()
-    before = record.event if record is not None else None
-    assert before is None or isinstance(before, Served)
-    generation = 1 if before is None else before.generation + 1
-    serving = {**({} if before is None else before.serving), pipeline: build}
-    receipt = Receipt(pipeline, build, "v1", Offsets(), None, None)
-    served = Served(1, generation, serving, receipt)
-    assert journal.append(last + 1, served) is not None
-    return served
 
 
 def collect(store: Store, build: str, now: float, *, keep: int = 1) -> None:
@@ -138,7 +126,7 @@ def test_a_snapshot_names_the_newest_frontier_of_each_serving_build(store: Store
     for build, pipeline in (("flights-1", "flights"), ("hits-1", "hits")):
         put_birth(store, born(build, pipeline))
         publish(store, build, 3)
-        serve(store, build, pipeline)
+        serve_build(store, pipeline, build)
     publish(store, "flights-1", 9)
 
     with pin_served(store, lease_seconds=60) as pinned:
@@ -151,7 +139,7 @@ def test_a_snapshot_names_the_newest_frontier_of_each_serving_build(store: Store
 def test_a_pinned_snapshot_is_leased_until_it_is_closed(store: Store) -> None:
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
-    serve(store, "flights-1")
+    serve_build(store, "flights", "flights-1")
 
     with pin_served(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
         assert [lease.pins for lease in live_leases(store, 1000.0)] == [
@@ -168,7 +156,7 @@ def test_readers_of_a_bucket_share_a_pin(
     monkeypatch.setattr(shared_pins, "_IDLE_SECONDS", 5.0)
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
-    serve(store, "flights-1")
+    serve_build(store, "flights", "flights-1")
     elsewhere = Elsewhere(tmp_path / "röot")
     with pin_served(elsewhere, lease_seconds=60) as first:
         pass
@@ -190,7 +178,7 @@ def test_readers_of_a_bucket_share_a_pin(
 def test_a_pin_whose_lease_was_taken_away_is_left_for_nobody(tmp_path: Path, store: Store) -> None:
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
-    serve(store, "flights-1")
+    serve_build(store, "flights", "flights-1")
     elsewhere = Elsewhere(tmp_path / "röot")
     with pin_served(elsewhere, lease_seconds=60) as first:
         ensure_released(store, first.lease.id)
@@ -206,7 +194,7 @@ def test_where_no_thread_can_be_started_no_pin_is_left(
 ) -> None:
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 3)
-    serve(store, "flights-1")
+    serve_build(store, "flights", "flights-1")
 
     def refuse(_timer: threading.Timer) -> None:
         raise RuntimeError("can't start new thread")
@@ -222,8 +210,8 @@ def test_a_promote_between_look_and_lease_starts_over(tmp_path: Path, store: Sto
     for build in ("flights-1", "flights-2"):
         put_birth(store, born(build))
         publish(store, build, 5)
-    serve(store, "flights-1")
-    meddled = Meddled(tmp_path / "röot", lambda: serve(store, "flights-2") and None)
+    serve_build(store, "flights", "flights-1")
+    meddled = Meddled(tmp_path / "röot", lambda: serve_build(store, "flights", "flights-2"))
 
     with pin_served(meddled, lease_seconds=60) as pinned:
         assert pinned.snapshot.serving == {"flights": "flights-2"}
@@ -234,7 +222,7 @@ def test_a_promote_since_the_last_answer_is_in_the_next_one(store: Store) -> Non
     for build in ("flights-1", "flights-2"):
         put_birth(store, born(build))
         publish(store, build, 5)
-        serve(store, build)
+        serve_build(store, "flights", build)
         with pin_served(store, lease_seconds=60) as pinned:
             assert pinned.snapshot.serving == {"flights": build}
 
@@ -247,7 +235,7 @@ def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(
         for build in (f"{pipeline}-1", f"{pipeline}-2"):
             put_birth(store, born(build, pipeline))
             publish(store, build, 5)
-        serve(store, f"{pipeline}-1", pipeline)
+        serve_build(store, pipeline, f"{pipeline}-1")
 
     def promote_both() -> None:
         first, second = (
@@ -276,7 +264,7 @@ def test_pipelines_that_were_promoted_together_are_seen_to_switch_together(
 def test_a_collection_between_look_and_lease_starts_over(tmp_path: Path, store: Store) -> None:
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 5)
-    serve(store, "flights-1")
+    serve_build(store, "flights", "flights-1")
 
     def overtake() -> None:
         publish(store, "flights-1", 6)
@@ -290,7 +278,7 @@ def test_a_collection_between_look_and_lease_starts_over(tmp_path: Path, store: 
 def test_collection_keeps_what_is_leased_and_frees_it_after(store: Store) -> None:
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 5)
-    serve(store, "flights-1")
+    serve_build(store, "flights", "flights-1")
     with pin_served(store, lease_seconds=60, clock=lambda: 1000.0) as pinned:
         publish(store, "flights-1", 6)
         collect(store, "flights-1", 1000.0)
@@ -304,7 +292,7 @@ def test_collection_keeps_what_is_leased_and_frees_it_after(store: Store) -> Non
 def test_an_answer_is_not_confirmed_after_its_lease_has_ended(store: Store) -> None:
     put_birth(store, born("flights-1"))
     publish(store, "flights-1", 5)
-    serve(store, "flights-1")
+    serve_build(store, "flights", "flights-1")
     times = [1000.0]
 
     with pin_served(store, lease_seconds=60, clock=lambda: times[0]) as pinned:
@@ -374,7 +362,7 @@ def test_a_candidate_is_pinned_by_itself(store: Store) -> None:
 
 def test_a_serving_build_without_a_frontier_is_damage(store: Store) -> None:
     put_birth(store, born("flights-1"))
-    serve(store, "flights-1")
+    serve_build(store, "flights", "flights-1")
     with (
         pytest.raises(Damaged, match="flights-1 has no frontier"),
         pin_served(store, lease_seconds=60),
@@ -590,7 +578,7 @@ class World:
             put_birth(store, born(build))
             publish(store, build, 0)
         self.live = "flights-1"
-        serve(store, self.live)
+        serve_build(store, "flights", self.live)
 
     def advance(self, build: str) -> None:
         self.offsets[build] += 1
@@ -604,7 +592,7 @@ class World:
         publish(self.store, self.live, self.offsets[self.live], hold=last + 1)
         while self.offsets[candidate] < self.offsets[self.live]:
             self.advance(candidate)
-        serve(self.store, candidate)
+        serve_build(self.store, "flights", candidate)
         self.live = candidate
 
     def read(self, store: Store) -> None:

@@ -10,14 +10,14 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from served import DELAYS, Platform, Watched
+from served import DELAYS, Platform, Watched, serve_build
 
 from kappa.base.errors import Damaged, TimedOut, UsageError
 from kappa.serving.query.pin.moments import parse_offsets, written_offsets
 from kappa.serving.query.pin.write_token import ServedLook, Shown, ensure_covered, pipelines_behind
 from kappa.state.build import put_birth, read_birth
 from kappa.state.frontier import Frontiers
-from kappa.state.journal.events import GenerationMade, Paused, Receipt, Served
+from kappa.state.journal.events import Paused
 from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 
@@ -102,17 +102,6 @@ def advance(platform: Platform, build: str, offset: int) -> None:
     frontiers.publish(replace(last, number=last.number + 1, offsets=offsets))
 
 
-def switch(platform: Platform, build: str, pipeline: str = "flights") -> None:
-    last, record = Journal(platform.store).last_served()
-    assert record is not None
-    assert isinstance(record.event, GenerationMade)
-    receipt = Receipt(pipeline, build, "v1", Offsets(), None, None)
-    served = Served(
-        1, record.event.generation + 1, {**record.event.serving, pipeline: build}, receipt
-    )
-    assert Journal(platform.store).append(last + 1, served) is not None
-
-
 def test_a_wait_ends_with_the_frontier_that_covers_the_write(platform: Platform) -> None:
     assert isinstance(platform.store, Watched)
     token = Offsets({"flights": {0: 13}})
@@ -152,7 +141,7 @@ def test_all_pipelines_that_read_the_topic_are_waited_for_and_no_others(platform
 def test_an_overlay_shows_what_the_build_below_it_has(platform: Platform) -> None:
     below = read_birth(platform.store, "flights-1")
     put_birth(platform.store, replace(below, build="flights-2", tables_of="flights-1"))
-    switch(platform, "flights-2")
+    serve_build(platform.store, "flights", "flights-2")
     look = ServedLook(platform.store)
     assert look.shown_offsets() == {"flights": ("flights-2", Offsets({"flights": {0: 12}}))}
 
@@ -174,7 +163,7 @@ def test_a_look_follows_frontiers_collections_and_switches(platform: Platform) -
     assert look.shown_offsets()["flights"][1].at("flights", 0) == 29
 
     put_birth(platform.store, replace(read_birth(platform.store, "flights-1"), build="flights-2"))
-    switch(platform, "flights-2")
+    serve_build(platform.store, "flights", "flights-2")
     with pytest.raises(Damaged, match="flights-2 has no frontier"):
         look.shown_offsets()
     first = Frontiers(platform.store, "flights-1").get(17)
