@@ -16,16 +16,14 @@ from typing import Any
 import pytest
 from builds import JobProcess, Project
 from counted import OUTPUTS, Story, served, source
+from served import serve_build
 
 from kappa.engine.job.legs import LegKind, Legs, has_tail
 from kappa.kafka.client import Log
 from kappa.state.alignment import Alignment, Alignments
 from kappa.state.build_status import read_progress
 from kappa.state.frontier import Frontier
-from kappa.state.journal.events import Receipt, Served
-from kappa.state.journal.journal import Journal
 from kappa.state.lease import ensure_released, ensure_renewed
-from kappa.state.offsets import Offsets
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm, pytest.mark.fault]
 
@@ -52,12 +50,6 @@ def producing(story: Story, *, every_seconds: float) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-def serve(project: Project, build: str) -> None:
-    """Records in the journal that a build serves."""
-    receipt = Receipt("counted", build, "v", Offsets(), None, None, first=True)
-    assert Journal(project.store).append(1, Served(1, 1, {"counted": build}, receipt))
 
 
 def aligned(project: Project, build: str) -> Alignment:
@@ -107,7 +99,7 @@ def test_a_candidate_reaches_frontiers_of_the_live_build_though_jobs_are_killed(
     leave_holes(broker.bootstrap_servers, f"{topic_name}.events")
     live = start("old")
     begin = project.wait_until_folded("old", live)
-    serve(project, "old")
+    serve_build(project.store, "counted", "old")
     with producing(story, every_seconds=3):
         a_catch_up_killed_in_mid_leg_goes_on_as_planned(project, begin, start)
     # What is left now is no catch-up, however much it is, but one slice of an alignment.

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from between import Answer, Between
 from changing import RECENT, SOURCES, TOTALS, FoldedBuild, some_rows
-from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform
+from served import DELAYS, PLANES, ROWS_OF_DELAYS, ROWS_OF_PLANES, Platform, serve_build
 
 from kappa import View
 from kappa.base.errors import Broken, Damaged, KappaError, SettingsError
@@ -26,8 +26,6 @@ from kappa.state.build import table_path
 from kappa.state.files.address import arrow_source
 from kappa.state.files.bucket import LOOKING, with_patience
 from kappa.state.files.duckdb_access import open_exact
-from kappa.state.journal.events import Receipt, Served
-from kappa.state.journal.journal import Journal
 from kappa.state.kept_frontiers import KeptFrontierRecord, put_kept_frontier
 from kappa.state.mark import Mark
 from kappa.state.offsets import Offsets
@@ -335,8 +333,7 @@ def test_a_view_is_its_query_by_each_way(any_store: Store, apart: set[str]) -> N
     draw, seen = random.Random(5), 0
     tables = (*SOURCES, *VIEWS, REJECTS_BIRTH)
     with closing(FoldedBuild(any_store, "b", tables, lambda: 1_000.0)) as built:
-        receipt = Receipt("p", "b", "v", Offsets(), None, None)
-        assert Journal(any_store).append(1, Served(1, 1, {"p": "b"}, receipt))
+        serve_build(any_store, "p", "b")
         for place in range(5):
             built.fold(some_rows(draw, place, built.writers), log_time=1_000 * place)
 

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bucket_site import TOTALS, ends_of, expected, random_log, site
 from object_store import BUCKET
+from served import serve_build
 
 from kappa.base.errors import Broken, KappaError
 from kappa.engine.write.maintenance import Maintenance
 from kappa.serving.query.query import answer_query
 from kappa.state.build import put_birth, table_path
-from kappa.state.journal.events import Receipt, Served
-from kappa.state.journal.journal import Journal
-from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 from kappa.tables.versions import files
 
@@ -49,8 +47,7 @@ def built(store: Store, local: LocalPipeline) -> Iterator[Rehearsal]:
 
 def served(built: Rehearsal) -> Callable[[str], list[tuple[Any, ...]]]:
     """Makes a build serve, and returns a function that queries it."""
-    receipt = Receipt(site.name, "b", "v", Offsets(), None, None, first=True)
-    assert Journal(built.store).append(1, Served(1, 1, {site.name: "b"}, receipt))
+    serve_build(built.store, site.name, "b")
     return lambda sql: list(answer_query(built.store, sql).rows)
 
 

@@ -20,13 +20,11 @@ import pytest
 from between import Between
 from bucket_site import expected, random_log, site
 from object_store import CREDENTIALS, ObjectStore
+from served import serve_build
 
 from kappa.engine.children.rehearsal import MemoryLog
 from kappa.serving.query.query import answer_query
 from kappa.serving.query.reader import reader as reader_module
-from kappa.state.journal.events import Receipt, Served
-from kappa.state.journal.journal import Journal
-from kappa.state.offsets import Offsets
 from kappa.state.store import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.jvm]
@@ -181,8 +179,7 @@ def commit(table: str, version: int) -> str:
 
 @contextmanager
 def asked(store: Store) -> Iterator[Callable[[str], list[tuple[object, ...]]]]:
-    receipt = Receipt(site.name, "b", "v", Offsets(), None, None, first=True)
-    assert Journal(store).append(1, Served(1, 1, {site.name: "b"}, receipt))
+    serve_build(store, site.name, "b")
     yield lambda sql: list(answer_query(store, sql).rows)
 
 
