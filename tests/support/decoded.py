@@ -1,4 +1,4 @@
-"""What a record is to the reader of its topic: a row, or the reason for its rejection."""
+"""Readers of single records: each returns a row, or the reason for its rejection."""
 
 from __future__ import annotations
 
