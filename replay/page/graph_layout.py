@@ -29,6 +29,8 @@ from kappa.serving.query.render import printable_text
 
 # Pixels of a node, of the room between two layers, and between two nodes of a layer.
 WIDTH, HEIGHT = 172, 58
+# A pipeline that stands for its tables too has no third line.
+_FOLDED_HEIGHT = 42
 _GAP_X, _GAP_Y = 64, 12
 _EDGE_Y = 10
 _MARGIN = 14
@@ -57,7 +59,7 @@ _TOUCHES = {
     REMOVED: "leaves with rollout {}",
 }
 # States that people must see before they see what a rollout changes.
-_URGENT = frozenset({"bad", "warn"})
+URGENT = frozenset({"bad", "warn"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,9 @@ class DrawnNode:
 
     `name`, `detail` and `note` are shortened to fit into the node. `note` is the state of the node,
     or the effect of a rollout on the node. `touch` is this effect in full, and `title` has all
-    texts in full. `depth` is the layer, but at most the largest indentation of a list. `reads`
-    names the nodes that this node reads. `reads` is "" if this node reads only the node above it in
-    a list, and the rate and the lag are unknown.
+    texts in full. `height` is in pixels. `depth` is the layer, but at most the largest indentation
+    of a list. `reads` names the nodes that this node reads. `reads` is "" if this node reads only
+    the node above it in a list, and the rate and the lag are unknown.
     """
 
     node: GraphNode
@@ -83,6 +85,7 @@ class DrawnNode:
     depth: int
     reads: str
     state: Health | None
+    height: int = HEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,6 @@ class DrawnGraph:
     nodes: tuple[DrawnNode, ...]
     edges: tuple[DrawnEdge, ...]
     node_width: int = WIDTH
-    node_height: int = HEIGHT
 
 
 def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) -> DrawnGraph:
@@ -151,7 +153,7 @@ def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) 
     )
     return DrawnGraph(
         _left(len(layers)) - _GAP_X + _MARGIN if layers else 0,
-        round(max((tops[each] + HEIGHT for each in nodes), default=0)) + _MARGIN,
+        round(max((tops[each] + _height(nodes[each]) for each in nodes), default=0)) + _MARGIN,
         drawn,
         tuple(
             _drawn_edge(each, chains[each.source, each.target], depths, tops, nodes)
@@ -170,9 +172,12 @@ def _drawn_node(
     state = states.get(node.id)
     touch = _TOUCHES[node.change].format(node.rollout) if node.change else ""
     word = "" if state is None else state.word
-    note = word if state is not None and state.tone in _URGENT else touch or word
+    note = word if state is not None and state.tone in URGENT else touch or word
+    if node.is_folded:
+        note = ""
     # The note of a pipeline that is rolled out tells of the rollout.
     detail = "" if node.kind == "pipeline" and node.change else node.detail
+    kind = "" if node.is_folded else node.kind
     more = len(reads) - _MOST_SOURCES
     named = ", ".join(reads[:_MOST_SOURCES])
     return DrawnNode(
@@ -180,7 +185,7 @@ def _drawn_node(
         _left(depth),
         round(top),
         _shortened(node.name, _ROOM if state is None else _ROOM - _MARK),
-        _shortened(f"{node.kind} · {detail}" if detail else node.kind, _ROOM / _SMALL),
+        _shortened(" · ".join(filter(None, (kind, detail))), _ROOM / _SMALL),
         _shortened(note, _ROOM / _SMALL),
         touch,
         _title(node, state),
@@ -188,7 +193,13 @@ def _drawn_node(
         min(depth, _MOST_DEPTH),
         f"{named} and {more} more" if more > 0 else named,
         state,
+        _height(node),
     )
+
+
+def _height(node: GraphNode | None) -> int:
+    """Returns the pixels of a node, or of the point at which an edge passes through a layer."""
+    return _EDGE_Y if node is None else _FOLDED_HEIGHT if node.is_folded else HEIGHT
 
 
 def _source_texts(graph: ProjectGraph, nodes: Mapping[str, GraphNode]) -> dict[str, list[str]]:
@@ -267,7 +278,7 @@ def _depths(graph: ProjectGraph) -> dict[str, int]:
 
 
 def _tops(
-    layers: Sequence[list[str]], chains: Sequence[Sequence[str]], nodes: Mapping[str, object]
+    layers: Sequence[list[str]], chains: Sequence[Sequence[str]], nodes: Mapping[str, GraphNode]
 ) -> dict[str, float]:
     """Returns the upper edge of each place in pixels. Connected places are close together.
 
@@ -280,7 +291,7 @@ def _tops(
             sides[1].setdefault(left, []).append(right)
 
     def height(place: str) -> int:
-        return HEIGHT if place in nodes else _EDGE_Y
+        return _height(nodes.get(place))
 
     middle: dict[str, float] = {}
     for layer in layers:
@@ -338,7 +349,7 @@ def _drawn_edge(
     nodes: Mapping[str, GraphNode],
 ) -> DrawnEdge:
     def level(place: str) -> int:
-        return round(tops[place] + (HEIGHT if place in nodes else _EDGE_Y) / 2)
+        return round(tops[place] + _height(nodes.get(place)) / 2)
 
     x, y = _left(depths[edge.source]) + WIDTH, level(edge.source)
     path = f"M{x} {y}"

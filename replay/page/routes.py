@@ -41,7 +41,7 @@ from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import WINDOW, BuildHistories, rate_of
 from kappa.replay.page.code_changes import ChangedPart, code_changes
-from kappa.replay.page.graph_layout import draw_graph
+from kappa.replay.page.graph_layout import URGENT, DrawnNode, draw_graph
 from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.overview import (
     Health,
@@ -86,6 +86,7 @@ from kappa.replay.status.graph import (
     REMOVED,
     REPLAYED,
     ProjectGraph,
+    nodes_around,
     observe_graph,
     outline_of_graph,
     part_of_graph,
@@ -165,6 +166,10 @@ _DIGITS = 10
 _LONGEST_IN_ADDRESS = 2_000
 # More nodes make a picture that nobody reads.
 _NODES = 250
+# With more pipelines, the tables of healthy pipelines are folded.
+_OPEN_PIPELINES = 6
+# The sizes of a picture in percent; without one, it fits its window.
+_ZOOMS = (50, 100, 150, 200)
 # What a rollout does to a node of the graph, for people.
 _LEGEND = {
     NEW: "new with",
@@ -812,16 +817,32 @@ def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:
 
 @router.get("/graph")
 @needs(Act.LOOK)
-def show_graph(request: Request, pipeline: str = "") -> Response:
+def show_graph(
+    request: Request, pipeline: str = "", search: str = "", only: str = "", zoom: str = ""
+) -> Response:
     """Shows which topics, tables, views and outlets feed each other, for all pipelines or for one.
 
-    If the project is too large for a picture, only topics, pipelines, sinks and boards are shown.
+    With `search`, only nodes with this text in their names and the nodes beside them are shown;
+    with `only` as `trouble`, only nodes that are late or stopped. If there are many pipelines, a
+    healthy pipeline stands for its tables, unless its name is a parameter `open`. If the project
+    is too large for a picture, only topics, pipelines, sinks and boards are shown.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     rates: Mapping[str, float | None] = {}
     with suppress(KappaError):
         rates = topic_rates(desk, _topic_rates_of(request))
+    opened, only = request.query_params.getlist("open"), only if only == "trouble" else ""
+    size_ = int(zoom) if zoom in map(str, _ZOOMS) else None
+    asked = {"pipeline": pipeline, "search": search.strip(), "only": only, "zoom": size_ or ""}
+
+    def address(**changes: object) -> str:
+        """Returns the address of the graph after `changes` of what is shown."""
+        wanted = {
+            key: found for key, found in {**asked, "open": opened, **changes}.items() if found
+        }
+        return "/graph" + (f"?{urlencode(wanted, doseq=True)}" if wanted else "")
+
     whole, trouble = ProjectGraph((), ()), None
     try:
         project = desk.here.settings.project
@@ -832,9 +853,31 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
         shown = part_of_graph(whole, pipeline) if pipeline else whole
     except KappaError as error:
         shown, trouble = whole, error
+    states = _states_in(request, desk, shown, status, rates)
+    urgent = {name for name, found in states.items() if found.tone in URGENT}
+    wanted = asked["search"].casefold()
+    if wanted:
+        found = {each.id for each in shown.nodes if wanted in each.name.casefold()}
+        shown = nodes_around(shown, found)
+    if only:
+        shown = nodes_around(shown, urgent & {each.id for each in shown.nodes})
+    heads = [each for each in shown.nodes if each.kind == "pipeline"]
+    is_folded = len(heads) > _OPEN_PIPELINES and not wanted and not only
+    if is_folded:
+        calm = {each.name for each in heads if each.id not in urgent and not each.change}
+        shown = outline_of_graph(shown, calm.difference(opened), urgent)
     is_outline = len(shown.nodes) > _NODES
     shown = outline_of_graph(shown) if is_outline else shown
-    drawn = draw_graph(shown, _states_in(request, desk, shown, status, rates))
+    drawn = draw_graph(shown, states)
+
+    def href(each: DrawnNode) -> str:
+        """Returns where a click on a node leads: a folded pipeline opens."""
+        if not each.node.is_folded:
+            return each.href
+        name = each.node.name
+        return address(pipeline=name) if is_outline else address(open=[*opened, name])
+
+    drawn = replace(drawn, nodes=tuple(replace(each, href=href(each)) for each in drawn.nodes))
     changes = {each.node.change for each in drawn.nodes}
     numbers = {each.node.rollout for each in drawn.nodes if each.node.change}
     tones = {each.state.tone for each in drawn.nodes if each.state is not None}
@@ -855,8 +898,14 @@ def show_graph(request: Request, pipeline: str = "") -> Response:
             for each in status.builds
             if each.rollout is not None and each.rollout.number in numbers
         ],
-        pipeline=pipeline,
+        asked=asked,
+        address=address,
+        opened=opened,
+        zoom=size_,
+        zooms=_ZOOMS,
+        wanted=wanted,
         pipelines=[each.name for each in whole.nodes if each.kind == "pipeline"],
+        is_empty=not whole.nodes,
         trouble=trouble,
     )
 

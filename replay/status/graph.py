@@ -7,11 +7,13 @@ project's boards. All functions except `observe_graph` are pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kappa.base.errors import DeclarationError, UsageError, near_or_all
+from kappa.base.units import count_of
 from kappa.code.names import WrittenPipeline
 from kappa.declare.board import Board
 from kappa.declare.options import REJECTS
@@ -38,7 +40,7 @@ class GraphNode:
     as the way of a view. `change` is the effect of a rollout on the node: "new", "removed",
     "changed", "replayed" (its rows are computed again), "reads" (it reads such rows), or "" for
     none. `rollout` is the number of that rollout. `is_deployed` is False for a node that only a
-    file of the project declares.
+    file of the project declares. `is_folded` is True for a pipeline that stands for its tables too.
     """
 
     id: str
@@ -49,6 +51,7 @@ class GraphNode:
     change: str = ""
     rollout: int | None = None
     is_deployed: bool = True
+    is_folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,23 +176,54 @@ def part_of_graph(graph: ProjectGraph, pipeline: str) -> ProjectGraph:
     return kept_part(graph, kept)
 
 
-def outline_of_graph(graph: ProjectGraph) -> ProjectGraph:
+def nodes_around(graph: ProjectGraph, ids: Collection[str]) -> ProjectGraph:
+    """Returns the part of a graph with these nodes and the nodes that are directly beside them."""
+    kept = {*ids}
+    for each in graph.edges:
+        if each.source in ids or each.target in ids:
+            kept |= {each.source, each.target}
+    return kept_part(graph, kept)
+
+
+def outline_of_graph(
+    graph: ProjectGraph,
+    pipelines: Collection[str] | None = None,
+    kept: Collection[str] = frozenset(),
+) -> ProjectGraph:
     """Returns a smaller graph, in which a pipeline's node replaces its tables, views and alerts.
 
-    The smaller graph is for projects with more nodes than a picture can show.
+    The smaller graph is for projects with more nodes than a picture can show. If `pipelines` is
+    given, only the nodes of these pipelines are replaced. Nodes whose ids are in `kept` stay.
     """
     inside = {
         each.id: f"pipeline:{each.pipeline}"
         for each in graph.nodes
         if each.kind in {"table", "view", "alert"}
+        and (pipelines is None or each.pipeline in pipelines)
+        and each.id not in kept
     }
+    folded: dict[str, Counter[str]] = {}
+    for each in graph.nodes:
+        if each.id in inside:
+            folded.setdefault(inside[each.id], Counter())[each.kind] += 1
     edges: dict[tuple[str, str], GraphEdge] = {}
-    for each in graph.edges:
-        ends = inside.get(each.source, each.source), inside.get(each.target, each.target)
+    for edge in graph.edges:
+        ends = inside.get(edge.source, edge.source), inside.get(edge.target, edge.target)
         if ends[0] != ends[1]:
-            edges.setdefault(ends, replace(each, source=ends[0], target=ends[1]))
+            edges.setdefault(ends, replace(edge, source=ends[0], target=ends[1]))
     return ProjectGraph(
-        tuple(each for each in graph.nodes if each.id not in inside), tuple(edges.values())
+        tuple(
+            replace(
+                each,
+                detail=", ".join(count_of(n, kind) for kind, n in folded[each.id].items()),
+                is_folded=True,
+            )
+            if each.id in folded
+            else each
+            for each in graph.nodes
+            if each.id not in inside
+        ),
+        tuple(edges.values()),
     )
 
 

@@ -92,6 +92,7 @@ PATHS = (
         "/topics/visits",
         "/graph",
         "/graph?pipeline=web",
+        "/graph?search=script&only=trouble&zoom=50&open=%3Cscript%3E",
         "/rejects",
         "/rejects?reason=no_json",
         "/alerts",

@@ -6,9 +6,10 @@ import random
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from page_world import World
+from page_world import EVIL, World
 from test_page import got, serving
 
 from kappa.base.errors import Broken
@@ -103,6 +104,39 @@ def test_the_graph_shows_how_each_thing_is(world: World) -> None:
     assert "alert late. Cannot send: canary answered 500" in page.text
     assert "stopped or failing" in page.text
     assert "late or paused" not in page.text
+
+
+def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
+    """A link opens a folded pipeline, and the address says what is shown, without scripts."""
+    for number in range(1, 9):
+        name = f"calm-{number}" if number > 1 else "stopped"
+        build = world.build(f"b-{number}", offset=1234, pipeline=name)
+        world.goes_live(build, number, pipeline=name)
+    put_stopped(world.store, "b-1", Broken("broken"))
+    world.be_up()
+    with serving(world) as server:
+        page = got(server, "/graph?zoom=50")
+        opened = got(server, "/graph?open=calm-2&zoom=50")
+        late = got(server, "/graph?only=trouble")
+        searched = got(server, f"/graph?search={quote(EVIL)}&open={quote(EVIL)}")
+
+    hrefs = {each.get("href", "") for each in page.all("a")}
+    assert "7 healthy pipelines stand for their tables" in page.text
+    assert "/graph?zoom=50&open=calm-2" in hrefs
+    assert "/graph?zoom=150" in hrefs
+    assert "/tables/stopped/hits_b-1" in hrefs
+    assert "/tables/calm-2/hits_b-2" not in hrefs
+    assert "/tables/calm-2/hits_b-2" in {each.get("href") for each in opened.all("a")}
+    assert "hits_b-1" in late.text
+    assert "calm-2" not in {each.get("href", "").partition("#")[2] for each in late.all("a")}
+    assert "Nothing has this in its name." in searched.text
+
+
+def test_a_calm_graph_has_nothing_that_is_late(world: World) -> None:
+    world.goes_live(world.build("web-1", offset=1234), 1)
+    world.be_up()
+    with serving(world) as server:
+        assert "Nothing is late or stopped." in got(server, "/graph?only=trouble").text
 
 
 # Topics.

@@ -27,6 +27,7 @@ from kappa.replay.status.graph import (
     graph_document,
     graph_listing,
     mermaid_text,
+    nodes_around,
     outline_of_graph,
     part_of_graph,
     project_graph,
@@ -169,6 +170,29 @@ def test_an_outline_leaves_tables_out() -> None:
     assert ("pipeline:web", "sink:pages") in edges_of(outline)
     assert ("pipeline:web", "board:now") in edges_of(outline)
     assert ("pipeline:web", "pipeline:web") not in edges_of(outline)
+
+
+def test_a_folded_pipeline_stands_for_its_tables() -> None:
+    """Other pipelines keep their tables, and so does what is kept by its id."""
+    folded = outline_of_graph(graph_of(), {"web"}, {"alert:busy"})
+
+    nodes = {each.id: each for each in folded.nodes}
+    assert "table:shop.sold" in nodes
+    assert not nodes["pipeline:shop"].is_folded
+    assert not {each for each in nodes if each.startswith("table:web.")}
+    assert nodes["pipeline:web"].is_folded
+    assert nodes["pipeline:web"].detail == "1 table, 3 views"
+    assert ("pipeline:web", "alert:busy") in edges_of(folded)
+    heights = {each.node.id: each.height for each in draw_graph(folded).nodes}
+    assert heights["pipeline:web"] < heights["pipeline:shop"]
+
+
+def test_a_search_shows_what_is_directly_beside() -> None:
+    around = nodes_around(graph_of(), {"alert:busy"})
+
+    assert {each.id for each in around.nodes} > {"alert:busy"}
+    assert all("alert:busy" in each for each in edges_of(around))
+    assert nodes_around(graph_of(), set()).nodes == ()
 
 
 IDS = [f"topic:{number}" for number in range(14)]
