@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # has no types
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
+_NEWEST: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # has no types
 # The pause before brokers are asked once more whether a log has lost its end.
 _PAUSE_SECONDS = 2.0
 # librdkafka also prints its reports; only the reports are wanted.
@@ -228,15 +229,50 @@ class Log:
 
     def config(self, name: str) -> Mapping[str, str]:
         """Returns all current settings of a topic, including defaults."""
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self.answers.result(
-            self.admin.describe_configs([resource])[resource],
-            f"the settings of topic {name} could not be read",
-            acl(name, "DescribeConfigs"),
-        )
+        return self.configs([name])[name]
+
+    def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Returns all current settings of some topics, including defaults, by topic."""
+        asked = {name: ConfigResource(ResourceType.TOPIC, name) for name in names}
+        found = self.admin.describe_configs(list(asked.values())) if asked else {}
         return {
-            str(key): str(entry.value) for key, entry in entries.items() if entry.value is not None
+            name: {
+                str(key): str(entry.value)
+                for key, entry in self.answers.result(
+                    found[resource],
+                    f"the settings of topic {name} could not be read",
+                    acl(name, "DescribeConfigs"),
+                ).items()
+                if entry.value is not None
+            }
+            for name, resource in asked.items()
         }
+
+    def newest_times(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """Returns the latest timestamp of each topic's records, in milliseconds.
+
+        A topic without records is left out.
+        """
+        asked = {
+            TopicPartition(name, partition): _NEWEST
+            for name in topics
+            for partition in range(self.must_have(name).partitions)
+        }
+        found: dict[str, int] = {}
+        answers = (
+            self.admin.list_offsets(asked, request_timeout=self.answers.patience_seconds)
+            if asked
+            else {}
+        )
+        for part, future in answers.items():
+            at = self.answers.result(
+                future,
+                f"the newest time of {part.topic} partition {part.partition} could not be read",
+                acl(part.topic, "Describe"),
+            ).timestamp
+            if at >= 0:
+                found[part.topic] = max(at, found.get(part.topic, 0))
+        return found
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
         """Returns the first offset that each partition still contains."""

@@ -101,6 +101,7 @@ from kappa.replay.status.logs import (
 )
 from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
 from kappa.replay.status.status_cache import SharedLooks
+from kappa.replay.status.topics.details import TopicDetails, observe_details
 from kappa.replay.status.topics.topic_growth import TopicRates
 from kappa.serving.access.roles import Act, may
 from kappa.serving.http import login
@@ -164,6 +165,8 @@ _SEARCHED = ("start", "before", "key", "value", "order")
 _DIGITS = 10
 # Longer queries are sent as a form, and not in an address.
 _LONGEST_IN_ADDRESS = 2_000
+# More topics are listed without the facts that need a request each.
+_DETAILED_TOPICS = 200
 # More nodes make a picture that nobody reads.
 _NODES = 250
 # With more pipelines, the tables of healthy pipelines are folded.
@@ -792,6 +795,16 @@ def show_topics(request: Request, search: str = "") -> Response:
     rates = {each["topic"]: known.get(each["topic"]) for each in found}
     status = desk.status()
     usage = {each["topic"]: topic_usage(each["topic"], status) for each in found}
+    details: Mapping[str, TopicDetails] = {}
+    used = [name for name, each in usage.items() if each.roles][:_DETAILED_TOPICS]
+    with suppress(KappaError):
+        details = desk.shared_look(
+            f"details of {len(used)} topics in {sorted(state.wanted_builds())}",
+            lambda: observe_details(
+                *(desk.must_reach_broker(), used, desk.here.store),
+                runs_broker=desk.here.settings.runs_broker,
+            ),
+        )
     return render_page(
         request,
         "topics",
@@ -801,6 +814,7 @@ def show_topics(request: Request, search: str = "") -> Response:
         topics=sorted(found, key=lambda each: (not usage[each["topic"]].roles, each["topic"])),
         rates=rates,
         usage=usage,
+        details=details,
         sinks=_sinks_of(desk),
         search=search.strip(),
         trouble=trouble,

@@ -150,13 +150,13 @@ def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | No
 class TopicUsage:
     """The builds that read a topic.
 
-    `roles` maps a pipeline to the roles of its builds, the live build first. `lag` is the largest
-    lag of a serving build. `folded_at` is the time of the newest record that a serving build has
-    folded. `lag` and `folded_at` are None if unknown.
+    `roles` maps a pipeline to the roles of its builds, the live build first. `lags` has the lag of
+    each serving build, by pipeline, and is empty if the end of the topic is unknown. `folded_at` is
+    the time of the newest record that a serving build has folded, or None if unknown.
     """
 
     roles: Mapping[str, tuple[str, ...]]
-    lag: int | None
+    lags: Mapping[str, int]
     folded_at: datetime | None
 
 
@@ -168,12 +168,13 @@ def topic_usage(name: str, status: Status) -> TopicUsage:
     for each in sorted(builds, key=lambda each: (each.pipeline, each.role != "live", each.role)):
         roles.setdefault(each.pipeline, []).append(each.role)
     ends = () if status.end is None else tuple(status.end.only({name}).items())
-    lags = [
-        sum(max(0, end - each.offsets.at(name, part)) for _, part, end in ends) for each in live
-    ]
+    lags = {
+        each.pipeline: sum(max(0, end - each.offsets.at(name, part)) for _, part, end in ends)
+        for each in (live if ends else ())
+    }
     return TopicUsage(
         {pipeline: tuple(each) for pipeline, each in roles.items()},
-        max(lags, default=None) if ends else None,
+        lags,
         max((each.record_times[name] for each in live if name in each.record_times), default=None),
     )
 

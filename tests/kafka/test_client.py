@@ -144,6 +144,25 @@ def test_where_a_partition_stood_at_a_time(log, topic_name):
     assert log.at_time([], begun) == Offsets()
 
 
+def test_the_newest_time_and_the_settings_of_topics(log, topic_name):
+    """A topic without records has no newest time. The newest time is not that of the last record."""
+    log.create(a_topic(topic_name, partitions=2))
+    assert log.newest_times([topic_name]) == {}
+    at = 1_700_000_000_000
+    log.produce(
+        [
+            ProducedRecord(b"", timestamp_ms=at + late, partition=part)
+            for part, late in ((0, 5_000), (0, 0), (1, 2_000))
+        ],
+        topic_name,
+    )
+
+    assert log.newest_times([topic_name]) == {topic_name: at + 5_000}
+    assert log.newest_times([]) == {}
+    assert log.configs([topic_name]) == {topic_name: log.config(topic_name)}
+    assert log.configs([]) == {}
+
+
 def test_our_brokers_partitions_have_a_size(broker, log, topic_name):
     log.create(a_topic(topic_name, partitions=2))
     log.produce([ProducedRecord(os.urandom(10_000), partition=1)], topic_name)

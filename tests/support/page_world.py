@@ -121,6 +121,12 @@ class FakeLog:
     def facts(self, topic: str) -> TopicFacts | None:
         return self.topics().get(topic)
 
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        return {name: {"cleanup.policy": "delete", "retention.ms": "604800000"} for name in names}
+
+    def newest_times(self, names: Iterable[str]) -> dict[str, int]:
+        return {name: int(1000 * (time.time() - 90)) for name in names if name != "salaries"}
+
     def produce(self, records: Iterable[ProducedRecord], topic: str) -> Acknowledged:
         self.produced += records
         return Acknowledged(len(self.produced), Offsets({topic: {0: 1234}}))

@@ -8,6 +8,7 @@ this order:
  alter     the steps of a change, and the reasons to refuse the change
  records   records of a topic: a range, decoded, as text, and in files
  topic_growth  the growth rates of topics
+ details   the size, the retention and the newest time of topics, for a list
 """
 
-__all__ = ["alter", "describe", "join", "records", "topic_growth"]
+__all__ = ["alter", "describe", "details", "join", "records", "topic_growth"]

@@ -22,6 +22,7 @@ from fastapi import APIRouter, Header, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from kappa.base.units import size
 from kappa.serving.access.roles import Act, Identity, may, refusal
 from kappa.serving.http.page import formatting
 from kappa.serving.http.problem import HttpError
@@ -188,6 +189,7 @@ def _environment() -> Environment:
         "duration": formatting.duration,
         "noun": formatting.noun,
         "short": formatting.short,
+        "size": size,
         "value": formatting.value,
         "exact": formatting.exact,
         "amount": formatting.amount,

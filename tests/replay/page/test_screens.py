@@ -22,6 +22,7 @@ from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
 from kappa.replay.status.logs import LogLevel, log_part, place_at
 from kappa.replay.status.status import observe_status
+from kappa.replay.status.topics.details import retention_text
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.state.build_status import put_stopped
 from kappa.state.drift import Drift, DriftKind, put_drifts
@@ -140,6 +141,41 @@ def test_a_calm_graph_has_nothing_that_is_late(world: World) -> None:
 
 
 # Topics.
+
+
+def test_the_list_of_topics_has_size_retention_and_lags(world: World) -> None:
+    """The reader that is furthest behind stands first, and readers beyond five are folded."""
+    for number in range(1, 8):
+        name = f"reader-{number}"
+        world.goes_live(world.build(f"b-{number}", offset=1234, pipeline=name), number,
+                        pipeline=name)  # fmt: skip
+    world.goes_live(world.build("late-1", offset=1000, pipeline="zlate"), 8, pipeline="zlate")
+    world.be_up()
+    segment = world.store.local.path("broker/data/visits-0/0.log")
+    segment.parent.mkdir(parents=True)
+    segment.write_bytes(b"x" * 3_000)
+    with serving(world) as server:
+        text = got(server, "/topics").text
+
+    assert "3.0 kB" in text
+    assert "7 d" in text
+    assert "min ago" in text
+    assert text.index("zlate live 351 behind") < text.index("reader-1 live 0 behind")
+    assert "and 3 other pipelines" in text
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"cleanup.policy": "compact", "retention.ms": "1"}, "latest by key"),
+        ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, "for ever"),
+        ({"cleanup.policy": "delete", "retention.ms": "604800000"}, "7 d"),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "60000"}, "latest by key, 1 min"),
+        ({"cleanup.policy": "delete", "retention.bytes": "2000000"}, "2 MB a partition"),
+    ],
+)
+def test_a_retention_is_told_in_words(config: dict[str, str], told: str) -> None:
+    assert retention_text(config).replace("2.0", "2") == told
 
 
 class HoledLog:
