@@ -310,7 +310,8 @@ def test_an_open_record_stays_open_while_others_come(chromium: Browser, tmp_path
         page.goto("/topics/visits")
         expect(page.locator("#line")).to_have_text("Page live")
         record = page.locator("#record-0-1230")
-        record.locator("summary").click()
+        # A key opens, too.
+        record.locator("summary").last.click()
         world.log.newest = 1236
         world.append(Abandoned(14, "somebody was quicker"))
         expect(page.locator("#record-0-1235")).to_be_visible()

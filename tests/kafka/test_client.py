@@ -145,7 +145,7 @@ def test_where_a_partition_stood_at_a_time(log, topic_name):
 
 
 def test_the_newest_time_and_the_settings_of_topics(log, topic_name):
-    """A topic without records has no newest time. The newest time is not that of the last record."""
+    """A topic without records has no newest time. The last record may not be the newest one."""
     log.create(a_topic(topic_name, partitions=2))
     assert log.newest_times([topic_name]) == {}
     at = 1_700_000_000_000

@@ -1,4 +1,4 @@
-"""The facts of topics for a list: their size, their retention, and the time of the newest record."""
+"""The facts of topics for a list: size, retention, and the time of the newest record."""
 
 from __future__ import annotations
 

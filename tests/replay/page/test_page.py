@@ -358,7 +358,7 @@ def test_a_record_of_json_opens_with_a_field_a_line(lived: Lived) -> None:
 
     assert any((each.get("id") or "") == "record-0-1230" for each in page.all("tr"))
     # Of the newest 50 records, in each partition a fourth.
-    assert len(page.all("summary")) == 12
+    assert len(page.all("pre")) == 12
     assert pretty_json(b'{"a":1.10,"b":[1e400]}') == '{\n  "a": 1.10,\n  "b": [\n    1e400\n  ]\n}'
     for other in (None, b"", b"12", b"{", b"\xff", b"[" * 19_000, b"[" + b"1," * 20_000 + b"1]"):
         assert pretty_json(other) == ""
