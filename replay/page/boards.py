@@ -151,6 +151,19 @@ class BoardAnswer:
             isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"] for each in self.charts
         )
 
+    @property
+    def newest_at(self) -> datetime | None:
+        """Returns the newest time on the axis of a chart, or None if no chart has times."""
+        newest = (
+            each.drawn.chart["x"][-1]
+            for each in self.charts
+            if isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"]
+            if each.drawn.chart["x"]
+        )
+        with suppress(ValueError, OverflowError, OSError):
+            return max((datetime.fromtimestamp(at, UTC) for at in newest), default=None)
+        return None
+
 
 def answer_board(
     store: Store,

@@ -33,7 +33,7 @@ from kappa.base.sql import quoted
 from kappa.base.units import size
 from kappa.code.names import written_pipelines
 from kappa.declare.alert import KAPPA
-from kappa.declare.board import board_name, boards_in
+from kappa.declare.board import Board, board_name, boards_in
 from kappa.declare.options import REJECTS
 from kappa.records.redrive import parse_position
 from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
@@ -1099,6 +1099,74 @@ def show_boards(request: Request) -> Response:
     )
 
 
+def _board_named(request: Request, name: str) -> Board | DeclarationError:
+    found = boards_in(desk_of(request).here.settings.project).get(board_name(name))
+    if found is None:
+        raise HttpError(
+            404,
+            f"the project has no board {name[:80]}",
+            hint="a board is a file boards/NAME.toml beside kappa.toml; /boards lists them",
+        )
+    return found
+
+
+def _answer_of(
+    request: Request, found: Board | DeclarationError, last: str = ""
+) -> tuple[BoardAnswer | None, KappaError | None]:
+    """Returns the answers of a board's queries, or the error if the board cannot be shown.
+
+    The result is (answer, None) or (None, error). `last` is a range of time, or "". All clients
+    with the same rights share the answers.
+    """
+    if isinstance(found, DeclarationError):
+        return None, found
+    desk, stand, client = desk_of(request), stand_of(request), client_of(request.scope)
+    reader = asker(request)
+    readable = reader.tables
+    whose = "all" if readable.names is None else sorted(readable.names)
+    since = datetime.now(UTC) - _RANGES[last][1] if last else None
+    try:
+        answer = desk.shared_look(
+            f"board {found} of the last {last or 'rows'} "
+            f"for {'all' if readable.is_all else reader.name} of {whose}",
+            lambda: answer_board(
+                desk.here.store,
+                stand.sandbox,
+                found,
+                lease_seconds=stand.lease_seconds,
+                client=client,
+                reader=reader,
+                since=since,
+            ),
+            generation=desk.here.state().generation,
+            rest=_REST,
+            client=client,
+        )
+    except KappaError as error:
+        return None, error
+    return answer, None
+
+
+@router.get("/boards/{name}/state")
+@needs(Act.READ)
+def show_board_state(request: Request, name: str) -> Response:
+    """Shows which charts of a board fail, and the time of its newest row."""
+    desk, now = desk_of(request), datetime.now(UTC)
+    found = _board_named(request, name)
+    answer, trouble = _answer_of(request, found)
+    return render_page(
+        request,
+        "board_state",
+        desk.here.state(),
+        now,
+        board=name,
+        title=name if isinstance(found, DeclarationError) else found.title,
+        answer=answer,
+        trouble=trouble,
+        failing=[] if answer is None else [each for each in answer.charts if each.trouble],
+    )
+
+
 @router.get("/boards/{name}")
 @needs(Act.READ)
 def show_board(request: Request, name: str, *, kiosk: bool = False, last: str = "") -> Response:
@@ -1109,42 +1177,8 @@ def show_board(request: Request, name: str, *, kiosk: bool = False, last: str = 
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here
-    found = boards_in(here.settings.project).get(board_name(name))
-    if found is None:
-        raise HttpError(
-            404,
-            f"the project has no board {name[:80]}",
-            hint="a board is a file boards/NAME.toml beside kappa.toml; /boards lists them",
-        )
-    answer: BoardAnswer | None = None
-    trouble: KappaError | None = None
-    if isinstance(found, DeclarationError):
-        trouble = found
-    else:
-        stand, asked, client = stand_of(request), found, client_of(request.scope)
-        reader = asker(request)
-        readable = reader.tables
-        whose = "all" if readable.names is None else sorted(readable.names)
-        since = now - _RANGES[last][1] if last in _RANGES else None
-        which = f"{asked} of the last {last if last in _RANGES else 'rows'}"
-        try:
-            answer = desk.shared_look(
-                f"board {which} for {'all' if readable.is_all else reader.name} of {whose}",
-                lambda: answer_board(
-                    here.store,
-                    stand.sandbox,
-                    asked,
-                    lease_seconds=stand.lease_seconds,
-                    client=client,
-                    reader=reader,
-                    since=since,
-                ),
-                generation=state.generation,
-                rest=_REST,
-                client=client,
-            )
-        except KappaError as error:
-            trouble = error
+    found = _board_named(request, name)
+    answer, trouble = _answer_of(request, found, last if last in _RANGES else "")
     return render_page(
         request,
         "board",

@@ -57,7 +57,7 @@ PATHS = (
     *("/logs/web-2?level=error&at=2026-01-01T00:00", "/rejects?at=visits:0:7"),
     "/topics/visits?value=script&order=oldest&partition=0",
     *("/topics", "/topics/visits", "/graph", "/rejects", "/boards", "/boards/pages"),
-    *("/boards/pages?kiosk=1", "/boards/wrong", "/nowhere"),
+    *("/boards/pages?kiosk=1", "/boards/pages/state", "/boards/wrong", "/nowhere"),
 )
 HOSTILE = (
     "<img src=x onerror=alert(1)>\"'`${1}\u202e\u05d0\u05d1\u05d2 \U0001f9e8"

@@ -114,7 +114,10 @@ def test_lines_are_of_the_range_of_the_address(lived: tuple[World, Server]) -> N
     _, page = got(lived[1], "/boards/pages?last=24h")
     assert "No rows of the last 24 hours." in tile(page, "By minute")
     assert f">{ROWS * (ROWS + 1) // 2}</p>" in tile(page, "Hits")
-    assert '<a href="/boards/pages?last=24h" aria-current="true">24 hours</a>' in page
+    assert (
+        '<a href="/boards/pages?last=24h" title="the last 24 hours" aria-current="true">24h</a>'
+        in page
+    )
     assert 'href="/boards/pages?kiosk=1&amp;last=24h"' in page
     assert "data-chart" in tile(got(lived[1], "/boards/pages?last=never")[1], "By minute")
 
@@ -187,6 +190,26 @@ def test_board_shows_its_mistake_and_harms_no_other(lived: tuple[World, Server])
     assert mistake in listed
     assert '<a href="/boards/pages">Pages</a>' in listed
     assert '<a href="/boards/gr%C3%B6%C3%9Fte%20%25%3F%23">Größte</a>' in listed
+
+
+def test_the_list_says_which_charts_fail(lived: tuple[World, Server]) -> None:
+    """Each card loads its state, which is a page of its own without scripts."""
+    _, listed = got(lived[1], "/boards")
+    _, state = got(lived[1], "/boards/pages/state")
+    _, wrong = got(lived[1], "/boards/wrong/state")
+    _, named = got(lived[1], "/boards/gr%C3%B6%C3%9Fte%20%25%3F%23/state")
+
+    assert "6 charts: <span" in listed
+    assert "1 bar chart, 1 line, 1 number, 3 tables" in listed
+    assert 'data-load="/boards/pages/state"' in listed
+    assert '<div id="state-pages">' in state
+    assert "1 chart fails" in state
+    assert "<b>Wrong</b>: the query cannot be run: there is no table page_hitz" in state
+    assert 'newest row <time datetime="2026-01-01T00:39:00+00:00"' in state
+    assert "web as of <time" in state
+    assert "there is no kind &#39;pie&#39;" in wrong
+    assert '<div id="state-größte %?#">' in named
+    assert got(lived[1], "/boards/nothing/state")[0] == 404
 
 
 def test_any_name_of_a_file_is_an_address(lived: tuple[World, Server]) -> None:
