@@ -17,7 +17,8 @@ from kappa.replay.page.build_rates import (
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
-from kappa.state.journal.events import GenerationMade
+from kappa.serving.http.page.formatting import amount, number
+from kappa.state.journal.events import Difference, GenerationMade
 from kappa.state.journal.projections import Retirement
 from kappa.state.kept_frontiers import parse_moment
 
@@ -166,6 +167,23 @@ def stopped_builds(cards: Sequence[PipelineCard]) -> tuple[StoppedBuild, ...]:
         if build.stopped is not None or build.trouble
     }
     return tuple(found.values())
+
+
+def impact_text(differences: Sequence[Difference]) -> str:
+    """Describes what a rollout changes in the served tables: `5 of 40 rows change in 2 tables`.
+
+    Returns "" if no table was compared. Pure.
+    """
+    compared = [each for each in differences if each.compared]
+    if not compared:
+        return ""
+    moved = [each for each in compared if not each.equal]
+    if not moved:
+        return f"no row changes in {amount(len(compared), 'table')}"
+    rows = sum(each.added + each.removed + each.changed for each in moved)
+    among = sum((each.rows_before or 0) + each.added for each in moved)
+    changes = "changes" if rows == 1 else "change"
+    return f"{number(rows)} of {amount(among, 'row')} {changes} in {amount(len(moved), 'table')}"
 
 
 def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:

@@ -47,6 +47,7 @@ from kappa.replay.page.overview import (
     Health,
     failed_rollouts,
     health_of,
+    impact_text,
     phase_health,
     pipeline_cards,
     pipeline_list,
@@ -274,6 +275,7 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         pipelines=pipeline_list(found, search.strip(), sort),
         status=status,
         broker=desk.here.bootstrap_servers,
+        impact=impact_text,
         sinks=sink_statuses(desk.here.store, now.timestamp()),
         deeds={
             each.pipeline: (

@@ -103,10 +103,14 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class FailingOutlet:
-    """A sink or an alert that cannot send now, as a sentence, and the command that shows more."""
+    """A sink or an alert that cannot send now, as a sentence, and the command that shows more.
+
+    `name` is the name of the sink's topic or of the alert, which is the second word of the text.
+    """
 
     text: str
     shown_by: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,12 +454,12 @@ def _failing_outlets(store: Store, birth: Birth) -> Iterator[FailingOutlet]:
         if known is not None and known.error:
             since = f" since {known.error_at}" if known.error_at else ""
             yield FailingOutlet(
-                f"sink {sink.topic} cannot send{since}: {known.error}", "kappa sinks"
+                f"sink {sink.topic} cannot send{since}: {known.error}", "kappa sinks", sink.topic
             )
     for alert in birth.alerts:
         if error := read_alert_progress(store, alert.name).error:
             yield FailingOutlet(
-                f"alert {alert.name} cannot be delivered: {error}", "kappa alerts list"
+                f"alert {alert.name} cannot be delivered: {error}", "kappa alerts list", alert.name
             )
 
 

@@ -32,7 +32,7 @@ from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page import api, build_rates, routes, samples
 from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
-from kappa.replay.page.overview import health_of
+from kappa.replay.page.overview import health_of, impact_text
 from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
 from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
@@ -64,6 +64,7 @@ from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
     Abandoned,
     CaughtUp,
+    Difference,
     Event,
     Failed,
     OutcomeCount,
@@ -266,6 +267,35 @@ def test_overview_begins_with_what_is_wrong(world: World) -> None:
     assert "open" not in drift
     assert EVIL in page.text
     assert "/rollouts/5" in {each["href"] for each in page.all("a") if each.get("class")}
+
+
+def test_a_rollouts_card_has_its_impact(world: World) -> None:
+    world.lives()
+    with serving(world) as server:
+        page = got(server, "/")
+
+    assert f"{ROWS + 2} of {ROWS + 2} rows change in 1 table" in page.text
+    assert ("code", {}) in page.elements
+    assert impact_text(()) == ""
+    same, new = Difference("a", 3, 3), Difference("b", None, 3, added=3)
+    assert impact_text((same, new)) == "no row changes in 1 table"
+    one, more = Difference("c", 30, 30, changed=1), Difference("d", 8, 9, added=2, removed=1)
+    assert impact_text((same, one)) == "1 of 30 rows changes in 1 table"
+    assert impact_text((one, more, new)) == "4 of 40 rows change in 2 tables"
+
+
+def test_a_curve_in_a_list_begins_at_zero_and_tells_its_maximum(world: World) -> None:
+    for number in range(1, 5):
+        name = f"p{number}"
+        build = world.build(f"b-{number}", pipeline=name)
+        world.goes_live(build, number, pipeline=name, ago=900)
+    with serving(world) as server:
+        page = got(server, "/")
+
+    assert sum(tag == "polygon" for tag, _ in page.elements) == 4
+    assert "max 0." in page.text
+    labels = [each["aria-label"] or "" for each in page.all("svg") if each.get("role") == "img"]
+    assert all(re.search(r"at most 0\.\d+ a second", each) for each in labels)
 
 
 def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
