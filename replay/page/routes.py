@@ -197,6 +197,8 @@ _RANGES = {
     "7d": ("7 days", timedelta(days=7)),
     "30d": ("30 days", timedelta(days=30)),
 }
+# Stands for the time of the newest record where that is unknown.
+_OLDEST = datetime.min.replace(tzinfo=UTC)
 # A board is there to be watched: queries may take up to a third of the time.
 _REST = 2
 
@@ -561,29 +563,41 @@ def _histories_of(request: Request, desk: SharedLooks) -> BuildHistories:
 
 @router.get("/tables")
 @needs(Act.READ)
-def show_tables(request: Request, search: str = "") -> Response:
+def show_tables(request: Request, search: str = "", sort: str = "") -> Response:
     """Shows all served tables and views, or those that match `search`.
 
-    A table matches if its name, its pipeline's name or a column's name contains `search`.
+    A table matches if its name, its pipeline's name or a column's name contains `search`. With
+    `sort`, the tables of all pipelines are one list in this order.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     live = {each.pipeline: each for each in status.builds if each.role == "live"}
     tables = _readable_tables(request, desk, state)
     wanted = search.strip().casefold()
+    found = [
+        each
+        for each in tables
+        if any(
+            wanted in name.casefold()
+            for name in (each.name, each.pipeline, *(column for column, _ in each.columns))
+        )
+    ]
+    newest = {pipeline: each.last_record_at or _OLDEST for pipeline, each in live.items()}
+    keys: Mapping[str, Callable[[ServedTable], Any]] = {
+        "name": lambda each: each.name.casefold(),
+        "rows": lambda each: -(each.rows or 0),
+        "size": lambda each: -(each.bytes or 0),
+        "newest": lambda each: -newest.get(each.pipeline, _OLDEST).timestamp(),
+    }
+    if sort in keys:
+        found.sort(key=keys[sort])
     return render_page(
         request,
         "tables",
         state,
         now,
-        tables=[
-            each
-            for each in tables
-            if any(
-                wanted in name.casefold()
-                for name in (each.name, each.pipeline, *(column for column, _ in each.columns))
-            )
-        ],
+        tables=found,
+        sort=sort if sort in keys else "",
         total=len(tables),
         search=search.strip(),
         live=live,

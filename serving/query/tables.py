@@ -23,6 +23,7 @@ from kappa.serving.query.reader.reader import Reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
 from kappa.serving.query.render import Listing
 from kappa.state.build import Birth, recent_names, table_path
+from kappa.state.frontier import Frontier
 from kappa.state.journal.journal import JournalView
 from kappa.state.journal.projections import Pause, Pauses, paused_after
 from kappa.state.log_clock import log_clock
@@ -40,6 +41,7 @@ class ServedTable:
     files of the table, or None if all rows are served. `recent` has the (version, path) of the
     tables with waiting rows. `broken` is the reason if the relation cannot be read; such a relation
     has no rows and no columns. `pause` is the pause of the pipeline, if the pipeline is paused now.
+    `keys` are the key columns. `bytes` is the size of the data files, and None if unknown.
     """
 
     name: str
@@ -54,6 +56,8 @@ class ServedTable:
     recent: tuple[tuple[int, str], ...] = ()
     broken: str = ""
     pause: Pause | None = None
+    keys: tuple[str, ...] = ()
+    bytes: int | None = None
 
 
 # The rows of a relation, its columns, and why it cannot be read.
@@ -108,7 +112,9 @@ class KnownTables:
         def listed(reader: Reader, snapshot: Snapshot) -> dict[str, list[ServedTable]]:
             found: dict[str, list[ServedTable]] = {build: [] for build in snapshot.serving.values()}
             for table in _described_tables(
-                reader, snapshot, store, contents=_counted_contents(reader, snapshot)
+                *(reader, snapshot, store),
+                contents=_counted_contents(reader, snapshot),
+                with_sizes=True,
             ):
                 found[table.build].append(table)
             return found
@@ -216,20 +222,23 @@ def served_table(
         pipeline, table = _relation_named(snapshot, name)
         build = snapshot.serving[pipeline]
         (found,) = _described_tables(reader, snapshot, store, only=(pipeline, table))
-        birth, vouched = snapshot.births[build], snapshot.frontiers[build].file_lists
-        names = [table, *recent_names(table)]
-        versions = snapshot.frontiers[build].versions
-        sizes = [
-            size
-            for each in names
-            if each in versions
-            for size, _ in list_of(
-                table_path(store, build, each), versions[each], vouched.get(each)
-            ).files.values()
-        ]
-        return found, StoredFiles(len(sizes), sum(sizes)), birth
+        files = _stored_files(store, snapshot.frontiers[build], build, table)
+        return found, files, snapshot.births[build]
 
     return ask_snapshot(store, describe, when=when, lease_seconds=lease_seconds)
+
+
+def _stored_files(store: Store, frontier: Frontier, build: str, table: str) -> StoredFiles:
+    versions = frontier.versions
+    sizes = [
+        size
+        for each in (table, *recent_names(table))
+        if each in versions
+        for size, _ in list_of(
+            table_path(store, build, each), versions[each], frontier.file_lists.get(each)
+        ).files.values()
+    ]
+    return StoredFiles(len(sizes), sum(sizes))
 
 
 def _relation_named(snapshot: Snapshot, name: str) -> tuple[str, str]:
@@ -292,6 +301,7 @@ def _described_tables(
     *,
     only: tuple[str, str] | None = None,
     contents: ContentsOf | None = None,
+    with_sizes: bool = False,
 ) -> Iterator[ServedTable]:
     contents = contents or (lambda pipeline, name: _contents_of(reader, pipeline, name))
     for pipeline, build in sorted(snapshot.serving.items()):
@@ -306,6 +316,11 @@ def _described_tables(
                 if name in versions
             )
             rows, columns, broken = contents(pipeline, table.name)
+            bytes_ = None
+            if with_sizes and not broken:
+                # Rows were counted, so the lists of files are known.
+                with suppress(KappaError):
+                    bytes_ = _stored_files(store, frontier, build, table.name).bytes
             yield ServedTable(
                 table.name,
                 "table" if table.view is None else "maintained view",
@@ -318,6 +333,8 @@ def _described_tables(
                 served_condition(table, clock),
                 recent,
                 broken,
+                keys=table.keys,
+                bytes=bytes_,
             )
         for view in birth.views:
             if only not in {None, (pipeline, view)}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -224,6 +225,31 @@ def test_tables_are_found_by_name_and_column(lived: Server) -> None:
     assert tables("minute") == {"page_hits"}
     assert tables("BY_") == {"by_page"}
     assert "No table or column has this" in got(lived, "/tables?search=zz").text
+
+
+def test_tables_are_sorted_by_links(world: World) -> None:
+    """In an order, the tables of all pipelines are one list. Rows, sizes and keys are shown."""
+    for number, (name, rows) in enumerate((("few", 3), ("many", 40)), start=1):
+        build = world.build(f"b{number}", pipeline=name, rows=rows)
+        world.goes_live(build, number, pipeline=name)
+    with serving(world) as server:
+        whole, rows_first = got(server, "/tables"), got(server, "/tables?sort=rows&search=hits")
+        strange = got(server, "/tables?sort=%3Cb%3E")
+
+    def order(page: Page) -> list[str]:
+        links = [each["href"] or "" for each in page.all("a")]
+        found = [each.rpartition("/")[2] for each in links if each.startswith("/tables/")]
+        return [each for each in found if each.startswith("hits_")]
+
+    assert order(whole) == ["hits_b1", "hits_b2"]
+    assert order(rows_first) == ["hits_b2", "hits_b1"]
+    assert order(strange) == order(whole)
+    assert {"/tables?sort=size&search=hits", "/tables?search=hits"} <= {
+        each["href"] for each in rows_first.all("a")
+    }
+    assert "page, minute" in whole.text
+    assert re.search(r"hits_b2 40 \d+\.\d kB page, minute", whole.text)
+    assert any(each.get("aria-sort") == "descending" for each in rows_first.all("th"))
 
 
 def test_the_history_of_a_pipeline_alone_is_shown() -> None:
