@@ -885,7 +885,7 @@ def show_graph(
         shown, trouble = whole, error
     states = _states_in(request, desk, shown, status, rates)
     urgent = {name for name, found in states.items() if found.tone in URGENT}
-    wanted = asked["search"].casefold()
+    wanted = search.strip().casefold()
     if wanted:
         found = {each.id for each in shown.nodes if wanted in each.name.casefold()}
         shown = nodes_around(shown, found)
@@ -933,7 +933,6 @@ def show_graph(
         opened=opened,
         zoom=size_,
         zooms=_ZOOMS,
-        wanted=wanted,
         pipelines=[each.name for each in whole.nodes if each.kind == "pipeline"],
         is_empty=not whole.nodes,
         trouble=trouble,
