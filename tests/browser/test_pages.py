@@ -57,6 +57,7 @@ PATHS = (
     *("/logs/web-2?level=error&at=2026-01-01T00:00", "/rejects?at=visits:0:7"),
     "/topics/visits?value=script&order=oldest&partition=0",
     *("/topics", "/topics/visits", "/graph", "/rejects", "/boards", "/boards/pages"),
+    *("/graph?search=%3Cimg&only=trouble&zoom=200&open=%3Cimg", "/tables?sort=size"),
     *("/boards/pages?kiosk=1", "/boards/pages/state", "/boards/wrong", "/nowhere"),
 )
 HOSTILE = (
