@@ -114,7 +114,6 @@ class KnownTables:
             for table in _described_tables(
                 *(reader, snapshot, store),
                 contents=_counted_contents(reader, snapshot),
-                with_sizes=True,
             ):
                 found[table.build].append(table)
             return found
@@ -290,6 +289,7 @@ def tables_of_snapshot(snapshot: Snapshot, store: Store) -> tuple[ServedTable, .
             _described_tables(
                 *(reader, snapshot, store),
                 contents=lambda pipeline, name: _contents_of(reader, pipeline, name, counts=False),
+                with_sizes=False,
             )
         )
 
@@ -301,7 +301,7 @@ def _described_tables(
     *,
     only: tuple[str, str] | None = None,
     contents: ContentsOf | None = None,
-    with_sizes: bool = False,
+    with_sizes: bool = True,
 ) -> Iterator[ServedTable]:
     contents = contents or (lambda pipeline, name: _contents_of(reader, pipeline, name))
     for pipeline, build in sorted(snapshot.serving.items()):
