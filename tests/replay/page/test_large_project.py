@@ -49,7 +49,7 @@ def cost_of(server: Server, path: str) -> tuple[float, Page]:
         ("/", "100 pipelines"),
         ("/tables", "pipe099_t8"),
         ("/tables/pipe042/pipe042_t8?order=hits", "Rows 1 to 40 of 40"),
-        ("/graph", "healthy pipelines stand for their tables"),
+        ("/graph", "pipe099"),
         ("/graph?pipeline=pipe042", "pipe042_t8"),
         ("/history", "Generation 100"),
         ("/topics", "events_pipe099"),
