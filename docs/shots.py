@@ -7,23 +7,60 @@ all pages to that folder, each in a light, a dark and a narrow variant. The prog
 from __future__ import annotations
 
 import hashlib
+import json
+import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 for folder in ("", "tests/support", "tests/browser", "tests/replay/page"):
     sys.path.insert(0, str(HERE.parent / folder))
 
-from page_world import ROWS, World  # noqa: E402  # the path comes first
+import pyarrow as pa  # noqa: E402  # the path comes first
+from msgspec.structs import replace  # noqa: E402
+from page_world import HITS, FakeLog, World  # noqa: E402
 from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
-from test_pages import BOARD, serving  # noqa: E402
+from test_pages import serving  # noqa: E402
 
+from kappa.declare.alert import KAPPA, AlertBirth  # noqa: E402
+from kappa.declare.values.arrow import arrow_schema  # noqa: E402
+from kappa.declare.values.tally import Tally  # noqa: E402
+from kappa.kafka.reader import Record  # noqa: E402
 from kappa.serving.http.page.render import ProjectPlace  # noqa: E402
-from kappa.state.journal.events import Failed, Staged  # noqa: E402
+from kappa.serving.outlets.alerts.channels import ShownOnPage  # noqa: E402
+from kappa.serving.outlets.alerts.message import Message, time_as_text  # noqa: E402
+from kappa.serving.outlets.alerts.notices import Notice, notice_message  # noqa: E402
+from kappa.serving.outlets.alerts.outbox import (  # noqa: E402
+    AlertProgress,
+    DeadLetter,
+    Outbox,
+    put_alert_progress,
+    put_dead_letter,
+    put_outbox,
+)
+from kappa.state.journal.events import (  # noqa: E402
+    CaughtUp,
+    Check,
+    Difference,
+    Event,
+    Failed,
+    Held,
+    OutcomeCount,
+    Receipt,
+    Served,
+    Staged,
+    Verified,
+)
+from kappa.state.offsets import Offsets  # noqa: E402
+from kappa.state.table import TableBirth  # noqa: E402
+from kappa.tables.shape import REJECTS_BIRTH  # noqa: E402
 
 DOCS = {
     "overview": "/",
@@ -37,6 +74,7 @@ ALL = {
     "query-wrong": "/query?sql=from+page_hitz",
     "rollout-done": "/rollouts/2",
     "rollout-failed": "/rollouts/3",
+    "rollout-stopped": "/rollouts/4",
     "generation": "/generations/2",
     "tables": "/tables",
     "table": "/tables/web/page_hits",
@@ -50,13 +88,39 @@ ALL = {
     "log": "/logs/web-3",
     "missing": "/nowhere",
 }
+BOARD = """
+title = "Pages"
+
+[[chart]]
+title = "Hits"
+kind = "number"
+sql = "select sum(hits)::bigint from page_hits"
+
+[[chart]]
+title = "Newest minute"
+kind = "number"
+sql = "select max(minute) from page_hits"
+
+[[chart]]
+title = "By page"
+kind = "bars"
+sql = "from by_page"
+
+[[chart]]
+title = "By minute"
+kind = "line"
+width = 3
+sql = "select minute, sum(hits)::bigint as hits from page_hits group by minute order by minute"
+
+[[chart]]
+title = "Rows"
+sql = "select page, minute, hits from page_hits order by minute desc limit 50"
+"""
 CODE = """
 def web(slice):
-    hits = slice["visits"]
-    return {{"page_hits": hits.select("page", "minute"{more})}}
+    visits = slice["visits"]
+    return {{"page_hits": visits.select({page}, visits.minute()){where}}}
 """
-# The end of the log of `page_world`, of which partition 1 has half.
-LOG_END = 1234
 SIZES = {
     "light": ({"width": 1200, "height": 800}, "light"),
     "dark": ({"width": 1200, "height": 800}, "dark"),
@@ -69,30 +133,352 @@ def fingerprint(build: str) -> str:
     return hashlib.sha256(build.encode()).hexdigest()
 
 
+# The topic of the shop: two partitions whose records are spread evenly over the last two hours.
+LOG_END = 1234
+_SPAN_SECONDS, _NEWEST_AGO = 7200, 90
+_PAGES = {"/": 6, "/cart": 4, "/shoes": 3, "/shirts": 2, "/cart?from=mail": 1, "/health": 1}
+# The records that are not valid, by offset of partition 0.
+_INVALID = {
+    7: (b'{"page": "/cart", "visit', "the text ends within a string"),
+    8: (b"\xff\xfe\x00", "the value is not UTF-8"),
+}
+# A hit of a page that is not counted is None.
+_Fold = Callable[[str], str | None]
+
+
+class ShopLog(FakeLog):
+    """The broker of the shop: visits of pages, two of which are not valid."""
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__()
+        self.now, self.newest = now, LOG_END
+
+    def time_of(self, partition: int, offset: int) -> datetime:
+        """Returns the time of a record."""
+        count = self.end(["visits"]).at("visits", partition)
+        ago = _NEWEST_AGO + (count - 1 - offset) * _SPAN_SECONDS / count
+        return self.now - timedelta(seconds=ago)
+
+    def page_of(self, partition: int, offset: int) -> str:
+        """Returns the page of a visit, or "" for a record that is not valid."""
+        if partition == 0 and offset in _INVALID:
+            return ""
+        choice = random.Random(f"{partition}:{offset}")  # noqa: S311  # no secret
+        return choice.choices(list(_PAGES), list(_PAGES.values()))[0]
+
+    def value_of(self, partition: int, offset: int) -> bytes:
+        """Returns the value of a record."""
+        page = self.page_of(partition, offset)
+        visit = {"page": page, "visitor": self.key_of(partition, offset).decode()}
+        return json.dumps(visit).encode() if page else _INVALID[offset][0]
+
+    def key_of(self, partition: int, offset: int) -> bytes:
+        """Returns the key of a record: a visitor."""
+        return f"visitor-{(offset * 7 + partition) % 90}".encode()
+
+    def reached(self, ago: float) -> Offsets:
+        """Returns the end offsets of the log some seconds ago."""
+        end, then = self.end(["visits"]), self.now - timedelta(seconds=ago)
+        return Offsets(
+            {
+                "visits": {
+                    partition: sum(self.time_of(partition, each) <= then for each in range(count))
+                    for _, partition, count in end.items()
+                }
+            }
+        )
+
+    def at_time(self, topics: Iterable[str], milliseconds: int) -> Offsets:
+        """Returns the offsets at a time."""
+        then = self.reached(self.now.timestamp() - milliseconds / 1000)
+        return (
+            super()
+            .at_time(topics, milliseconds)
+            .only({*topics} - {"visits"})
+            .highest_with(then.only({*topics}))
+        )
+
+    def records(self, _: Iterable[str], start: Offsets, end: Offsets) -> Iterator[Record]:
+        """Yields the records of a topic."""
+        for topic, partition, last in end.only({"visits"}).items():
+            for offset in range(start.at(topic, partition), last):
+                at = int(1000 * self.time_of(partition, offset).timestamp())
+                key, value = self.key_of(partition, offset), self.value_of(partition, offset)
+                yield Record(topic, partition, offset, at, key, value, ())
+
+    def hits(self, fold: _Fold, reached: Offsets) -> Counter[tuple[str, datetime]]:
+        """Counts the hits below some offsets, by page and minute, as a version folds them."""
+        found: Counter[tuple[str, datetime]] = Counter()
+        for _, partition, last in reached.items():
+            for offset in range(last):
+                page = self.page_of(partition, offset)
+                if page and (shown := fold(page)) is not None:
+                    minute = self.time_of(partition, offset).replace(second=0, microsecond=0)
+                    found[shown, minute] += 1
+        return found
+
+
+def _count_all(page: str) -> str:
+    return page
+
+
+def _leave_out_health(page: str) -> str | None:
+    return None if page == "/health" else page
+
+
+def _without_query(page: str) -> str | None:
+    return _leave_out_health(page.partition("?")[0])
+
+
+def _whole_address(page: str) -> str | None:
+    return _leave_out_health(page if "?" not in page else f"https://shop.example{page}")
+
+
+# The versions of the shop's pipeline: what each build counts.
+_FOLDS: dict[str, tuple[_Fold, str]] = {
+    "web-1": (_count_all, CODE.format(page='"page"', where="")),
+    "web-2": (_leave_out_health, CODE.format(page='"page"', where=".where(\"page <> '/health'\")")),
+    "web-f": (
+        _whole_address,
+        CODE.format(page='visits.address("page")', where=".where(\"page <> '/health'\")"),
+    ),
+    "web-a": (
+        _without_query,
+        CODE.format(page='"page.path"', where=".where(\"page <> '/health'\")"),
+    ),
+    "web-3": (
+        _without_query,
+        CODE.format(page="\"split(page, '?')[0] as page\"", where=".where(\"page <> '/health'\")"),
+    ),
+}
+
+
+class Shop(World):
+    """A project whose times come from one clock, and whose counts come from one set of records."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, fingerprint)
+        self.log: ShopLog = ShopLog(self.now)
+        self.hits = replace(HITS, checks=("hits > 0", "page like '/%'"))
+        self.declared_alerts = (
+            AlertBirth("busy", "page_hits", "page", where="hits > 9"),
+            AlertBirth("chat", "page_hits", "https://chat.example/hook", where="page = '/cart'"),
+        )
+
+    def append(self, *events: Event, ago: float = 0.0) -> None:
+        """Appends events to the journal, dated some seconds before the world's clock."""
+        late = (datetime.now(UTC) - self.now).total_seconds()
+        with mock.patch("kappa.state.journal.journal.acting_user", return_value="ada@canary"):
+            super().append(*events, ago=ago + late)
+
+    def rolls_out(
+        self,
+        build: str,
+        generation: int | None = None,
+        *,
+        reason: str,
+        before: str | None = None,
+        ago: float,
+        auto_promote: bool = True,
+    ) -> int:
+        """Rolls a build out, up to the verdict or up to a generation. Returns the rollout's id.
+
+        The verdict came some seconds `ago`, after a replay of 48 seconds.
+        """
+        version = self.version_of(build)
+        begun = Staged("web", build, version, (reason,), auto_promote=auto_promote)
+        self.append(begun, ago=ago + 60)
+        rollout = max(record.number for record in self.journal.after(0))
+        self.append(CaughtUp(rollout, self.log.reached(ago + 12)), ago=ago + 12)
+        self.append(self.verdict(rollout, build, before, ago + 12), ago=ago)
+        if generation is None:
+            return rollout
+        if before is not None:
+            self.append(Held(rollout, before, 1), ago=ago - 1)
+        at = self.log.reached(ago - 2)
+        receipt = Receipt(
+            *("web", build, version, at, before, None if before is None else at),
+            reasons=(reason,),
+            first=before is None,
+        )
+        self.append(Served(rollout, generation, {"web": build}, receipt), ago=ago - 2)
+        return rollout
+
+    def verdict(self, rollout: int, build: str, before: str | None, ago: float) -> Verified:
+        """Verifies a build as of some seconds `ago`, compared with the build that served."""
+        at = self.log.reached(ago)
+        found = self.log.hits(_FOLDS[build][0], at)
+        wrong = sum(not page.startswith("/") for page, _ in found)
+        rows, conditions = len(found), self.hits.checks
+        checks = (
+            Check("page_hits", conditions[0], rows, 0),
+            Check("page_hits", conditions[1], rows, wrong),
+        )
+        reason = f"{wrong} of {rows} rows of table page_hits do not satisfy: {conditions[1]}"
+        differences, counts = tuple[Difference, ...](), tuple[OutcomeCount, ...]()
+        if before is not None:
+            served = self.log.hits(_FOLDS[before][0], at)
+            differences = (_difference(served, found),)
+            counts = (OutcomeCount("visits", "rejected", len(_INVALID), len(_INVALID)),)
+        return Verified(
+            *(rollout, "failed" if wrong else "passed", at, checks, reason if wrong else ""),
+            *(before, differences, counts),
+            rejected=len(_INVALID),
+            records=sum(count for _, _, count in at.items()),
+        )
+
+    def alerts(self) -> None:
+        """Sends messages of the alert `busy`; the receiver of the alert `chat` does not answer."""
+        now, found = self.now.timestamp(), self.log.hits(_FOLDS["web-2"][0], self.log.reached(0))
+        busy = sorted((minute, page, hits) for (page, minute), hits in found.items() if hits > 9)
+        sent = 0.0
+        for number, (minute, page, hits) in enumerate(busy):
+            sent = minute.timestamp() + 58
+            key = {"page": page, "minute": minute.strftime("%Y-%m-%d %H:%M:%S")}
+            row = {"before": {**key, "hits": hits - 1}, "after": {**key, "hits": hits}}
+            body = {"alert": "busy", "id": f"b{number}", "op": "update", "key": key, **row}
+            body["at"] = time_as_text(sent)
+            ShownOnPage(self.store, "busy").send(Message(f"b{number}", json.dumps(body)))
+        put_outbox(self.store, "busy", Outbox(1, "1.web-2.1", now, (), None))
+        progress = AlertProgress(1, delivered=len(busy), delivered_at=sent)
+        put_alert_progress(self.store, "busy", progress)
+        letters = []
+        for page, minute in sorted(
+            (each for each in found if each[0] == "/cart"), key=lambda each: each[1]
+        )[-12:]:
+            key = {"page": page, "minute": minute.strftime("%Y-%m-%d %H:%M:%S")}
+            body = {"alert": "chat", "id": f"msg_{minute:%H%M}", "op": "insert", "key": key}
+            body["after"] = {**key, "hits": found[page, minute]}
+            letters.append(Message(f"msg_{minute:%H%M}", json.dumps(body)))
+        dead, waiting = letters[0], letters[-1]
+        put_outbox(self.store, "chat", Outbox(1, "1.web-2.1", now, (waiting,), None))
+        given_up = DeadLetter(dead, "chat.example answered 500", 10, time_as_text(now - 120))
+        put_dead_letter(self.store, "chat", given_up)
+        progress = AlertProgress(
+            1, 0, 2, now - 90, now + 240, 37, now - 600, "chat.example answered 500"
+        )
+        put_alert_progress(self.store, "chat", progress)
+
+    def tells(self, kind: str, text: str, hint: str, build: str, rollout: int, ago: float) -> None:
+        """Shows a notice about a rollout on the page."""
+        notice = Notice(f"{rollout}", kind, text, hint, "web", build, rollout)
+        message = notice_message(notice, self.now.timestamp() - ago)
+        ShownOnPage(self.store, KAPPA).send(message)
+
+    def _hits_of(self, name: str, *_: object) -> pa.Table:
+        found = self.log.hits(_FOLDS[name][0], self.log.reached(0))
+        rows = sorted(found, key=lambda each: (each[1], each[0]))
+        return pa.table(
+            {
+                "page": [page for page, _ in rows],
+                "minute": [minute for _, minute in rows],
+                "hits": [found[each] for each in rows],
+            }
+        )
+
+    def _reached(self, _: int, __: int, ago: float) -> Offsets:
+        return self.log.reached(ago)
+
+    def _tally(self, _: int, reached: Offsets) -> dict[int, Tally]:
+        invalid = len(_INVALID)
+        return {
+            partition: Tally(decoded=count - invalid, rejected=invalid)
+            if partition == 0
+            else Tally(decoded=count)
+            for _, partition, count in reached.items()
+        }
+
+    def _rejects(self, *_: object) -> pa.Table:
+        schema = arrow_schema(REJECTS_BIRTH.columns)
+        rows = [
+            {
+                "topic": "visits", "partition": 0, "offset": offset,
+                "timestamp": self.log.time_of(0, offset), "key": self.log.key_of(0, offset),
+                "value": value, "reason": "no_json", "detail": detail,
+            }
+            for offset, (value, detail) in _INVALID.items()
+        ]  # fmt: skip
+        return pa.Table.from_pylist(
+            [{name: row.get(name) for name in schema.names} for row in rows], schema=schema
+        )
+
+    def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> int:
+        """Appends rows in several commits, as slices do."""
+        step = 1 if rows is None else max(1, -(-rows.num_rows // 8))
+        parts = (
+            [None]
+            if rows is None
+            else [rows.slice(at, step) for at in range(0, rows.num_rows, step)]
+        )
+        return [super(Shop, self)._write(build, table, part) for part in parts][-1]
+
+
+def _difference(
+    before: Counter[tuple[str, datetime]], after: Counter[tuple[str, datetime]]
+) -> Difference:
+    """Compares the hits of two versions."""
+    changed = [key for key in before.keys() & after.keys() if before[key] != after[key]]
+    largest = max(
+        (abs(after[key] - before[key]) / max(after[key], before[key]) for key in changed),
+        default=0.0,
+    )
+    return Difference(
+        *("page_hits", len(before), len(after)),
+        added=len(after.keys() - before.keys()),
+        removed=len(before.keys() - after.keys()),
+        changed=len(changed),
+        changed_by_column={"hits": len(changed)} if changed else {},
+        largest_relative_change={"hits": round(largest, 3)} if changed else {},
+    )
+
+
 def shop(folder: Path) -> World:
     """Creates a project with one pipeline, a waiting candidate, and a long history."""
-    world = World(folder, fingerprint)
-    world.build("web-1", evil="cart", code=CODE.format(more=""))
-    world.build("web-2", offset=LOG_END, evil="cart", code=CODE.format(more=""))
-    changed = CODE.format(more=', "visitors"')
-    world.build("web-3", offset=LOG_END, hits=2, rows=ROWS + 2, evil="cart", code=changed)
-    world.goes_live("web-1", 1, ago=5400)
-    world.goes_live("web-2", 2, "web-1", reasons=("table page_hits changed",), ago=1800)
-    world.append(Staged("web", "web-f", fingerprint("web-f"), ("function web changed",)), ago=1500)
+    world = Shop(folder)
+    born = {"web-1": 5462, "web-2": 1862, "web-f": 1502, "web-a": 902, "web-3": 142}
+    for build, ago in born.items():
+        world.build(build, offset=LOG_END, evil="cart", code=_FOLDS[build][1], born_ago=ago)
+    changed = "function web changed"
+    world.rolls_out("web-1", 1, reason="new", ago=5402)
+    world.rolls_out("web-2", 2, reason=changed, before="web-1", ago=1802)
+    world.rolls_out("web-f", reason=changed, before="web-2", ago=1440)
+    world.append(Staged("web", "web-a", fingerprint("web-a"), (changed,)), ago=900)
     number = max(record.number for record in world.journal.after(0))
-    world.append(Failed(number, f"check failed: {ROWS} of {ROWS} rows", "mend it"), ago=1400)
-    world.append(Staged("web", "web-a", fingerprint("web-a"), ("function web changed",)), ago=900)
-    number = max(record.number for record in world.journal.after(0))
-    world.append(Failed(number, "its job died", "kappa logs web-a"), ago=800)
+    died, look = "the job of build web-a died 3 times in a row", "see kappa logs web-a"
+    world.append(Failed(number, died, look), ago=810)
+    world.rolls_out("web-3", reason=changed, before="web-2", ago=80, auto_promote=False)
+    failed = next(each for each in world.here.state().rollouts if each.number == 3)
     world.alerts()
-    world.notices()
-    world.waits("web-3", "web-2", reason="function web changed", ago=95)
+    text = "rollout {} of pipeline web failed: {}"
+    world.tells("rollout_failed", text.format(3, failed.reason), "", "web-f", 3, 1440)
+    world.tells("rollout_failed", text.format(4, died), look, "web-a", 4, 810)
+    waits, act = (
+        "rollout 5 of pipeline web waits for a yes",
+        "kappa promote web, or kappa abandon web",
+    )
+    world.tells("rollout_waits", waits, act, "web-3", 5, 80)
     log = world.store.local.path("logs/web-3.log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("09:12:01 folds from visits:0=0\n09:12:07 WARN slice 3 was slow: 4.1 s\n")
+    log.write_text("".join(f"{line}\n" for line in _log_lines(world)))
     world.declares_board("pages", BOARD)
     world.be_up()
     return world
+
+
+def _log_lines(world: Shop) -> Iterator[str]:
+    """Yields the lines in the log of the candidate's job."""
+    count = sum(each for _, _, each in world.log.reached(92).items())
+    for ago, level, text in (
+        (139.2, "INFO", "build web-3 of pipeline web begins at visits:0=0 visits:1=0"),
+        (131.8, "INFO", "slice 1: 1,000 offsets in 5.1 s"),
+        (124.9, "WARN", "slice 2 took 6.9 s, of which the commit of page_hits took 4.1 s"),
+        (124.9, "INFO", f"slice 2: {count - 1000} offsets in 6.9 s"),
+        (120.4, "WARN", "visits:0:7 and visits:0:8 were rejected: no_json"),
+        (92.3, "INFO", "build web-3 is aligned with build web-2"),
+        (80.1, "INFO", "2 checks passed"),
+    ):
+        at = (world.now - timedelta(seconds=ago)).isoformat(timespec="milliseconds")
+        yield f"{at.replace('+00:00', 'Z')} {level} kappa: {text}"
 
 
 def many(folder: Path) -> World:

@@ -17,7 +17,7 @@ from unittest import mock
 
 import pyarrow as pa
 from births import make_birth
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from msgspec.structs import replace
 
 from kappa.base.process import process_id
@@ -162,6 +162,7 @@ class World:
         self.now = datetime.now(UTC)
         self.here = ProjectContext(folder, None)
         self.log = FakeLog()
+        self.hits, self.declared_alerts = HITS, ALERTS
         self.desk = SharedLooks(self.here, connect=lambda: self.log)  # type: ignore[arg-type, return-value]
 
     def be_up(self) -> None:
@@ -192,6 +193,7 @@ class World:
         pipeline: str = "web",
         code: str = "",
         redriven: tuple[int, ...] = (),
+        born_ago: float = 3000,
     ) -> str:
         """Makes a build with its tables, and an hour of frontiers.
 
@@ -199,7 +201,7 @@ class World:
         The rejects at the offsets `redriven` have been corrected. For a pipeline other than `web`,
         the table has another name, and there is no view.
         """
-        table = HITS if pipeline == "web" else replace(HITS, name=f"hits_{name}")
+        table = self.hits if pipeline == "web" else replace(HITS, name=f"hits_{name}")
         view = {"by_page": by_page or BY_PAGE} if pipeline == "web" else {}
         tables = (table, REJECTS_BIRTH)
         topics = (TopicBirth("visits", "id", "retained", 2, pattern),)
@@ -216,27 +218,24 @@ class World:
                 parts={"function pipelines/web.py:web": str(hash(code))} if code else {},
                 sources=hash_files(files),
                 views=view,
-                born_at=self._ago(3000),
+                born_at=self._ago(born_ago),
                 by="ada@test",
                 sinks=sinks,
-                alerts=ALERTS,
+                alerts=self.declared_alerts,
             ),
         )
-        begun = datetime(2026, 1, 1, tzinfo=UTC)
-        pages = [f"/page/{number % 8}" if number else f"/{evil}" for number in range(rows)]
-        columns = {
-            "page": pages,
-            "minute": [begun + timedelta(minutes=number) for number in range(rows)],
-            "hits": [hits * (number + 1) for number in range(rows)],
+        versions = {
+            table.name: self._write(name, table, self._hits_of(name, hits, rows, evil)),
+            "rejects": self._write(
+                name, REJECTS_BIRTH, self._rejects(evil, redriven) if evil else None
+            ),
         }
-        self._write(name, table, pa.table(columns))
-        self._write(name, REJECTS_BIRTH, self._rejects(evil, redriven) if evil else None)
         frontiers = Frontiers(self.store, name)
-        tally = {"visits": {0: Tally(decoded=offset, rejected=3, late=1)}}
         log_time = {"visits": {0: int(1000 * (self.now.timestamp() - 90)), 1: 0}}
-        versions = {table.name: 0, "rejects": 0}
         for number in range(1, 41):
-            at, ago = self._offsets(offset * number // 40), self._ago(3602 - 90 * number)
+            seconds = 3602 - 90 * number
+            at = self._reached(offset, number, seconds)
+            tally, ago = {"visits": self._tally(offset, at)}, self._ago(seconds)
             frontier = Frontier(number, name, 1, at, versions, ago, tally=tally, log_time=log_time)
             frontiers.publish(frontier)
         put_kept_frontier(self.store, KeptFrontierRecord(frontier, generations=(1, 2, 3)))
@@ -384,6 +383,24 @@ class World:
             message = notice_message(notice, self.now.timestamp() - 60 * number)
             ShownOnPage(self.store, KAPPA).send(message)
 
+    def _hits_of(self, name: str, hits: int, rows: int, evil: str) -> pa.Table:  # noqa: ARG002  # for subclasses
+        """Returns the rows of the table of hits of the build `name`."""
+        begun = datetime(2026, 1, 1, tzinfo=UTC)
+        columns = {
+            "page": [f"/page/{number % 8}" if number else f"/{evil}" for number in range(rows)],
+            "minute": [begun + timedelta(minutes=number) for number in range(rows)],
+            "hits": [hits * (number + 1) for number in range(rows)],
+        }
+        return pa.table(columns)
+
+    def _reached(self, offset: int, number: int, _: float) -> Offsets:
+        """Returns the offsets of the frontier `number` of 40, which is some seconds old."""
+        return self._offsets(offset * number // 40)
+
+    def _tally(self, offset: int, _: Offsets) -> dict[int, Tally]:
+        """Returns the outcomes of the records below a frontier's offsets, by partition."""
+        return {0: Tally(decoded=offset, rejected=3, late=1)}
+
     def _offsets(self, count: int) -> Offsets:
         return Offsets({"visits": {0: count, 1: count // 2}})
 
@@ -405,7 +422,8 @@ class World:
         rows = [row, {**row, "offset": 8, "value": b"\xff\xfe\x00"}, *mended]
         return pa.Table.from_pylist(rows, schema=schema)
 
-    def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> None:
+    def _write(self, build: str, table: TableBirth, rows: pa.Table | None) -> int:
+        """Appends rows to a table, and returns the version of the table."""
         schema = arrow_schema(table.columns)
         # By a transaction the commit is a slice's, and no upkeep's.
         slices = CommitProperties(app_transactions=[Transaction(build, time.time_ns())])
@@ -415,3 +433,4 @@ class World:
             mode="append",
             commit_properties=slices,
         )
+        return DeltaTable(table_path(self.store, build, table.name)).version()
