@@ -55,7 +55,7 @@ def _topic_state(name: str, rates: Mapping[str, float | None]) -> Health | None:
         return Health("Not on the broker", "bad")
     rate = rates[name]
     if rate is None:
-        return Health("Rate is measured", "unknown")
+        return Health("Measuring", "unknown", "its rate is not known yet")
     return Health("Receives records", "ok") if rate else Health("No new records", "unknown")
 
 

@@ -30,6 +30,8 @@ _NEWS = timedelta(days=1)
 _MOST_CARDS = 3
 # The order of states in the list: what needs a person comes first.
 _TONES = ("bad", "warn", "unknown", "busy", "ok")
+# The tones of the phases with which a rollout ends; every other phase is busy.
+_PHASE_TONES = {Phase.SERVED: "ok", Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 # By the name in the address: the key by which the list is sorted.
 _SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
@@ -229,6 +231,16 @@ def health_of(
     return Health("Following", "ok") if rate else Health("Behind", "warn")
 
 
+def rollout_health(rollout: Rollout) -> Health:
+    """Returns the phase of a rollout in a few words, with a tone."""
+    word = rollout.phase_text.capitalize()
+    match rollout.phase:
+        case Phase.READY if rollout.waits:
+            return Health(word, "warn", "it was replayed and verified")
+        case phase:
+            return Health(word, _PHASE_TONES.get(phase, "busy"))
+
+
 def phase_health(build: BuildStatus) -> Health:
     """Returns the health of a candidate build: trouble, or the phase of its rollout."""
     assert build.rollout is not None, "a candidate has one"
@@ -238,13 +250,7 @@ def phase_health(build: BuildStatus) -> Health:
             "bad",
             build.stopped.text if build.stopped is not None else build.trouble,
         )
-    match build.rollout.phase:
-        case Phase.READY if build.rollout.waits:
-            return Health("Waits for a yes", "warn", "it was replayed and verified")
-        case Phase.HOLDING | Phase.READY:
-            return Health("Switching", "busy")
-        case phase:
-            return Health(str(phase).capitalize(), "busy")
+    return rollout_health(build.rollout)
 
 
 def _pipeline_card(

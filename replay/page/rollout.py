@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from kappa.base.errors import KappaError
 from kappa.replay.rollout.operator_requests import undo_word
+from kappa.replay.rollout.plan.retry import ended_without_serving
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.diff_listing import count_line, differing_counts, rejects_line
@@ -101,7 +103,13 @@ class PossibleAction:
 
 @dataclass(frozen=True, slots=True)
 class RolloutView:
-    """All values that the page of a rollout shows."""
+    """All values that the page of a rollout shows.
+
+    `checks` begins with the checks that failed. `serving` is the build that serves
+    the pipeline. `retry` is the command that starts the rollout
+    again, or "" if the rollout cannot be started again. `newer` is the pipeline's last rollout, if
+    it is another rollout.
+    """
 
     rollout: Rollout
     stages: tuple[Stage, ...]
@@ -115,6 +123,14 @@ class RolloutView:
     served_at: str | None
     deeds: tuple[PossibleAction, ...]
     comparable: bool
+    serving: str | None
+    retry: str
+    newer: Rollout | None
+
+    @property
+    def failed_in(self) -> str:
+        """Returns the stage in which the rollout ended without serving, or ""."""
+        return next((each.name for each in self.stages if each.standing == "ended"), "")
 
 
 def rollout_view(
@@ -152,13 +168,16 @@ def rollout_view(
         *state.idle.values(),
         *(each.build for each in state.active_rollouts),
     }
+    newest = next(
+        (each for each in reversed(state.rollouts) if each.pipeline == rollout.pipeline), None
+    )
     return RolloutView(
         rollout,
         tuple(_timed_stages(_stages_of(rollout), rollout, records)),
         build,
         () if build is None or not rollout.active else _partition_lags(build, end),
         None if live == rollout.build else live,
-        () if verified is None else verified.checks,
+        () if verified is None else tuple(sorted(verified.checks, key=lambda each: each.passed)),
         () if verified is None else verified.differences,
         () if verified is None else tuple(_count_lines(verified.counts)),
         generation,
@@ -170,7 +189,18 @@ def rollout_view(
         and rollout.build in kept
         and not state.serves_the_same(rollout.build, live)
         and rollout.phase not in {Phase.REPLAYING, Phase.VERIFYING},
+        state.serving.get(rollout.pipeline),
+        _retry_command(state, rollout),
+        newest if newest is not None and newest.id != rollout.id else None,
     )
+
+
+def _retry_command(state: State, rollout: Rollout) -> str:
+    try:
+        last = ended_without_serving(state, rollout.pipeline)
+    except KappaError:
+        return ""
+    return f"kappa retry {rollout.pipeline}" if last.id == rollout.id else ""
 
 
 def actions_of(state: State, rollout: Rollout) -> Iterator[PossibleAction]:

@@ -51,6 +51,7 @@ from kappa.replay.page.overview import (
     phase_health,
     pipeline_cards,
     pipeline_list,
+    rollout_health,
     stopped_builds,
 )
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer
@@ -229,6 +230,7 @@ def render_page(
         where=where,
         health=lambda build: _health_at(request, build, now),
         phase_health=phase_health,
+        rollout_health=rollout_health,
         **values,
     )
     # A page that follows what happens asks again the later, the longer the page takes to make.

@@ -146,6 +146,13 @@ class Rollout:
         return self.phase is Phase.READY and not self.approved
 
     @property
+    def phase_text(self) -> str:
+        """Returns the phase for people, such as `waits for a yes`."""
+        if self.waits:
+            return "waits for a yes"
+        return "switching" if self.phase in {Phase.READY, Phase.HOLDING} else str(self.phase)
+
+    @property
     def active(self) -> bool:
         """Returns True until the rollout has served, failed or been abandoned."""
         return bool(TRANSITIONS[self.phase])

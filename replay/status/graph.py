@@ -350,7 +350,7 @@ def _nodes_of(birth: Birth, seen: BuildStatus | None) -> Iterator[GraphNode]:
     for topic in birth.topics:
         detail = f"by pattern {topic.pattern}" if topic.pattern else topic.kind
         yield GraphNode(f"topic:{topic.name}", "topic", topic.name, detail=detail)
-    phase = "" if seen is None or seen.rollout is None else f"rollout: {seen.rollout.phase}"
+    phase = "" if seen is None or seen.rollout is None else f"rollout: {seen.rollout.phase_text}"
     yield GraphNode(f"pipeline:{pipeline}", "pipeline", pipeline, pipeline, phase)
     costs = {} if seen is None else seen.view_costs
     for table in birth.tables:

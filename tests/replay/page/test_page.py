@@ -32,7 +32,7 @@ from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page import api, build_rates, routes, samples
 from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
-from kappa.replay.page.overview import health_of, impact_text
+from kappa.replay.page.overview import health_of, impact_text, rollout_health
 from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
 from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
@@ -926,6 +926,53 @@ def test_rollout_shows_its_intents_and_its_stage(
     assert [deed.intent for deed in actions_of(state, rollout)] == possible.split()
     assert [stage.standing for stage in stages] == standings.split()
     assert stages[2].name == "Your yes"
+
+
+def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World) -> None:
+    """The failed check comes first. Once another rollout begins, no retry is possible."""
+    world.build("web-1")
+    world.goes_live("web-1", 1)
+    world.append(Staged("web", "web-f", "version-of-it", ("function web changed",)))
+    rollout = max(record.number for record in world.journal.after(0))
+    verdict = world.verified(rollout, "web-1")
+    failing = structs.replace(verdict.checks[1], failing=3)
+    world.append(
+        CaughtUp(rollout, Offsets()),
+        structs.replace(
+            verdict, verdict="failed", reason=f"3 rows {EVIL}", checks=(verdict.checks[0], failing)
+        ),
+    )
+    with serving(world) as server:
+        failed = got(server, "/rollouts/2")
+        world.append(Staged("web", "web-2", "version-of-it", ("function web changed",)))
+        later = got(server, "/rollouts/2")
+
+    assert f"Failed in the stage Verify: 3 rows {EVIL}" in failed.text
+    assert "Nothing has changed for readers: build web-1 serves" in failed.text
+    assert failed.text.count("not reached") == 3
+    checks = failed.text[failed.text.index("Check Table Condition") :]
+    assert checks.index("Failed page_hits") < checks.index("Passed page_hits")
+    assert "3 7 %" in checks
+    assert "Start the same code again, as a new build: kappa retry web" in failed.text
+    assert "kappa retry web" not in later.text
+    assert "Rollout 3 of the pipeline is newer Replaying" in later.text
+
+
+@pytest.mark.parametrize(
+    ("number", "events", "word", "tone"),
+    [
+        (1, (staged("b1"),), "Replaying", "busy"),
+        (9, READY, "Waits for a yes", "warn"),
+        (9, (*READY, PromoteAsked(9)), "Switching", "busy"),
+        (1, FAILED, "Failed", "bad"),
+        (1, (staged("b1"), Abandoned(1, "no")), "Abandoned", "unknown"),
+    ],
+)
+def test_a_phase_has_one_word_on_all_pages(
+    number: int, events: tuple[Event, ...], word: str, tone: str
+) -> None:
+    health = rollout_health(fold_records(numbered(*events)).rollout(number))
+    assert (health.word, health.tone) == (word, tone)
 
 
 def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
