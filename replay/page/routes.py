@@ -65,6 +65,7 @@ from kappa.replay.page.table import (
     typed_name,
 )
 from kappa.replay.page.table_rows import Match, RowsPage, RowsRequest, ask_rows
+from kappa.replay.page.timeline import KINDS as KINDS_OF_MOMENTS
 from kappa.replay.page.timeline import timeline_moments, undo_to
 from kappa.replay.page.topic import (
     RecordSearch,
@@ -77,7 +78,7 @@ from kappa.replay.page.topic import (
 from kappa.replay.rollout.generation import code_of, generation_details, retired_text, serving_in
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
-from kappa.replay.rollout.state import State
+from kappa.replay.rollout.state import State, soak_end
 from kappa.replay.status.alerts import alert_statuses, shown_alerts, shown_notices
 from kappa.replay.status.column_graph import ColumnOrigin, column_origins
 from kappa.replay.status.graph import (
@@ -482,14 +483,21 @@ def _role_of(state: State, build: str) -> str:
 
 @router.get("/history")
 @needs(Act.LOOK)
-def show_history(request: Request, before: int | None = None, pipeline: str = "") -> Response:
+def show_history(
+    request: Request, before: int | None = None, pipeline: str = "", kind: str = ""
+) -> Response:
     """Shows the newest part of the timeline, or the part before the journal record `before`.
 
-    With `pipeline`, only the history of that pipeline is shown.
+    With `pipeline`, only the history of that pipeline is shown, and with `kind`, only the entries
+    of that kind.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
-    moments = timeline_moments(state, before=before, most=_MOMENTS + 1, pipeline=pipeline)
+    kind = kind if kind in KINDS_OF_MOMENTS else ""
+    moments = timeline_moments(
+        state, before=before, most=_MOMENTS + 1, pipeline=pipeline, kind=kind
+    )
+    soak = desk.here.settings.rollout.soak_seconds
     return render_page(
         request,
         "history",
@@ -500,6 +508,9 @@ def show_history(request: Request, before: int | None = None, pipeline: str = ""
         before=before,
         pipeline=pipeline,
         pipelines=sorted({*state.pipelines.values()}),
+        kind=kind,
+        kinds=KINDS_OF_MOMENTS,
+        kept={each: soak_end(state, each, soak) for each in state.idle},
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kappa.base.errors import KappaError
+from kappa.replay.page.overview import rollout_health
 from kappa.replay.page.rollout import PossibleAction
 from kappa.replay.rollout.generation import retired_text
 from kappa.replay.rollout.history import ProofRecord, proof_records
@@ -56,14 +57,38 @@ class Moment:
     now: bool = False
     pipelines: tuple[str, ...] = ()
 
+    @property
+    def kind(self) -> str:
+        """Returns the kind of the entry, which is a key of `KINDS`."""
+        if self.generation is not None:
+            return "generations"
+        if self.rollout is not None:
+            return "failed" if self.rollout.phase is Phase.FAILED else "others"
+        return "pauses" if self.proof is None else "proofs"
+
+
+# The kinds of entries, each with its name on the page.
+KINDS: Mapping[str, str] = {
+    "generations": "generations",
+    "failed": "failed rollouts",
+    "others": "other rollouts",
+    "proofs": "proofs",
+    "pauses": "pauses",
+}
+
 
 def timeline_moments(
-    state: State, *, before: int | None = None, most: int | None = None, pipeline: str = ""
+    state: State,
+    *,
+    before: int | None = None,
+    most: int | None = None,
+    pipeline: str = "",
+    kind: str = "",
 ) -> tuple[Moment, ...]:
     """Lists the entries of the timeline, newest first.
 
-    `before` selects the entries with a lower number, `most` is the maximum number of entries, and
-    `pipeline` selects the entries of one pipeline.
+    `before` selects the entries with a lower number, `most` is the maximum number of entries,
+    `pipeline` selects the entries of one pipeline, and `kind` the entries of one kind of `KINDS`.
     """
     found = [
         *_generation_moments(state),
@@ -78,6 +103,7 @@ def timeline_moments(
                 for each in found
                 if (before is None or each.number < before)
                 and (not pipeline or pipeline in each.pipelines)
+                and (not kind or kind == each.kind)
             ),
             key=lambda each: -each.number,
         )
@@ -173,14 +199,13 @@ def _switch_of(state: State, rollout: Rollout, receipt: Receipt, *, now: bool) -
 
 
 def _rollout_moments(state: State) -> Iterator[Moment]:
-    tones = {Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
     for rollout in state.rollouts:
         if rollout.phase is not Phase.SERVED:
             yield Moment(
                 rollout.id,
                 rollout.at,
                 rollout.by,
-                tones.get(rollout.phase, "busy"),
+                rollout_health(rollout).tone,
                 rollout=rollout,
                 detail=rollout.reason,
                 pipelines=(rollout.pipeline,),

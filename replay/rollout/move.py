@@ -46,6 +46,8 @@ def move_rollout(
             f"journal record {record.number} says {move} of rollout {rollout.number}, "
             f"which is {rollout.phase}"
         )
+    if not TRANSITIONS[after]:
+        changes["ended_at"] = record.at
     # The callers name fields of Rollout.
     return with_rollout(state, replace(rollout, phase=after, **changes))  # type: ignore[arg-type]
 

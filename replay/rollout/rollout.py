@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from kappa.base.errors import Broken
@@ -108,6 +109,7 @@ class Rollout:
     - `base`: the base of the build, if the build is a branch.
     - `tables_of`: the build whose tables an overlay serves.
     - `given_reasons`: the reasons that people gave with their requests, in order.
+    - `ended_at`: the time of the record that ended the rollout, or "" while it is active.
     """
 
     id: int
@@ -134,6 +136,15 @@ class Rollout:
     base: Base | None = None
     tables_of: str | None = None
     given_reasons: tuple[str, ...] = ()
+    ended_at: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Returns the duration of the rollout, or None while the rollout is active."""
+        if not self.ended_at:
+            return None
+        begun, ended = (datetime.fromisoformat(each) for each in (self.at, self.ended_at))
+        return (ended - begun).total_seconds()
 
     @property
     def together(self) -> tuple[int, ...]:

@@ -263,6 +263,20 @@ def test_the_history_of_a_pipeline_alone_is_shown() -> None:
     assert serving_now == {"flights", "trains"}
 
 
+def test_the_history_is_filtered_by_kind_and_has_durations(lived: Server) -> None:
+    """The address has the filter. An unknown kind shows the whole history."""
+    failed, served = (got(lived, f"/history?kind={kind}") for kind in ("failed", "generations"))
+    whole, unknown = got(lived, "/history"), got(lived, "/history?kind=%3Cscript%3E")
+
+    assert "web, rollout 3 Failed" in failed.text
+    assert "Generation" not in failed.text[failed.text.index("Show") :]
+    assert "rollout 3" not in served.text
+    assert "Rollout 1 took 1 min" in served.text
+    assert "kappa undo web is possible until 20" in whole.text
+    assert len(unknown.all("li")) == len(whole.all("li"))
+    assert "Nothing of this kind has happened." in got(lived, "/history?kind=proofs").text
+
+
 # Charts and rates.
 
 
