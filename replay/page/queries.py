@@ -9,18 +9,25 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 from kappa.base.errors import UsageError
+from kappa.base.sql import quoted
 from kappa.declare.board import ChartKind
+from kappa.declare.options import REJECTS
 from kappa.replay.page.boards import Drawn, DrawnRows, draw_answer, typed_rows
+from kappa.replay.page.table import typed_name
 from kappa.serving.access.roles import Identity
 from kappa.serving.http.app_state import Stand
 from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.sandbox.question import Format, Question
+from kappa.serving.query.tables import ServedTable
 
 # Rows that a chart takes; of these so many rows and cells are shown in the table.
 _MOST_ROWS = 1_000
@@ -28,6 +35,9 @@ _SHOWN_ROWS = 200
 _SHOWN_CELLS = 20_000
 _LEAST_SHOWN_ROWS = 10
 _MOST_BARS = 50
+# The list of tables beside a query; the page of tables has all.
+_LISTED_TABLES = 200
+_LISTED_COLUMNS = 50
 # Types of columns whose values name amounts.
 _NAMES = re.compile("varchar|enum|bool", re.IGNORECASE)
 
@@ -87,6 +97,61 @@ def draw_rows(answer: Mapping[str, Any]) -> Drawn | None:
         with suppress(UsageError):
             return draw_answer(ChartKind.BARS, answer)[0]
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class QueriedColumn:
+    """A column in the list beside the query, with the address of a query for its values."""
+
+    name: str
+    kind: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueriedTable:
+    """A table in the list beside the query. `more` is the number of columns that are left out."""
+
+    name: str
+    pipeline: str
+    address: str
+    columns: tuple[QueriedColumn, ...]
+    more: int
+
+
+def queried_tables(tables: Iterable[ServedTable]) -> tuple[QueriedTable, ...]:
+    """Lists tables, without the rejects, with addresses of queries for rows and values. Pure.
+
+    At most 200 tables, and 50 columns of a table, are listed.
+    """
+    return tuple(
+        QueriedTable(
+            each.name,
+            each.pipeline,
+            _query_address(f"from {_name_in_sql(each)} limit 100"),
+            tuple(
+                QueriedColumn(
+                    column,
+                    kind,
+                    _query_address(
+                        f"select {quoted(column)}, count(*) as rows\nfrom {_name_in_sql(each)}\n"
+                        "group by all\norder by rows desc\nlimit 100"
+                    ),
+                )
+                for column, kind in each.columns[:_LISTED_COLUMNS]
+            ),
+            max(0, len(each.columns) - _LISTED_COLUMNS),
+        )
+        for each in islice((each for each in tables if each.name != REJECTS), _LISTED_TABLES)
+    )
+
+
+def _name_in_sql(table: ServedTable) -> str:
+    return typed_name(table, f"{quoted(schema_of(table.pipeline))}.{quoted(table.name)}")
+
+
+def _query_address(sql: str) -> str:
+    return f"/query?sql={quote(sql)}"
 
 
 def csv_answer(stand: Stand, sql: str, client: Client, reader: Identity) -> bytes:

@@ -54,7 +54,7 @@ from kappa.replay.page.overview import (
     rollout_health,
     stopped_builds,
 )
-from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer
+from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
 from kappa.replay.page.samples import SampledTable, sampled_tables, samples_of
 from kappa.replay.page.table import (
@@ -97,6 +97,7 @@ from kappa.replay.status.graph import (
 from kappa.replay.status.logs import (
     OWN_LOGS,
     LogLevel,
+    log_columns,
     log_file,
     log_files,
     log_part,
@@ -436,7 +437,7 @@ def show_log(request: Request, name: str) -> Response:
         own=[each for each in there if each in OWN_LOGS],
         builds={each: _role_of(state, each) for each in sorted(there) if each not in OWN_LOGS},
         part=part,
-        lines=[(of, line[:_LINE_CHARACTERS]) for of, line in part.lines],
+        lines=[(of, *log_columns(line[:_LINE_CHARACTERS])) for of, line in part.lines],
         total=sum(part.counts.values()),
         wrong=part.counts.get("error", 0),
         slow=part.counts.get("warning", 0),
@@ -768,7 +769,8 @@ def show_query(request: Request, sql: AskedQuery) -> Response:
         sql=sql,
         answer=answer,
         trouble=trouble,
-        tables=_readable_tables(request, desk, state),
+        tables=(tables := _readable_tables(request, desk, state)),
+        schema=queried_tables(tables),
         address=f"/query?sql={quote(sql)}" if 0 < len(sql) <= _LONGEST_IN_ADDRESS else "/query",
     )
 

@@ -32,6 +32,8 @@ _LEVEL_WITHIN = 200
 _SEARCHED_BYTES = 16 << 20
 _MOST_LINES = 1 << 30
 _STAMP_BYTES = 32
+# The time and the level with which a line of Kappa or Spark begins, and the rest of the line.
+_COLUMNS = re.compile(r"(\d{4}-\d\d-\d\dT\S{1,20}) +([A-Z]{4,5}) (.*)", re.DOTALL)
 # The time with which a line begins: of Kappa and Spark in ISO 8601, of the broker in brackets.
 _STAMP = re.compile(rb"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
@@ -256,6 +258,15 @@ def log_part(
         stat.st_size,
         datetime.fromtimestamp(stat.st_mtime, UTC),
     )
+
+
+def log_columns(line: str) -> tuple[str, str, str]:
+    """Splits a log line into time, level and text. Pure.
+
+    If the line does not begin with a time and a level, the first two parts are empty.
+    """
+    found = _COLUMNS.fullmatch(line)
+    return ("", "", line) if found is None else (found[1], found[2], found[3])
 
 
 def place_at(path: Path, moment: datetime) -> int:

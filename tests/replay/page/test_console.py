@@ -23,7 +23,7 @@ from kappa.kafka.producer import ProducedRecord
 from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
 from kappa.replay.page.code_changes import changed_parts_shown
 from kappa.replay.page.overview import PipelineCard, health_of, pipeline_list
-from kappa.replay.page.queries import draw_rows
+from kappa.replay.page.queries import draw_rows, queried_tables
 from kappa.replay.page.rollout import stage_seconds, undo_action
 from kappa.replay.page.samples import KindCount, sampled_tables
 from kappa.replay.page.timeline import timeline_moments
@@ -37,6 +37,7 @@ from kappa.replay.status.status_text import status_listing
 from kappa.serving.http.page import formatting
 from kappa.serving.query.redrive import Redrive, settle_drifts
 from kappa.serving.query.rejects import Reject, RejectFilter, newest_rejects
+from kappa.serving.query.tables import ServedTable
 from kappa.state.build_status import StepTimes, put_step_times
 from kappa.state.drift import Drift, DriftKind, put_drifts, read_drifts
 from kappa.state.frontier import Frontiers
@@ -380,6 +381,28 @@ def test_a_query_is_in_the_address(lived: Server) -> None:
     assert "select page, hits" in page.text
     # The rows are amounts by name.
     assert len(page.all("rect")) == 3
+
+
+def test_tables_beside_a_query_lead_to_rows_and_values(lived: Server) -> None:
+    """Each link is a query that the server answers. Long lists of columns are cut."""
+    links = [each["href"] or "" for each in got(lived, "/query").all("a")]
+    found = [each for each in links if each.startswith("/query?sql=")]
+
+    # page_hits with three columns, and by_page with two.
+    assert len(found) == 2 + 5
+    for each in found:
+        assert "rows, of generation 2" in got(lived, each).text
+    shown = got(lived, "/query?sql=from+by_page")
+    assert [each["id"] for each in shown.all("input") if each.get("type") == "radio"] == [
+        "show-both",
+        "show-chart",
+        "show-rows",
+    ]
+    table = ServedTable(
+        "wide", "table", "web", "web-1", 1, tuple((f"c{n}", "int") for n in range(70))
+    )
+    (wide,) = queried_tables([table])
+    assert (len(wide.columns), wide.more) == (50, 20)
 
 
 def test_a_query_that_fails_keeps_its_text(lived: Server) -> None:

@@ -1005,7 +1005,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     assert f"rollout 2 of pipeline web waits for: kappa promote web\n{shown}" in status
     assert not is_damaged
     assert f"Sent at the switch {' '.join(sent)}" in after.text
-    assert " ".join(f"Sent: {each}" for each in sent) in receipt.text
+    assert f"Sent: {', '.join(sent)}." in receipt.text
 
 
 def test_history_names_builds_alike(lived: Lived) -> None:

@@ -20,7 +20,7 @@ from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.overview import Health
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
-from kappa.replay.status.logs import LogLevel, log_part, place_at
+from kappa.replay.status.logs import LogLevel, log_columns, log_part, place_at
 from kappa.replay.status.status import observe_status
 from kappa.replay.status.topics.details import retention_text
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
@@ -441,6 +441,23 @@ def test_a_huge_log_is_read_in_part(tmp_path: Path) -> None:
     assert [line for _, line in part.lines] == ["2026-12-01T08:00:00Z INFO kappa: the end"]
     assert log_part(path, before=part.begin, most_lines=500, most_bytes=1 << 20).begin < part.begin
     assert 0 <= place_at(path, BEGUN) <= path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("line", "columns"),
+    [
+        (
+            "2026-12-01T08:00:00.123Z WARN kappa: a  b",
+            ("2026-12-01T08:00:00.123Z", "WARN", "kappa: a  b"),
+        ),
+        ("2026-12-01T08:00:00Z  INFO <b>", ("2026-12-01T08:00:00Z", "INFO", "<b>")),
+        ("  at java.Main WARN x", ("", "", "  at java.Main WARN x")),
+        ("", ("", "", "")),
+    ],
+)
+def test_a_log_line_has_columns(line: str, columns: tuple[str, str, str]) -> None:
+    """A line without a time and a level, as of a trace, is text as a whole."""
+    assert log_columns(line) == columns
 
 
 def test_a_log_is_followed_paged_and_downloaded(world: World) -> None:
