@@ -115,6 +115,7 @@ sql = "select minute, sum(hits)::bigint as hits from page_hits group by minute o
 
 [[chart]]
 title = "Rows"
+kind = "table"
 sql = "select page, minute, hits from page_hits order by minute desc limit 50"
 """
 CODE = """

@@ -46,7 +46,7 @@ from kappa.state.offsets import Offsets
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATHS = (
     *("/", "/rollouts/5", "/rollouts/5/samples", "/rollouts/5/samples?long=1", "/rollouts/3"),
-    *("/history", "/generations/1"),
+    *("/history", "/history?kind=failed", "/generations/1"),
     *("/tables", "/tables/web/page_hits", "/tables/web/page_hits?order=hits&down=1&page=2"),
     *(
         "/tables/web/by_page?column=page&match=contains&value=%3Cimg",
