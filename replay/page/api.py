@@ -15,6 +15,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from kappa.base.errors import UsageError
+from kappa.base.units import count_of
 from kappa.replay.page.intents import (
     Intent,
     do_once,
@@ -40,6 +41,7 @@ from kappa.serving.http.app_state import API, OBJECT, ROWS, json_answer
 from kappa.serving.http.exposition import MEDIA_TYPE
 from kappa.serving.http.problem import HttpError
 from kappa.serving.http.rights import asker, needs, rejects_asked
+from kappa.serving.outlets.alerts.outbox import ask_for_dead_letters, found_dead_letters
 from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 from kappa.serving.query.redrive import plan_lines, produce_redrive
 from kappa.serving.query.rejects import RejectFilter, newest_rejects
@@ -223,6 +225,58 @@ def redrive_rejects(
             "folded_already": planned.folded_already,
             "unmended": planned.unmended,
         }
+
+    if wanted.dry_run or idempotency_key is None:
+        return _json_response(act())
+    return _json_response(
+        do_once(here.store, idempotency_key, wanted.model_dump(mode="json"), act), status=202
+    )
+
+
+class RetryRequest(BaseModel):
+    """Dead letters of an alert, to be sent again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    alert: str = Field(description="the alert whose dead letters are sent again")
+    id: str | None = Field(default=None, description="only the letter with this message id")
+    dry_run: bool = Field(default=False, description="only tell what would be sent")
+
+
+@router.post(
+    f"{API}/alerts/retry",
+    tags=["platform"],
+    status_code=202,
+    responses={
+        200: {
+            "description": "What would be sent",
+            "content": {"application/json": {"schema": OBJECT}},
+        },
+        202: {"content": {"application/json": {"schema": OBJECT}}},
+    },
+)
+@needs(Act.REDRIVE)
+def retry_dead_letters(
+    request: Request,
+    wanted: RetryRequest,
+    idempotency_key: Annotated[
+        str | None, Header(description="the same request with the same key is done once")
+    ] = None,
+) -> Response:
+    """Sends the dead letters of an alert again, once each, as `kappa alerts retry` does.
+
+    The platform sends the letters, at once or as soon as it is up.
+    """
+    here = desk_of(request).here
+    if not wanted.dry_run and idempotency_key is None:
+        raise _no_key()
+
+    def act() -> Mapping[str, Any]:
+        look = found_dead_letters if wanted.dry_run else ask_for_dead_letters
+        count = len(look(here.store, wanted.alert, wanted.id))
+        when = "" if here.running is not None else ", as soon as kappa is up"
+        text = f"{count_of(count, 'dead letter')} of alert {wanted.alert}: sent again, once{when}"
+        return {"would" if wanted.dry_run else "did": text, "letters": count}
 
     if wanted.dry_run or idempotency_key is None:
         return _json_response(act())

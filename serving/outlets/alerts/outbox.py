@@ -220,6 +220,19 @@ def ask_for_dead_letters(
     the root is a copy.
     """
     ensure_no_copy(store)
+    found = found_dead_letters(store, name, id_)
+    for each, letter in found:
+        ask_to_send_again(store, each, letter.message.id)
+    return found
+
+
+def found_dead_letters(
+    store: Store, name: str | None = None, id_: str | None = None
+) -> tuple[tuple[str, DeadLetter], ...]:
+    """Returns the dead letters that `ask_for_dead_letters` would send again, and asks for nothing.
+
+    Raises UsageError if the alert or the letter does not exist.
+    """
     names = alert_names(store)
     if name is not None and name not in names:
         raise UsageError(f"there is no alert {name}", hint=did_you_mean(name, names) or _LIST_DEAD)
@@ -232,6 +245,4 @@ def ask_for_dead_letters(
     if id_ is not None and not found:
         whose = "" if name is None else f" of alert {name}"
         raise UsageError(f"there is no dead letter {id_}{whose}", hint=_LIST_DEAD)
-    for each, letter in found:
-        ask_to_send_again(store, each, letter.message.id)
     return found

@@ -35,6 +35,7 @@ from kappa.replay.status.logs import last_lines, level_of
 from kappa.replay.status.status import BuildStatus, Status, observe_status
 from kappa.replay.status.status_text import status_listing
 from kappa.serving.http.page import formatting
+from kappa.serving.outlets.alerts.outbox import delete_request_to_send_again, ids_to_send_again
 from kappa.serving.query.redrive import Redrive, settle_drifts
 from kappa.serving.query.rejects import Reject, RejectFilter, newest_rejects
 from kappa.serving.query.tables import ServedTable
@@ -276,6 +277,29 @@ def test_the_history_is_filtered_by_kind_and_has_durations(lived: Server) -> Non
     assert "kappa undo web is possible until 20" in whole.text
     assert len(unknown.all("li")) == len(whole.all("li"))
     assert "Nothing of this kind has happened." in got(lived, "/history?kind=proofs").text
+
+
+def test_a_dead_letter_is_sent_again_once_per_key(tmp_path: Path) -> None:
+    """A dry run asks for nothing; the request stands until the courier has tried the letter."""
+    world, path = World(tmp_path), "/api/v1/alerts/retry"
+    world.lives()
+    wanted = {"alert": "late", "id": "msg_1"}
+    with serving(world) as server:
+        would = server.ask("POST", path, {**wanted, "dry_run": True})
+        before = ids_to_send_again(world.store, "late")
+        keyless = server.ask("POST", path, wanted)
+        sent = server.ask("POST", path, wanted, Idempotency_Key="k")
+        asked = ids_to_send_again(world.store, "late")
+        delete_request_to_send_again(world.store, "late", "msg_1")
+        again = server.ask("POST", path, wanted, Idempotency_Key="k")
+        unknown = server.ask("POST", path, {"alert": "late", "id": EVIL, "dry_run": True})
+
+    text = "1 dead letter of alert late: sent again, once, as soon as kappa is up"
+    assert (would.status, would.document) == (200, {"would": text, "letters": 1})
+    assert (before, keyless.status) == ((), 428)
+    assert (sent.status, sent.document, asked) == (202, {"did": text, "letters": 1}, ("msg_1",))
+    assert (again.document, ids_to_send_again(world.store, "late")) == (sent.document, ())
+    assert unknown.status == 400
 
 
 # Charts and rates.

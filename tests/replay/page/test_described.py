@@ -33,7 +33,7 @@ PATHS = (
     *("/healthz", "/readyz", "/metrics", "/api/v1/query", "/api/v1/snapshots/{snapshot}"),
     *("/api/v1/builds", "/api/v1/pipelines", "/api/v1/rollouts", "/api/v1/rollouts/{number}"),
     *("/api/v1/tables", "/api/v1/topics", "/api/v1/sinks", "/api/v1/alerts", "/api/v1/rejects"),
-    *("/api/v1/rejects/redrive", "/api/v1/history"),
+    *("/api/v1/rejects/redrive", "/api/v1/alerts/retry", "/api/v1/history"),
 )
 OPENAPI = pytest.importorskip("schemathesis.specs.openapi.checks")
 CHECKS = [

@@ -311,6 +311,19 @@ def test_a_reader_sees_why_nothing_is_redriven(clients: Clients) -> None:
     assert clients.ask("stage", "GET", "/rejects/line?at=visits:0:7").status == 200
 
 
+def test_a_reader_sees_why_no_dead_letter_is_sent(clients: Clients) -> None:
+    """The buttons are shown to those who may redrive, and the address refuses all others."""
+    retry = ("POST", "/api/v1/alerts/retry", {"alert": "late", "dry_run": True})
+
+    assert clients.page("operate", "/alerts").body.count(b"data-letters") == 2
+    assert clients.ask("operate", *retry).document["letters"] == 1
+    for who in ("read", "stage"):
+        page = clients.page(who, "/alerts").body.decode()
+        assert "data-letters" not in page
+        assert f"token {who} may not redrive; that needs the role operate" in page.replace(":", ";")
+        assert clients.ask(who, *retry).status == 403
+
+
 def test_a_reader_of_tables_sees_no_platform(clients: Clients) -> None:
     """A reader of tables sees no pipelines, rollouts, topics, logs or metrics."""
     for path in (

@@ -1,6 +1,6 @@
-// The buttons of a rollout and of a reject: first a dry run that shows the effect in a dialog; after a yes, the
+// The buttons of a rollout, a reject and a dead letter: first a dry run that shows the effect in a dialog; after a yes, the
 // same request in earnest.
-const ROLLOUTS = "/api/v1/rollouts", REDRIVE = "/api/v1/rejects/redrive";
+const ROLLOUTS = "/api/v1/rollouts", REDRIVE = "/api/v1/rejects/redrive", RETRY = "/api/v1/alerts/retry";
 const dialog = document.getElementById("plan");
 const title = document.getElementById("plan-title");
 const shown = document.getElementById("plan-shown");
@@ -169,14 +169,58 @@ async function redrive(mine, button, key) {
   } finally { asking = false; }
 }
 
+// A dead letter, or all dead letters of an alert.
+async function resend(button) {
+  if (asking) return;
+  const mine = ++current, { letters: alert, letter: id } = button.dataset;
+  const wanted = { alert, ...(id ? { id } : {}) }, key = newKey();
+  title.textContent = `Send ${id ? "a message" : "all dead letters"} of ${alert} again?`;
+  shown.textContent = "Looking at what would be done …";
+  hint.textContent = "";
+  list([]);
+  line.parentElement.hidden = true;
+  reason.parentElement.hidden = true;
+  yes.className = "main";
+  yes.hidden = false;
+  yes.disabled = true;
+  yes.textContent = "Send again";
+  dialog.returnValue = "";
+  dialog.onclose = () => send(mine, button, wanted, key);
+  dialog.showModal();
+  try {
+    const { would } = await ask({ ...wanted, dry_run: true }, "", "", RETRY);
+    if (mine !== current) return;
+    shown.textContent = `${would}.`;
+    hint.textContent = "A message that fails again stays a dead letter.";
+    yes.disabled = false;
+    yes.focus();
+  } catch (problem) { if (mine === current) refused(problem); }
+}
+
+async function send(mine, button, wanted, key) {
+  if (dialog.open) return;
+  if (dialog.returnValue !== "yes") { if (mine === current) current++; button.focus(); return; }
+  asking = true;
+  try {
+    await ask(wanted, "", key, RETRY, "Look at the dead letters, then send them again.");
+    button.replaceWith("Asked for; it is sent once.");
+  } catch (problem) {
+    dialog.returnValue = "";
+    refused(problem);
+    dialog.showModal();
+  } finally { asking = false; }
+}
+
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-intent]");
   if (button) begin(button);
   const reject = event.target.closest("[data-redrive]");
   if (reject) mend(reject);
+  const letter = event.target.closest("[data-letters]");
+  if (letter) resend(letter);
 });
 
 // A button without its script would look as if it did something: the server sends it disabled.
-const enable = () => document.querySelectorAll("[data-intent]:disabled, [data-redrive]:disabled").forEach((each) => { each.disabled = false; });
+const enable = () => document.querySelectorAll("[data-intent]:disabled, [data-redrive]:disabled, [data-letters]:disabled").forEach((each) => { each.disabled = false; });
 new MutationObserver(enable).observe(document.body, { childList: true, subtree: true });
 enable();
