@@ -6,6 +6,7 @@ The page is accessible, fits narrow windows, does not move, and recovers, whatev
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ from kappa.replay.page import api, routes
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.oidc import Issuer
 from kappa.serving.http import changes, events
+from kappa.serving.outlets.alerts.outbox import ids_to_send_again
 from kappa.serving.outlets.changes.follower_registry import ChangeHub
 from kappa.serving.query.sandbox.question import Allowance
 from kappa.state.frontier import Frontiers
@@ -801,6 +803,35 @@ def test_reject_is_fixed_and_redriven_by_click(chromium: Browser, tmp_path: Path
     assert json.loads(sent.value or b"") == {"page": EVIL}
     assert sent.partition == 0
     assert dict(sent.headers)["kappa-redrive"].startswith(b"visits:0:")
+
+
+def test_dead_letter_is_sent_again_by_click(chromium: Browser, tmp_path: Path) -> None:
+    """The dialog says what is sent. After a yes, the request stands for the courier."""
+    world = lived(tmp_path)
+    with serving(world) as server, opened(chromium, at(server), axe=True) as (page, _):
+        page.goto("/alerts")
+        page.get_by_role("button", name="Send again").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("1 dead letter of alert late: sent again, once")
+        ensure_good(page, "dead letter")
+        dialog.get_by_role("button", name="Send again").click()
+        expect(page.locator("#alerts")).to_contain_text("Asked for; it is sent once.")
+    assert ids_to_send_again(world.store, "late") == ("msg_1",)
+
+
+def test_answer_is_shown_as_chart_rows_or_both(chromium: Browser, standing: Server) -> None:
+    """The choice works without scripts, and a column leads to its values."""
+    with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
+        page.goto("/query?sql=from+by_page")
+        chart, rows = page.locator("#answer .bars"), page.locator("#answer .scroll")
+        expect(chart).to_be_visible()
+        expect(rows).to_be_visible()
+        page.get_by_label("chart", exact=True).check()
+        expect(rows).to_be_hidden()
+        page.get_by_label("rows", exact=True).check()
+        expect(chart).to_be_hidden()
+        page.get_by_role("link", name="minute", exact=True).click()
+        expect(page.locator("#query")).to_have_value(re.compile('select "minute", count'))
 
 
 def test_browser_signs_in_with_a_token(chromium: Browser, tmp_path: Path) -> None:
